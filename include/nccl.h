@@ -24,7 +24,7 @@
 #define NCCL_PATCH 9
 #define NCCL_SUFFIX ""
 #define NCCL_VERSION_CODE 22809
-#define NCCL_VERSION(X, Y, Z) (((X) <= 2 && (Y) <= 8 ? (X) * 1000 : (X) * 10000) + (Y) * 100 + (Z))
+#define NCCL_VERSION(X, Y, Z) (((X) <= 2 && (Y) <= 8 ? (X)*1000 : (X)*10000) + (Y)*100 + (Z))
 
 #ifdef __cplusplus
 extern "C" {
@@ -33,7 +33,7 @@ extern "C" {
 
 /* ---- Handles. */
 
-typedef struct ncclComm* ncclComm_t;           /* one rank of a communicator */
+typedef struct ncclComm* ncclComm_t;            /* one rank of a communicator */
 typedef struct ncclWindow_vidmem* ncclWindow_t; /* a registered window; opaque to the host */
 #define NCCL_COMM_NULL NULL
 
@@ -71,12 +71,12 @@ typedef enum {
 #define NCCL_CTA_POLICY_ZERO 0x02
 
 typedef struct ncclConfig_v22800 {
-  size_t size;             /* these three belong to the initialiser */
+  size_t size; /* these three belong to the initialiser */
   unsigned int magic;
   unsigned int version;
-  int blocking;            /* 1: calls may wait for other ranks (default); 0: they return ncclInProgress instead */
-  int cgaClusterSize;      /* thread-block cluster size, 0..8 */
-  int minCTAs;             /* fewest and most CTAs of an operation, 1..64 */
+  int blocking;       /* 1: calls may wait for other ranks (default); 0: they return ncclInProgress instead */
+  int cgaClusterSize; /* thread-block cluster size, 0..8 */
+  int minCTAs;        /* fewest and most CTAs of an operation, 1..64 */
   int maxCTAs;
   const char* netName;     /* network to insist on, case ignored: "Socket", "IB" or a plugin's name */
   int splitShare;          /* 1: children of ncclCommSplit may share resources with this communicator */
@@ -182,10 +182,12 @@ const char* ncclGetLastError(ncclComm_t comm);
 const char* pncclGetLastError(ncclComm_t comm);
 
 /* Makes the library read the logging variables (NCCL_DEBUG and its relatives) once more. */
-__attribute__((deprecated("not a supported part of the API; set the logging variables before the first call instead")))
-void ncclResetDebugInit(void);
-__attribute__((deprecated("not a supported part of the API; set the logging variables before the first call instead")))
-void pncclResetDebugInit(void);
+__attribute__((
+    deprecated("not a supported part of the API; set the logging variables before the first call instead"))) void
+ncclResetDebugInit(void);
+__attribute__((
+    deprecated("not a supported part of the API; set the logging variables before the first call instead"))) void
+pncclResetDebugInit(void);
 
 /* ---- Making communicators. A communicator object is one rank: it is bound to the device that is current when it is
    made. */
@@ -294,7 +296,8 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle);
 ncclResult_t pncclCommDeregister(const ncclComm_t comm, void* handle);
 
 /* Collective: registers this rank's buffer as its part of a window. winFlags: NCCL_WIN_DEFAULT or
-   NCCL_WIN_COLL_SYMMETRIC, equal everywhere. The buffer must start at a multiple of NCCL_WIN_REQUIRED_ALIGNMENT bytes. */
+   NCCL_WIN_COLL_SYMMETRIC, equal everywhere. The buffer must start at a multiple of NCCL_WIN_REQUIRED_ALIGNMENT bytes.
+ */
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags);
 ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags);
 
@@ -327,10 +330,10 @@ ncclResult_t pncclAllReduce(const void* sendbuff, void* recvbuff, size_t count, 
                             ncclComm_t comm, cudaStream_t stream);
 
 /* The reduction arrives at `root` only; recvbuff is not used elsewhere. In place: sendbuff == recvbuff. */
-ncclResult_t ncclReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root,
-                        ncclComm_t comm, cudaStream_t stream);
-ncclResult_t pncclReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root,
-                         ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+                        int root, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+                         int root, ncclComm_t comm, cudaStream_t stream);
 
 /* Every rank receives root's `count` elements; sendbuff is used at root only. In place: sendbuff == recvbuff. */
 ncclResult_t ncclBroadcast(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
@@ -339,14 +342,16 @@ ncclResult_t pncclBroadcast(const void* sendbuff, void* recvbuff, size_t count, 
                             ncclComm_t comm, cudaStream_t stream);
 
 /* ncclBroadcast in place, the older form. */
-ncclResult_t ncclBcast(void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream);
-ncclResult_t pncclBcast(void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclBcast(void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+                       cudaStream_t stream);
+ncclResult_t pncclBcast(void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+                        cudaStream_t stream);
 
 /* sendbuff: sendcount; recvbuff: n * sendcount, block i from rank i. In place: sendbuff == recvbuff + r * sendcount. */
-ncclResult_t ncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype, ncclComm_t comm,
-                           cudaStream_t stream);
-ncclResult_t pncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype, ncclComm_t comm,
-                            cudaStream_t stream);
+ncclResult_t ncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype,
+                           ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype,
+                            ncclComm_t comm, cudaStream_t stream);
 
 /* sendbuff: n * recvcount; recvbuff: recvcount, block r of the reduction. In place: recvbuff == sendbuff + r *
    recvcount. */
@@ -383,8 +388,10 @@ ncclResult_t pncclSend(const void* sendbuff, size_t count, ncclDataType_t dataty
                        cudaStream_t stream);
 
 /* Receives `count` elements from rank `peer`. */
-ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream);
-ncclResult_t pncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                      cudaStream_t stream);
+ncclResult_t pncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                       cudaStream_t stream);
 
 /* ---- Groups. They belong to the calling thread and nest; only the outermost end acts. */
 

@@ -45,7 +45,8 @@ typedef struct ncclLLA2AHandle {
   uint32_t nSlots;
 } ncclLLA2AHandle_t;
 
-/* One entry of a list of memory and signals wanted; the out pointers, where not NULL, are filled by ncclDevCommCreate. */
+/* One entry of a list of memory and signals wanted; the out pointers, where not NULL, are filled by ncclDevCommCreate.
+ */
 typedef struct ncclDevResourceRequirements {
   struct ncclDevResourceRequirements* next;
   size_t bufferSize; /* bytes */
@@ -92,8 +93,10 @@ typedef struct ncclDevComm {
 } ncclDevComm_t;
 
 /* Collective: makes what the requirements ask for and fills *outDevComm (in a group: at its end). */
-ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* requirements, ncclDevComm_t* outDevComm);
-ncclResult_t pncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* requirements, ncclDevComm_t* outDevComm);
+ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* requirements,
+                               ncclDevComm_t* outDevComm);
+ncclResult_t pncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* requirements,
+                                ncclDevComm_t* outDevComm);
 
 /* Frees it; no kernel may be using it. */
 ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const ncclDevComm_t* devComm);
@@ -143,7 +146,6 @@ ncclResult_t ncclLLA2ACreateRequirement(int nBlocks, int nSlots, ncclLLA2AHandle
 ncclResult_t pncclLLA2ACreateRequirement(int nBlocks, int nSlots, ncclLLA2AHandle_t* outHandle,
                                          ncclDevResourceRequirements_t* outRequirements);
 
-#pragma GCC visibility pop
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }
