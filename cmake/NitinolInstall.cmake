@@ -1,0 +1,1 @@
+# Install rules, pkg-config and CMake package files; filled in by packaging.

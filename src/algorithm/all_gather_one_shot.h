@@ -1,0 +1,34 @@
+// All-gather: every rank pushes its block to all others, chunk by chunk.
+#pragma once
+
+#include "algorithm/row.h"
+
+namespace nitinol::algorithm {
+
+struct AllGatherOneShot {
+  static constexpr Row row{.what = Collective::kAllGather, .algorithm = Algorithm::kOneShot, .canonical = true};
+
+  template <class P>
+  static NITINOL_HOST_DEVICE void push_chunk(P& p, const Share& share, const Run& chunk) {
+    p.copy_and_push_to_all(input(chunk.offset, chunk.count),
+                           output(p.rank() * share.stride + chunk.offset, chunk.count));
+  }
+
+  template <class P>
+  static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
+    const size_t chunks = chunks_in(share);
+    Run next = chunk_of(share, 0);
+    push_chunk(p, share, next);
+    for (size_t k = 0; k < chunks; ++k) {
+      const Run now = next;
+      next = chunk_of(share, k + 1);
+      if (next.count > 0) push_chunk(p, share, next);
+      for (int distance = 1; distance < p.ranks(); ++distance) {
+        const int peer = rank_before(p.rank(), distance, p.ranks());
+        p.recv(peer, output(peer * share.stride + now.offset, now.count));
+      }
+    }
+  }
+};
+
+}  // namespace nitinol::algorithm

@@ -1,0 +1,38 @@
+// All-to-all: every rank pushes to each other rank the block meant for it, chunk by chunk.
+#pragma once
+
+#include "algorithm/row.h"
+
+namespace nitinol::algorithm {
+
+struct AllToAllOneShot {
+  static constexpr Row row{.what = Collective::kAllToAll, .algorithm = Algorithm::kOneShot, .canonical = true};
+
+  template <class P>
+  static NITINOL_HOST_DEVICE void push_chunk(P& p, const Share& share, const Run& chunk) {
+    for (int distance = 1; distance < p.ranks(); ++distance) {
+      const int peer = rank_after(p.rank(), distance, p.ranks());
+      p.send(peer, input(peer * share.stride + chunk.offset, chunk.count));
+    }
+    const size_t mine = p.rank() * share.stride + chunk.offset;
+    p.copy(input(mine, chunk.count), output(mine, chunk.count));
+  }
+
+  template <class P>
+  static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
+    const size_t chunks = chunks_in(share);
+    Run next = chunk_of(share, 0);
+    push_chunk(p, share, next);
+    for (size_t k = 0; k < chunks; ++k) {
+      const Run now = next;
+      next = chunk_of(share, k + 1);
+      if (next.count > 0) push_chunk(p, share, next);
+      for (int distance = 1; distance < p.ranks(); ++distance) {
+        const int peer = rank_before(p.rank(), distance, p.ranks());
+        p.recv(peer, output(peer * share.stride + now.offset, now.count));
+      }
+    }
+  }
+};
+
+}  // namespace nitinol::algorithm

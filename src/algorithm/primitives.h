@@ -1,0 +1,165 @@
+// The communication primitives that collective algorithms are written in.
+//
+//   rank A's program              connection A -> B (a queue of slots)             rank B's program
+//   p.send(B, input(chunk))  ->   [slot][slot][slot][slot]                    ->   p.recv(A, output(chunk))
+//
+// Every ordered pair of ranks has, in each channel, one connection: a queue of a few slots that lies in the receiver's
+// memory. A transfer takes elements from its sources (a span of the rank's own buffers, the oldest slot of one or of all
+// incoming connections), combines them if there are several, and puts the result into its sinks (a span of the rank's
+// own buffers, the next free slot of outgoing connections). It waits until all its source slots are filled and all its
+// sink slots are free; then it frees the former and publishes the latter. So a channel is a network of sequential
+// programs over bounded queues: its result, and whether it deadlocks, do not depend on timing (Kahn 1974), which is what
+// lets the verifier prove an algorithm right by running it once.
+//
+// An algorithm is a template over a class P that offers, through Verbs<P> below, these primitives plus rank(), ranks()
+// and root(). It knows no CUDA, no socket, no thread. All counts are elements; no transfer is longer than Share::chunk.
+#pragma once
+
+#include "model/plan.h"
+
+namespace nitinol::algorithm {
+
+/// Which of a rank's buffers. Reads of the input apply the reduction's scalar, reads of the output never do.
+enum class Side : int { kInput, kOutput };
+
+/// A run of elements in one of the rank's buffers.
+struct Span {
+  Side side = Side::kInput;
+  size_t offset = 0;
+  size_t count = 0;
+};
+
+NITINOL_HOST_DEVICE Span input(size_t offset, size_t count) { return Span{Side::kInput, offset, count}; }
+NITINOL_HOST_DEVICE Span output(size_t offset, size_t count) { return Span{Side::kOutput, offset, count}; }
+
+/// Which connections take part: none, that of one peer, those of all other ranks, those of all others but one.
+enum class Peers : int { kNone, kOne, kAll, kAllBut };
+
+/// The shape of a transfer, known at compile time.
+struct Flow {
+  bool own = false;           ///< a source: the span Operands::own
+  Peers from = Peers::kNone;  ///< further sources: incoming connections (kNone, kOne or kAll)
+  bool into = false;          ///< a sink: the span Operands::into
+  Peers to = Peers::kNone;    ///< further sinks: outgoing connections
+  bool finish = false;        ///< the result is final: an average divides here
+};
+
+struct Operands {
+  Span own{};
+  Span into{};
+  int from = -1;  ///< peer of Peers::kOne
+  int to = -1;    ///< peer of Peers::kOne, or the excluded one of kAllBut
+  size_t count = 0;
+};
+
+// Sources are combined in this order: with Peers::kAll by rank, the own span standing at the own rank (the canonical
+// order); with Peers::kOne the incoming slot first, then the own span.
+
+/// The primitives by their textbook names. P derives from Verbs<P> and has `template <Flow> void transfer(Operands)`.
+template <class P>
+class Verbs {
+ public:
+  NITINOL_HOST_DEVICE void copy(Span own, Span into) {
+    self().template transfer<Flow{.own = true, .into = true}>({.own = own, .into = into, .count = own.count});
+  }
+  /// A reduction over one rank: the scalar and the average still apply.
+  NITINOL_HOST_DEVICE void reduce_alone(Span own, Span into) {
+    self().template transfer<Flow{.own = true, .into = true, .finish = true}>(
+        {.own = own, .into = into, .count = own.count});
+  }
+
+  NITINOL_HOST_DEVICE void send(int to, Span own) {
+    self().template transfer<Flow{.own = true, .to = Peers::kOne}>({.own = own, .to = to, .count = own.count});
+  }
+  NITINOL_HOST_DEVICE void push_to_all(Span own) {
+    self().template transfer<Flow{.own = true, .to = Peers::kAll}>({.own = own, .count = own.count});
+  }
+  NITINOL_HOST_DEVICE void copy_and_push_to_all(Span own, Span into) {
+    self().template transfer<Flow{.own = true, .into = true, .to = Peers::kAll}>(
+        {.own = own, .into = into, .count = own.count});
+  }
+
+  NITINOL_HOST_DEVICE void recv(int from, Span into) {
+    self().template transfer<Flow{.from = Peers::kOne, .into = true}>(
+        {.into = into, .from = from, .count = into.count});
+  }
+  NITINOL_HOST_DEVICE void recv_and_send(int from, Span into, int to) {
+    self().template transfer<Flow{.from = Peers::kOne, .into = true, .to = Peers::kOne}>(
+        {.into = into, .from = from, .to = to, .count = into.count});
+  }
+  NITINOL_HOST_DEVICE void recv_and_push_to_all_but(int from, Span into, int but) {
+    self().template transfer<Flow{.from = Peers::kOne, .into = true, .to = Peers::kAllBut}>(
+        {.into = into, .from = from, .to = but, .count = into.count});
+  }
+
+  NITINOL_HOST_DEVICE void recv_reduce(int from, Span own, Span into) {
+    self().template transfer<Flow{.own = true, .from = Peers::kOne, .into = true}>(
+        {.own = own, .into = into, .from = from, .count = own.count});
+  }
+  NITINOL_HOST_DEVICE void recv_reduce_finish(int from, Span own, Span into) {
+    self().template transfer<Flow{.own = true, .from = Peers::kOne, .into = true, .finish = true}>(
+        {.own = own, .into = into, .from = from, .count = own.count});
+  }
+  NITINOL_HOST_DEVICE void recv_reduce_send(int from, Span own, int to) {
+    self().template transfer<Flow{.own = true, .from = Peers::kOne, .to = Peers::kOne}>(
+        {.own = own, .from = from, .to = to, .count = own.count});
+  }
+  NITINOL_HOST_DEVICE void recv_reduce_finish_send(int from, Span own, Span into, int to) {
+    self().template transfer<Flow{.own = true, .from = Peers::kOne, .into = true, .to = Peers::kOne, .finish = true}>(
+        {.own = own, .into = into, .from = from, .to = to, .count = own.count});
+  }
+
+  NITINOL_HOST_DEVICE void reduce_from_all(Span own, Span into) {
+    self().template transfer<Flow{.own = true, .from = Peers::kAll, .into = true, .finish = true}>(
+        {.own = own, .into = into, .count = own.count});
+  }
+  NITINOL_HOST_DEVICE void reduce_from_all_and_push_to_all(Span own, Span into) {
+    self().template transfer<Flow{.own = true, .from = Peers::kAll, .into = true, .to = Peers::kAll, .finish = true}>(
+        {.own = own, .into = into, .count = own.count});
+  }
+  NITINOL_HOST_DEVICE void reduce_from_all_and_send(Span own, int to) {
+    self().template transfer<Flow{.own = true, .from = Peers::kAll, .to = Peers::kOne, .finish = true}>(
+        {.own = own, .to = to, .count = own.count});
+  }
+
+ private:
+  NITINOL_HOST_DEVICE P& self() { return static_cast<P&>(*this); }
+};
+
+/// The rank `distance` steps after `rank`, around the end.
+NITINOL_HOST_DEVICE int rank_after(int rank, int distance, int ranks) { return (rank + distance) % ranks; }
+/// The rank `distance` steps before `rank`, around the end; distance <= ranks.
+NITINOL_HOST_DEVICE int rank_before(int rank, int distance, int ranks) { return (rank - distance + ranks) % ranks; }
+
+/// The k-th chunk of a share, as a run of elements within a rank's block. Empty beyond the last.
+struct Run {
+  size_t offset = 0;
+  size_t count = 0;
+};
+NITINOL_HOST_DEVICE Run chunk_of(const Share& share, size_t k) {
+  const size_t offset = share.begin + k * share.chunk;
+  if (offset >= share.end) return Run{share.end, 0};
+  return Run{offset, share.end - offset < share.chunk ? share.end - offset : share.chunk};
+}
+NITINOL_HOST_DEVICE size_t chunks_in(const Share& share) {
+  return (share.end - share.begin + share.chunk - 1) / share.chunk;
+}
+
+/// Round k of a share cut into one block per rank: rounds of ranks * chunk elements, the last one cut evenly.
+/// Blocks keep to multiples of 16 elements, so that they stay aligned if the share is.
+NITINOL_HOST_DEVICE Run block_of(const Share& share, size_t k, int index, int ranks) {
+  const size_t round = share.chunk * ranks;
+  const size_t begin = share.begin + k * round;
+  const size_t left = share.end - begin < round ? share.end - begin : round;
+  size_t block = (left + ranks - 1) / ranks;
+  block = (block + 15) / 16 * 16;
+  if (block > share.chunk) block = share.chunk;
+  const size_t offset = block * index;
+  if (offset >= left) return Run{begin + left, 0};
+  return Run{begin + offset, left - offset < block ? left - offset : block};
+}
+NITINOL_HOST_DEVICE size_t rounds_in(const Share& share, int ranks) {
+  return (share.end - share.begin + share.chunk * ranks - 1) / (share.chunk * ranks);
+}
+
+}  // namespace nitinol::algorithm

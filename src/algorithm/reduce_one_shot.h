@@ -1,0 +1,25 @@
+// Reduce in one step: everybody pushes its input to the root, which reduces in rank order.
+#pragma once
+
+#include "algorithm/row.h"
+
+namespace nitinol::algorithm {
+
+struct ReduceOneShot {
+  static constexpr Row row{.what = Collective::kReduce, .algorithm = Algorithm::kOneShot, .canonical = true};
+
+  template <class P>
+  static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
+    const size_t chunks = chunks_in(share);
+    for (size_t k = 0; k < chunks; ++k) {
+      const Run chunk = chunk_of(share, k);
+      if (p.rank() == p.root()) {
+        p.reduce_from_all(input(chunk.offset, chunk.count), output(chunk.offset, chunk.count));
+      } else {
+        p.send(p.root(), input(chunk.offset, chunk.count));
+      }
+    }
+  }
+};
+
+}  // namespace nitinol::algorithm

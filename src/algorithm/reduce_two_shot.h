@@ -1,0 +1,34 @@
+// Reduce in two steps: each rank reduces one block of each round and sends the sum to the root. The work of reducing and
+// the incoming bandwidth are shared by all ranks.
+#pragma once
+
+#include "algorithm/two_shot.h"
+
+namespace nitinol::algorithm {
+
+struct ReduceTwoShot {
+  static constexpr Row row{.what = Collective::kReduce, .algorithm = Algorithm::kTwoShot, .canonical = true};
+
+  template <class P>
+  static NITINOL_HOST_DEVICE void reduce_mine(P& p, const Run& mine) {
+    if (mine.count == 0) return;
+    if (p.rank() == p.root()) {
+      p.reduce_from_all(input(mine.offset, mine.count), output(mine.offset, mine.count));
+    } else {
+      p.reduce_from_all_and_send(input(mine.offset, mine.count), p.root());
+    }
+  }
+
+  template <class P>
+  static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
+    const size_t rounds = rounds_in(share, p.ranks());
+    scatter_blocks(p, share, 0);
+    for (size_t k = 0; k < rounds; ++k) {
+      reduce_mine(p, block_of(share, k, p.rank(), p.ranks()));
+      if (k + 1 < rounds) scatter_blocks(p, share, k + 1);
+      if (p.rank() == p.root()) gather_blocks(p, share, k);
+    }
+  }
+};
+
+}  // namespace nitinol::algorithm

@@ -1,0 +1,71 @@
+// The one table of algorithms. A new algorithm is one file and one row here; executors, verifier and tuning read it.
+#pragma once
+
+#include "algorithm/all_gather_one_shot.h"
+#include "algorithm/all_reduce_one_shot.h"
+#include "algorithm/all_reduce_two_shot.h"
+#include "algorithm/all_to_all_one_shot.h"
+#include "algorithm/broadcast_one_shot.h"
+#include "algorithm/broadcast_two_shot.h"
+#include "algorithm/gather_one_shot.h"
+#include "algorithm/reduce_one_shot.h"
+#include "algorithm/reduce_scatter_one_shot.h"
+#include "algorithm/reduce_two_shot.h"
+#include "algorithm/ring.h"
+#include "algorithm/scatter_one_shot.h"
+#include "algorithm/tree.h"
+
+namespace nitinol::algorithm {
+
+/// A list of algorithms: a type whose only use is to be walked.
+template <class... Entries>
+struct List {
+  template <class Visit>
+  static constexpr void for_each(Visit&& visit) {
+    (visit(Entries{}), ...);
+  }
+};
+
+using Table = List<AllReduceOneShot, AllReduceTwoShot, AllReduceRing, AllReduceTree,  //
+                   ReduceScatterOneShot, ReduceScatterRing,                           //
+                   ReduceOneShot, ReduceTwoShot,                                      //
+                   BroadcastOneShot, BroadcastTwoShot, BroadcastRing, BroadcastTree,  //
+                   AllGatherOneShot, AllGatherRing,                                   //
+                   AllToAllOneShot, GatherOneShot, ScatterOneShot>;
+
+/// Slots that each connection must have for every algorithm of the table to be free of deadlock (shown by the verifier).
+inline constexpr int kLeastSlots = 2;
+
+/// Runs the algorithm on one rank and channel; false if the table has no such row. More than one rank is needed.
+template <class P>
+bool run(Collective what, Algorithm algorithm, P& p, const Share& share) {
+  if (share.begin >= share.end) return true;
+  bool found = false;
+  Table::for_each([&](auto entry) {
+    using Entry = decltype(entry);
+    if (Entry::row.what != what || Entry::row.algorithm != algorithm) return;
+    Entry::run(p, share);
+    found = true;
+  });
+  return found;
+}
+
+constexpr bool exists(Collective what, Algorithm algorithm) {
+  bool found = false;
+  Table::for_each([&](auto entry) {
+    using Entry = decltype(entry);
+    found = found || (Entry::row.what == what && Entry::row.algorithm == algorithm);
+  });
+  return found;
+}
+
+constexpr bool canonical(Collective what, Algorithm algorithm) {
+  bool found = false;
+  Table::for_each([&](auto entry) {
+    using Entry = decltype(entry);
+    found = found || (Entry::row.what == what && Entry::row.algorithm == algorithm && Entry::row.canonical);
+  });
+  return found;
+}
+
+}  // namespace nitinol::algorithm

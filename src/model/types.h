@@ -1,0 +1,152 @@
+// The element types and reductions of the API as plain values that host and device code share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define NITINOL_HOST_DEVICE __host__ __device__ __forceinline__
+#else
+#define NITINOL_HOST_DEVICE inline
+#endif
+
+namespace nitinol {
+
+/// Element types; the values are those of ncclDataType_t.
+enum class DataType : int {
+  kInt8 = 0,
+  kUint8 = 1,
+  kInt32 = 2,
+  kUint32 = 3,
+  kInt64 = 4,
+  kUint64 = 5,
+  kFloat16 = 6,
+  kFloat32 = 7,
+  kFloat64 = 8,
+  kBfloat16 = 9,
+  kFloat8E4m3 = 10,
+  kFloat8E5m2 = 11,
+};
+inline constexpr int kDataTypes = 12;
+
+/// Size of one element in bytes.
+NITINOL_HOST_DEVICE constexpr size_t bytes_of(DataType type) {
+  switch (type) {
+    case DataType::kInt8:
+    case DataType::kUint8:
+    case DataType::kFloat8E4m3:
+    case DataType::kFloat8E5m2:
+      return 1;
+    case DataType::kFloat16:
+    case DataType::kBfloat16:
+      return 2;
+    case DataType::kInt32:
+    case DataType::kUint32:
+    case DataType::kFloat32:
+      return 4;
+    case DataType::kInt64:
+    case DataType::kUint64:
+    case DataType::kFloat64:
+      return 8;
+  }
+  return 0;
+}
+
+NITINOL_HOST_DEVICE constexpr bool is_float(DataType type) {
+  switch (type) {
+    case DataType::kFloat16:
+    case DataType::kBfloat16:
+    case DataType::kFloat32:
+    case DataType::kFloat64:
+    case DataType::kFloat8E4m3:
+    case DataType::kFloat8E5m2:
+      return true;
+    case DataType::kInt8:
+    case DataType::kUint8:
+    case DataType::kInt32:
+    case DataType::kUint32:
+    case DataType::kInt64:
+    case DataType::kUint64:
+      return false;
+  }
+  return false;
+}
+
+/// How two elements become one. Average is a sum with Reduction::average set.
+enum class Combine : int { kSum = 0, kProduct = 1, kMax = 2, kMin = 3 };
+inline constexpr int kCombines = 4;
+
+/// A reduction: each rank's input is first multiplied by its scalar (if any) and rounded to the element type; the results
+/// are combined in rank order, 16- and 8-bit floats in fp32, with one rounding at the end; an average divides the sum by
+/// the number of ranks before that rounding (integers truncate).
+struct Reduction {
+  Combine combine = Combine::kSum;
+  bool average = false;
+  enum class Scalar : int { kNone, kImmediate, kDevice } scalar = Scalar::kNone;
+  uint64_t immediate = 0;         ///< kImmediate: the scalar's bytes, in the operation's element type
+  const void* pointer = nullptr;  ///< kDevice: read while the operation runs
+
+  /// True if the result does not depend on the order in which contributions are combined.
+  constexpr bool order_free(DataType type) const {
+    return !is_float(type) || combine == Combine::kMax || combine == Combine::kMin;
+  }
+};
+
+enum class Collective : int {
+  kAllReduce,
+  kBroadcast,
+  kReduce,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kGather,
+  kScatter,
+};
+inline constexpr int kCollectives = 8;
+
+constexpr bool reduces(Collective what) {
+  return what == Collective::kAllReduce || what == Collective::kReduce || what == Collective::kReduceScatter;
+}
+
+constexpr const char* name_of(Collective what) {
+  switch (what) {
+    case Collective::kAllReduce: return "AllReduce";
+    case Collective::kBroadcast: return "Broadcast";
+    case Collective::kReduce: return "Reduce";
+    case Collective::kAllGather: return "AllGather";
+    case Collective::kReduceScatter: return "ReduceScatter";
+    case Collective::kAllToAll: return "AlltoAll";
+    case Collective::kGather: return "Gather";
+    case Collective::kScatter: return "Scatter";
+  }
+  return "?";
+}
+
+/// The algorithms; not every one exists for every collective (algorithm/table.h).
+enum class Algorithm : int { kOneShot, kTwoShot, kRing, kTree };
+inline constexpr int kAlgorithms = 4;
+
+constexpr const char* name_of(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::kOneShot: return "OneShot";
+    case Algorithm::kTwoShot: return "TwoShot";
+    case Algorithm::kRing: return "Ring";
+    case Algorithm::kTree: return "Tree";
+  }
+  return "?";
+}
+
+/// How data and its arrival flag travel (GPU executor; virtual GPUs use kSimple only).
+enum class Protocol : int { kLL, kLL128, kSimple };
+inline constexpr int kProtocols = 3;
+
+constexpr const char* name_of(Protocol protocol) {
+  switch (protocol) {
+    case Protocol::kLL: return "LL";
+    case Protocol::kLL128: return "LL128";
+    case Protocol::kSimple: return "Simple";
+  }
+  return "?";
+}
+
+}  // namespace nitinol
