@@ -1,0 +1,97 @@
+// Out-of-band exchange among the ranks of one communicator: ranks meet at the roots named in the unique ids, build a tree
+// of authenticated TCP connections, and exchange small data over it: O(n) messages, O(log n) deep. The tree also carries
+// failures (liveness.h).
+//
+//   root: the rendezvous point in the process that made the id; it tells each rank the address of its tree parent.
+//   tree: four children per rank in heap order; with several ids one tree per block of ranks, and a tree of the leaders.
+//
+// Operations are collective: every rank calls the same ones in the same order. They may be called from any thread; two at
+// a time on one object take turns. Each waits at most the operation timeout and gives up within 100 ms when the abort flag
+// is raised. They throw Error: the first failure's code and sentence once the communicator has failed; after any failed
+// operation the communicator counts as failed on every rank.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "bootstrap/liveness.h"
+#include "bootstrap/options.h"
+#include "bootstrap/secret.h"
+#include "bootstrap/unique_id.h"
+
+namespace nitinol {
+
+class Tree;
+
+using Bytes = std::vector<std::byte>;
+
+struct JoinArguments {
+  std::vector<UniqueId> ids;  // the same on all ranks; several share the work of the rendezvous
+  int rank = 0;
+  int nranks = 1;
+  BootstrapOptions options;
+  const std::atomic<bool>* abort_flag = nullptr;  // outlives the Bootstrap; may be null
+};
+
+class Bootstrap {
+ public:
+  /// Returns when all ranks have joined. Throws Error that says who is missing, duplicate, or gone.
+  static std::unique_ptr<Bootstrap> join(const JoinArguments& arguments);
+
+  /// Without a shutdown() before, the others take it as this rank's failure. Never blocks for long.
+  ~Bootstrap();
+  Bootstrap(const Bootstrap&) = delete;
+  Bootstrap& operator=(const Bootstrap&) = delete;
+
+  int rank() const;
+  int size() const;
+  /// Known to this communicator's ranks only: authenticate what else the ranks connect with keys derived from it.
+  const Secret& secret() const;
+
+  /// `all` receives size() blocks of `bytes` bytes in rank order. A rank with another size fails it everywhere.
+  void all_gather(const void* mine, void* all, std::size_t bytes);
+  /// Blocks of any size, in rank order.
+  std::vector<Bytes> all_gather_variable(std::span<const std::byte> mine);
+  /// `data` is read on `root` and written elsewhere. Returns on the root without waiting for the others.
+  void broadcast(void* data, std::size_t bytes, int root);
+  void barrier();
+
+  template <typename T>
+  std::vector<T> all_gather_value(const T& mine) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    std::vector<T> all(static_cast<std::size_t>(size()));
+    all_gather(&mine, all.data(), sizeof(T));
+    return all;
+  }
+
+  /// Collective over all ranks of this communicator. Each passes the ranks (of this communicator) of its own new one, in
+  /// the new order, and its own place in there; all members pass the same list. A rank that is to be in none passes an
+  /// empty list and gets null. The child has a secret of its own and lives independently of its parent.
+  std::unique_ptr<Bootstrap> make_child(const std::vector<int>& members, int my_index,
+                                        const std::atomic<bool>* abort_flag = nullptr);
+
+  /// `callback` hears of the first failure; at once if there was one already. Replaces an earlier callback; null: none.
+  /// When it returns, the callback it replaced is not running (unless called from that callback).
+  void watch(FailureCallback callback);
+  std::optional<Failure> failure() const;
+  /// Tells all ranks, this one's callback included; the first failure of a communicator counts, later ones are dropped.
+  void report_failure(const Failure& failure);
+
+  /// Says goodbye: from now on the others do not take the loss of this rank for a failure. Local, does not wait for them;
+  /// does nothing when called again. No callback runs afterwards. Operations throw from then on.
+  void shutdown();
+
+ private:
+  explicit Bootstrap(std::shared_ptr<Tree> tree);
+  static std::unique_ptr<Bootstrap> start(std::shared_ptr<Tree> tree);
+
+  std::shared_ptr<Tree> tree_;
+};
+
+}  // namespace nitinol

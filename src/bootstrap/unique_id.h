@@ -1,0 +1,34 @@
+// The unique id: where the rendezvous point (the root) listens and the secret that everybody must prove to know.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "bootstrap/address.h"
+#include "bootstrap/options.h"
+#include "bootstrap/secret.h"
+#include "nccl.h"
+
+namespace nitinol {
+
+struct UniqueId {
+  Secret secret;
+  SocketAddress root;
+  std::array<std::uint8_t, 16> random{};  // tells ids apart in logs; equal for all ids from one NCCL_COMM_ID
+  bool from_address = false;              // from NCCL_COMM_ID: rank 0 hosts the root when it joins
+
+  friend bool operator==(const UniqueId&, const UniqueId&) = default;
+};
+
+/// Makes an id and starts its root in this process. With options.comm_id the id is derived from that address instead and
+/// nothing is started; its secret is then no better than the address is hard to guess. Throws Error.
+UniqueId make_unique_id(const BootstrapOptions& options);
+
+/// The 128 bytes that applications carry around. parse throws Error(ncclInvalidArgument) if they are none of ours.
+ncclUniqueId serialise(const UniqueId& id);
+UniqueId parse_unique_id(const ncclUniqueId& bytes);
+
+/// A number that names the id in logs (not secret).
+std::uint64_t short_hash(const UniqueId& id);
+
+}  // namespace nitinol
