@@ -1,9 +1,6 @@
 # The CUDA toolkit of the flavour cuda: where nvcc is, which GPUs to build for, how device code is stored. Needs no GPU.
 set(NITINOL_CUDA_ARCHITECTURES "90" CACHE STRING "GPU architectures to build for, as CMAKE_CUDA_ARCHITECTURES takes them")
 set(CMAKE_CUDA_ARCHITECTURES ${NITINOL_CUDA_ARCHITECTURES})
-set(CMAKE_CUDA_STANDARD 20)
-set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   find_program(NITINOL_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATH_SUFFIXES bin PATHS /usr/local/cuda)
@@ -14,6 +11,9 @@ if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   set(CMAKE_CUDA_COMPILER ${NITINOL_NVCC})
 endif()
 enable_language(CUDA)
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 find_package(CUDAToolkit REQUIRED)
 
 # Kernels of many types and operations compress to a fraction; the driver unpacks what is loaded.
