@@ -1,0 +1,58 @@
+// The seam between communicators and what carries operations out: virtual GPUs' threads or GPUs' kernels.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "model/peer.h"
+#include "model/plan.h"
+#include "transport/transport.h"
+
+namespace nitinol {
+
+/// What tuning needs to know of an executor. Equal on all ranks of a communicator.
+struct Limits {
+  std::array<size_t, kProtocols> slot_bytes{};  ///< most payload bytes of one chunk; 0: the protocol is not offered
+  int channels = 1;                             ///< most channels (CTAs) of one operation
+  size_t grain_bytes = 64;                      ///< channels start at multiples of this
+};
+
+struct ExecutorSetup {
+  int rank = 0;
+  std::vector<Peer> peers;              ///< one per rank
+  std::array<uint64_t, 2> identity{};   ///< names the communicator: equal on its ranks, unique otherwise
+  HandleExchange* handles = nullptr;    ///< outlives the executor
+  int min_channels = 0;                 ///< 0: free to choose
+  int max_channels = 0;
+  size_t buffer_bytes = 0;              ///< NCCL_BUFFSIZE; 0: free to choose
+  bool peer_access = true;              ///< false: NCCL_P2P_DISABLE
+  /// Called once, on any thread, when a launch fails (a peer's memory is gone, a CUDA error).
+  std::function<void(ncclResult_t, const std::string&)> failed;
+};
+
+/// One rank's executor. Calls come from one thread at a time, except abort().
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  virtual Limits limits() const = 0;
+
+  /// Reaches whatever the launch needs and was not reached before. May wait for peers' service threads only. Throws Error.
+  virtual void prepare(const Launch& launch) = 0;
+
+  /// Enqueues in stream order, also while the stream is being captured. Never waits for peers. Throws Error.
+  /// The launch is consumed; everything the running operations need is kept alive by what was enqueued.
+  virtual void launch(Launch launch, cudaStream_t stream) = 0;
+
+  /// Any thread, any time: running and later launches end soon, their results undefined.
+  virtual void abort() = 0;
+};
+
+/// Allocates this rank's arena and offers it to peers. One definition per flavour.
+std::unique_ptr<Executor> make_executor(ExecutorSetup setup);
+
+}  // namespace nitinol

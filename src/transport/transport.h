@@ -1,0 +1,32 @@
+// What executors need of the world to reach other ranks' memory; comm/ implements it over the bootstrap's services.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "base/unique_fd.h"
+
+namespace nitinol {
+
+/// A file descriptor that stands for memory (a memfd, or an exported GPU allocation), with its size in bytes.
+struct MemoryHandle {
+  UniqueFd fd;
+  uint64_t bytes = 0;
+};
+
+/// Passes memory handles between the processes of a host. Peers are ranks of one communicator.
+class HandleExchange {
+ public:
+  virtual ~HandleExchange() = default;
+
+  /// From now on a peer that fetches `name` from this rank gets what `make` returns. `make` runs on a service thread, once
+  /// per fetch, may be called at any time until the exchange is destroyed or the name withdrawn, and must not block long.
+  virtual void offer(uint64_t name, std::function<MemoryHandle()> make) = 0;
+  virtual void withdraw(uint64_t name) = 0;
+
+  /// The handle that `peer` offers under `name`. Waits for the peer's service thread, and while the peer has not offered
+  /// the name yet. Throws Error(ncclRemoteError) if the peer has died, ncclSystemError after a deadline.
+  virtual MemoryHandle fetch(int peer, uint64_t name) = 0;
+};
+
+}  // namespace nitinol
