@@ -94,7 +94,7 @@ def tidy_jobs(build, tidy):
         if path not in known or path.suffix == ".cu" or path in jobs:
             continue
         # Where the trees lie must not matter: a fresh clone profits from an older one's results.
-        command = re.sub(r"^\S*ccache ", "", entry["command"])
+        command = entry["command"]
         folders = [pathlib.Path(name) for name in re.findall(r"(?:-I|-isystem )(\S+)", command)]
         command = command.replace(str(build.resolve()), "BUILD").replace(str(ROOT), "ROOT")
         jobs[path] = fingerprints.of(path, folders, version + configuration + command.encode())
