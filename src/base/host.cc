@@ -1,0 +1,46 @@
+#include "base/host.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+
+#include "base/settings.h"
+
+namespace nitinol {
+namespace {
+
+std::string full_host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
+  return name.data();
+}
+
+// New at each start of the kernel: tells machines with equal names apart. "" where it cannot be read.
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+}  // namespace
+
+std::string host_name() {
+  const std::string name = full_host_name();
+  return name.substr(0, name.find('.'));
+}
+
+std::uint64_t host_identity() {
+  if (const auto given = settings().text_if_set(Setting::kHostId)) return stable_hash(*given);
+  return stable_hash(boot_id() + "@" + full_host_name());
+}
+
+std::uint64_t stable_hash(std::string_view bytes) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  hash = (hash ^ (hash >> 33)) * 0xff51afd7ed558ccd;
+  return hash ^ (hash >> 33);
+}
+
+}  // namespace nitinol

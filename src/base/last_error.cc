@@ -1,0 +1,40 @@
+#include "base/last_error.h"
+
+#include <atomic>
+#include <deque>
+#include <mutex>
+#include <string>
+
+namespace nitinol {
+namespace {
+
+constexpr std::size_t kKept = 1000;
+
+struct Sentences {
+  std::mutex mutex;
+  std::deque<std::string>
+      kept;  // newest last; a deque's push and pop at its ends leave the other strings where they are
+};
+
+// Never destroyed: the pointers that programs hold must survive static destruction.
+Sentences& sentences() {
+  static Sentences* const instance = new Sentences;
+  return *instance;
+}
+
+std::atomic<const char*> latest{""};
+
+}  // namespace
+
+void set_last_error(std::string_view sentence) {
+  Sentences& all = sentences();
+  const std::lock_guard lock(all.mutex);
+  if (!all.kept.empty() && all.kept.back() == sentence) return;  // as from a loop that tries again
+  all.kept.emplace_back(sentence);
+  latest.store(all.kept.back().c_str(), std::memory_order_release);
+  if (all.kept.size() > kKept + 1) all.kept.pop_front();
+}
+
+const char* last_error() { return latest.load(std::memory_order_acquire); }
+
+}  // namespace nitinol

@@ -1,0 +1,159 @@
+#include "base/log.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/host.h"
+#include "base/last_error.h"
+#include "base/settings.h"
+
+namespace nitinol {
+namespace log_detail {
+
+std::atomic<std::uint64_t> state{kUnread};
+
+namespace {
+
+std::atomic<int (*)()> device_number_hook{nullptr};
+
+// What the variables say; guarded by its mutex. Never destroyed: threads may log while the process exits.
+struct Log {
+  std::mutex mutex;
+  std::string host;
+  std::string timestamp_format;
+  std::uint32_t timestamp_levels = 0;
+  std::FILE* file = stdout;
+  bool owns_file = false;
+  bool version_written = false;
+};
+
+Log& the_log() {
+  static Log* const instance = new Log;
+  return *instance;
+}
+
+std::string text_of(Setting setting) {
+  return Settings::quiet_text_if_set(setting).value_or(row_of(setting).default_text);
+}
+
+void close_file(Log& log) {
+  if (log.owns_file) std::fclose(log.file);
+  log.file = stdout;
+  log.owns_file = false;
+}
+
+// Standard output stays in use when the file cannot be opened.
+void open_file(Log& log) {
+  const std::string pattern = text_of(Setting::kDebugFile);
+  if (pattern.empty() || pattern == "/dev/stdout") return;
+  if (pattern == "/dev/stderr") {
+    log.file = stderr;
+    return;
+  }
+  std::FILE* const file = std::fopen(expand_log_path(pattern, log.host, getpid()).c_str(), "we");
+  if (file == nullptr) return;
+  log.file = file;
+  log.owns_file = true;
+}
+
+void read_variables(Log& log) {
+  const LogLevel level = parse_log_level(text_of(Setting::kDebug));
+  log.host = host_name();
+  log.timestamp_format = text_of(Setting::kDebugTimestampFormat);
+  log.timestamp_levels = parse_timestamp_levels(text_of(Setting::kDebugTimestampLevels));
+  if (level >= LogLevel::kWarn) open_file(log);
+  state.store(static_cast<std::uint64_t>(level) << 32 | parse_subsystems(text_of(Setting::kDebugSubsys)),
+              std::memory_order_release);
+}
+
+std::string timestamp(const Log& log, LogLevel level) {
+  if ((log.timestamp_levels >> static_cast<unsigned>(level) & 1) == 0) return "";
+  std::timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return format_timestamp(log.timestamp_format, now.tv_sec, static_cast<std::int32_t>(now.tv_nsec));
+}
+
+std::string sender(const Log& log) { return format("{}:{}:{}", log.host, getpid(), syscall(SYS_gettid)); }
+
+int device_number() {
+  int (*const hook)() = device_number_hook.load(std::memory_order_acquire);
+  return hook == nullptr ? 0 : hook();
+}
+
+// One write per line, so that lines of several processes on one file do not mix.
+void write_line(Log& log, const std::string& line) {
+  std::fwrite(line.data(), 1, line.size(), log.file);
+  std::fflush(log.file);
+}
+
+const char* base_name(const char* path) {
+  const char* slash = std::strrchr(path, '/');
+  return slash == nullptr ? path : slash + 1;
+}
+
+}  // namespace
+
+std::uint64_t ready_state() {
+  settings();  // the configuration files may hold the variables
+  Log& log = the_log();
+  const std::lock_guard lock(log.mutex);
+  if (state.load(std::memory_order_relaxed) == kUnread) read_variables(log);
+  return state.load(std::memory_order_relaxed);
+}
+
+void write_info(fmt::string_view text, fmt::format_args arguments) {
+  const std::string body = format_arguments(text, arguments);
+  const int device = device_number();
+  Log& log = the_log();
+  const std::lock_guard lock(log.mutex);
+  write_line(log, format("{}{} [{}] NCCL INFO {}\n", timestamp(log, LogLevel::kInfo), sender(log), device, body));
+}
+
+void write_call(fmt::string_view text, fmt::format_args arguments) {
+  const std::string body = format_arguments(text, arguments);
+  Log& log = the_log();
+  const std::lock_guard lock(log.mutex);
+  write_line(log, format("{}{} NCCL CALL {}\n", timestamp(log, LogLevel::kTrace), sender(log), body));
+}
+
+void write_warning(const char* file, int line, fmt::string_view text, fmt::format_args arguments, bool is_error) {
+  const std::string body = format_arguments(text, arguments);
+  if (is_error) set_last_error(body);
+  if (!log_enabled(LogLevel::kWarn, Subsystem::kInit)) return;
+  const int device = device_number();
+  Log& log = the_log();
+  const std::lock_guard lock(log.mutex);
+  write_line(log, format("\n{}{} [{}] {}:{} NCCL WARN {}\n", timestamp(log, LogLevel::kWarn), sender(log), device,
+                         base_name(file), line, body));
+}
+
+}  // namespace log_detail
+
+void log_version() {
+  if (!log_enabled(LogLevel::kVersion, Subsystem::kInit)) return;
+  log_detail::Log& log = log_detail::the_log();
+  const std::lock_guard lock(log.mutex);
+  if (log.version_written) return;
+  log.version_written = true;
+  log_detail::write_line(
+      log, format("{}NCCL version {}.{}.{}{}+cuda{}.{} (Nitinol)\n", log_detail::timestamp(log, LogLevel::kVersion),
+                  NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH, NCCL_SUFFIX, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10));
+}
+
+void reset_log() {
+  log_detail::Log& log = log_detail::the_log();
+  const std::lock_guard lock(log.mutex);
+  log_detail::close_file(log);
+  log.version_written = false;
+  log_detail::state.store(log_detail::kUnread, std::memory_order_relaxed);
+}
+
+void set_device_number_hook(int (*hook)()) { log_detail::device_number_hook.store(hook, std::memory_order_release); }
+
+}  // namespace nitinol

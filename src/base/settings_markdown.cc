@@ -1,0 +1,74 @@
+// The settings table as a page of documentation.
+#include "base/error.h"
+#include "base/settings.h"
+
+namespace nitinol {
+namespace {
+
+const char* type_name(SettingType type) {
+  switch (type) {
+    case SettingType::kText: return "text";
+    case SettingType::kInteger: return "number";
+    case SettingType::kSwitch: return "0 or 1";
+  }
+  return "";
+}
+
+// A bar would end the table's cell.
+std::string cell(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '|') result += '\\';
+    result += c;
+  }
+  return result;
+}
+
+std::string default_cell(const SettingRow& row) {
+  return *row.default_text == '\0' ? "not set" : "`" + cell(row.default_text) + "`";
+}
+
+constexpr const char* kOpening = R"(# Settings
+
+Every environment variable of Nitinol. This page is made from the table in src/base/settings_table.cc.
+
+A value comes from the environment; else from the user's file, which is the one that `NCCL_CONF_FILE` names or `.nccl.conf` in the home
+directory; else from `/etc/nccl.conf`. A file holds lines `NAME=VALUE`: the value is all that follows the first `=`, nothing is trimmed,
+lines that begin with `#` are skipped, and the first line for a name counts. Values from files become environment variables of the process.
+
+Numbers are decimal, or hexadecimal after `0x`; they are read once. A value that is not a number, or is out of range, is noted in the log and
+the default is used. The empty string counts as not set, except for `NCCL_DEBUG_SUBSYS`, `NCCL_DEBUG_TIMESTAMP_FORMAT`,
+`NCCL_DEBUG_TIMESTAMP_LEVELS` and `NCCL_COMM_ID`. With `NCCL_DEBUG=INFO` each variable that takes effect is logged, and
+with `NCCL_DEBUG=WARN` each `NCCL_*` or `NITINOL_*` variable that does not exist, with the name that was probably meant.
+
+| name | type | default | meaning | since |
+|---|---|---|---|---|
+)";
+
+constexpr const char* kSecondPart = R"(
+## Known, without effect in this version
+
+NCCL documents these; they are accepted, and a line at `INFO` says that they do nothing.
+
+| name | type | meaning | since |
+|---|---|---|---|
+)";
+
+}  // namespace
+
+std::string settings_markdown() {
+  std::string page = kOpening;
+  for (const SettingRow& row : settings_table()) {
+    if (!row.acted_on()) continue;
+    page += format("| `{}` | {} | {} | {} | {} |\n", row.name, type_name(row.type), default_cell(row), cell(row.help),
+                   row.since);
+  }
+  page += kSecondPart;
+  for (const SettingRow& row : settings_table()) {
+    if (row.acted_on()) continue;
+    page += format("| `{}` | {} | {} | {} |\n", row.name, type_name(row.type), cell(row.help), row.since);
+  }
+  return page;
+}
+
+}  // namespace nitinol

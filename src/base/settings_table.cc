@@ -1,0 +1,178 @@
+// The rows. To act on a variable that is listed as not acted on: give it a name in enum Setting and move its row up.
+#include <algorithm>
+
+#include "base/settings.h"
+
+namespace nitinol {
+namespace {
+
+constexpr auto kText = SettingType::kText;
+constexpr auto kInteger = SettingType::kInteger;
+constexpr auto kSwitch = SettingType::kSwitch;
+constexpr std::int64_t kMost = 1'000'000'000'000;
+
+using enum Setting;
+
+constexpr SettingRow empty_counts(SettingRow row) {
+  row.empty_counts = true;
+  return row;
+}
+
+// clang-format off
+constexpr SettingRow kRows[] = {
+    {kDebug, "NCCL_DEBUG", kText, "", "log level: VERSION, WARN, INFO, ABORT or TRACE, each with all before it; anything else is silent", "2.0"},
+    empty_counts({kDebugSubsys, "NCCL_DEBUG_SUBSYS", kText, "INIT,BOOTSTRAP,ENV", "what is logged at INFO and TRACE: comma list of INIT, COLL, P2P, SHM, NET, GRAPH, TUNING, ENV, ALLOC, CALL, PROXY, NVLS, BOOTSTRAP, REG, PROFILE, RAS, ALL; a leading ^ means all but these", "2.3.4"}),
+    {kDebugFile, "NCCL_DEBUG_FILE", kText, "", "file for the log instead of standard output; %h is the host, %p the process id, %% a percent sign", "2.2.12"},
+    empty_counts({kDebugTimestampFormat, "NCCL_DEBUG_TIMESTAMP_FORMAT", kText, "[%F %T] ", "time format of log lines, as for strftime; %1f to %9f are digits of the second's fraction; an underscore is a space", "2.26"}),
+    empty_counts({kDebugTimestampLevels, "NCCL_DEBUG_TIMESTAMP_LEVELS", kText, "WARN", "levels whose lines carry the time: comma list of VERSION, WARN, INFO, ABORT, TRACE, ALL; a leading ^ means all but these", "2.26"}),
+    {kConfFile, "NCCL_CONF_FILE", kText, "", "configuration file to read instead of .nccl.conf in the home directory; lines NAME=VALUE", "2.23"},
+    empty_counts({kCommId, "NCCL_COMM_ID", kText, "", "fixed rendezvous address for all ids: ipv4:port, [ipv6]:port or hostname:port; rank 0 listens there", "2.0"}),
+    {kSocketIfname, "NCCL_SOCKET_IFNAME", kText, "", "network interfaces that may be used: comma list of prefixes; a leading = means exact names, a leading ^ all but these; not set: ib*, then others, then docker*, then lo", "2.0"},
+    {kSocketFamily, "NCCL_SOCKET_FAMILY", kText, "", "address family to insist on: AF_INET or AF_INET6; not set: both", "2.0"},
+    {kSocketRetryCnt, "NCCL_SOCKET_RETRY_CNT", kInteger, "34", "how often a connection that was refused or timed out is tried again", "2.24", 1, kMost},
+    {kSocketRetrySleepMsec, "NCCL_SOCKET_RETRY_SLEEP_MSEC", kInteger, "100", "milliseconds before the first new try; the wait grows by as much with each failure", "2.24", 1, kMost},
+    {kUidStaggerThreshold, "NCCL_UID_STAGGER_THRESHOLD", kInteger, "256", "with more ranks than this per id, ranks spread their first contact over time", "2.23", 1, kMost},
+    {kUidStaggerRate, "NCCL_UID_STAGGER_RATE", kInteger, "7000", "first contacts per second that are then aimed at", "2.23", 1, kMost},
+    {kInitTimeout, "NITINOL_INIT_TIMEOUT", kInteger, "300", "seconds after which a communicator that is being made fails and names the ranks that never came", "Nitinol", 1, kMost},
+    {kHostId, "NCCL_HOSTID", kText, "", "identity of the host in place of boot id and host name: ranks with equal identities count as being on one host", "2.0"},
+    {kCommBlocking, "NCCL_COMM_BLOCKING", kInteger, "", "overrides `blocking` of every communicator: 1 blocking, 0 not", "2.14", 0, 1},
+    {kAlgo, "NCCL_ALGO", kText, "", "algorithms that may be used: [function:][^]name,...[;...]; not set: automatic", "2.5"},
+    {kProto, "NCCL_PROTO", kText, "", "protocols that may be used (LL, LL128, Simple), in the form of NCCL_ALGO; not set: automatic", "2.5"},
+    {kMinCtas, "NCCL_MIN_CTAS", kInteger, "", "fewest CTAs of an operation; overrides `minCTAs` of every communicator", "2.17", 1, 64},
+    {kMaxCtas, "NCCL_MAX_CTAS", kInteger, "", "most CTAs of an operation; overrides `maxCTAs` of every communicator", "2.17", 1, 64},
+    {kCtaPolicy, "NCCL_CTA_POLICY", kText, "", "DEFAULT, EFFICIENCY, ZERO, joined by |, or 0, 1, 2; overrides `CTAPolicy` of every communicator", "2.27"},
+    {kBuffSize, "NCCL_BUFFSIZE", kInteger, "4194304", "bytes of the buffer between a pair of ranks", "2.0", 1024, kMost},
+    {kNthreads, "NCCL_NTHREADS", kInteger, "", "threads per CTA: 64, 128, 256 or 512; not set: automatic", "2.0", 64, 512},
+    {kReproducible, "NITINOL_REPRODUCIBLE", kSwitch, "1", "1: a reduction's bits depend on values and ranks alone; 0: algorithms may add in another order where that is faster", "Nitinol"},
+    {kP2pDisable, "NCCL_P2P_DISABLE", kSwitch, "0", "1: no direct access to another rank's device memory", "2.0"},
+    {kShmDisable, "NCCL_SHM_DISABLE", kSwitch, "0", "1: no shared memory between processes", "2.0"},
+    {kSpin, "NITINOL_SPIN", kInteger, "", "how often a waiting CPU thread looks before it sleeps; not set: by the number of cores", "Nitinol", 0, kMost},
+    {kWinEnable, "NCCL_WIN_ENABLE", kSwitch, "1", "0: window registration succeeds but yields no window", "2.27"},
+    {kLaunchOrderImplicit, "NCCL_LAUNCH_ORDER_IMPLICIT", kSwitch, "0", "1: operations of different communicators on a device run in the order in which the program issued them", "2.26"},
+    {kCheckPointers, "NCCL_CHECK_POINTERS", kSwitch, "0", "1: buffers are checked in every call", "2.2.12"},
+    {kSetThreadName, "NCCL_SET_THREAD_NAME", kSwitch, "0", "1: helper threads carry names", "2.12"},
+    {kVgpus, "NITINOL_VGPUS", kInteger, "8", "number of virtual GPUs (flavour vgpu)", "Nitinol", 1, 1024},
+
+    {.name = "NCCL_ALLOC_P2P_NET_LL_BUFFERS", .type = kSwitch, .help = "low-latency buffers for every network connection", .since = "2.14"},
+    {.name = "NCCL_CGA_CLUSTER_SIZE", .type = kInteger, .help = "thread-block cluster size of kernels", .since = "2.16"},
+    {.name = "NCCL_CHECKS_DISABLE", .type = kSwitch, .help = "skip argument checks", .since = "2.0.5, gone since 2.2.12"},
+    {.name = "NCCL_CHECK_MODE", .help = "DEFAULT, DEBUG_LOCAL or DEBUG_GLOBAL checks", .since = "2.29.7"},
+    {.name = "NCCL_CHUNK_SIZE", .type = kInteger, .help = "size of network messages for send and receive", .since = "2.0"},
+    {.name = "NCCL_COLLNET_ENABLE", .type = kSwitch, .help = "reduction inside the network", .since = "2.6"},
+    {.name = "NCCL_COLLNET_NODE_THRESHOLD", .type = kInteger, .help = "fewest hosts for it", .since = "2.9.9"},
+    {.name = "NCCL_CROSS_NIC", .type = kInteger, .help = "whether rings and trees may change rails", .since = "2.0"},
+    {.name = "NCCL_CUMEM_ENABLE", .type = kSwitch, .help = "allocate with CUDA's virtual-memory calls", .since = "2.18"},
+    {.name = "NCCL_CUMEM_HOST_ENABLE", .type = kSwitch, .help = "the same for shared host memory", .since = "2.23"},
+    {.name = "NCCL_DMABUF_ENABLE", .type = kSwitch, .help = "register GPU memory with adapters through dma-buf", .since = "2.13"},
+    {.name = "NCCL_ENV_PLUGIN", .help = "environment plugin", .since = "2.28"},
+    {.name = "NCCL_GIN_PLUGIN", .help = "plugin for networking from kernels", .since = "2.30"},
+    {.name = "NCCL_GIN_PLUGIN_REF_COUNT", .type = kInteger, .help = "keeps that plugin loaded", .since = "2.30"},
+    {.name = "NCCL_GIN_TYPE", .type = kInteger, .help = "device type of that plugin", .since = "2.30"},
+    {.name = "NCCL_GRAPH_MIXING_SUPPORT", .type = kSwitch, .help = "several outstanding graphs, or graphs and plain operations together", .since = "2.13"},
+    {.name = "NCCL_GRAPH_REGISTER", .type = kSwitch, .help = "register buffers of captured operations", .since = "2.11"},
+    {.name = "NCCL_GRAPH_STREAM_ORDERING", .type = kSwitch, .help = "order kernels at capture", .since = "2.30"},
+    {.name = "NCCL_IB_ADAPTIVE_ROUTING", .type = kSwitch, .help = "InfiniBand: adaptive routing", .since = "2.16"},
+    {.name = "NCCL_IB_ADDR_FAMILY", .help = "RoCE: address family of the GID", .since = "2.21"},
+    {.name = "NCCL_IB_ADDR_RANGE", .help = "RoCE: range of the GID", .since = "2.21"},
+    {.name = "NCCL_IB_AR_THRESHOLD", .type = kInteger, .help = "InfiniBand: size from which data travels in messages of its own", .since = "2.6"},
+    {.name = "NCCL_IB_CUDA_SUPPORT", .type = kSwitch, .help = "GPU Direct RDMA", .since = "2.0, gone since 2.4"},
+    {.name = "NCCL_IB_DISABLE", .type = kSwitch, .help = "no verbs", .since = "2.0"},
+    {.name = "NCCL_IB_ECE_ENABLE", .type = kSwitch, .help = "InfiniBand: enhanced connection establishment", .since = "2.23"},
+    {.name = "NCCL_IB_FIFO_TC", .type = kInteger, .help = "InfiniBand: traffic class of control messages", .since = "2.22.3"},
+    {.name = "NCCL_IB_GDR_LEVEL", .help = "old name of NCCL_NET_GDR_LEVEL", .since = "2.3.4, renamed in 2.4"},
+    {.name = "NCCL_IB_GID_INDEX", .type = kInteger, .help = "RoCE: index of the GID", .since = "2.1.4"},
+    {.name = "NCCL_IB_HCA", .help = "adapters and ports to use", .since = "2.0"},
+    {.name = "NCCL_IB_MERGE_NICS", .type = kSwitch, .help = "treat two ports as one device", .since = "2.20"},
+    {.name = "NCCL_IB_OOO_RQ", .type = kSwitch, .help = "InfiniBand: receives out of order", .since = "2.30"},
+    {.name = "NCCL_IB_PCI_RELAXED_ORDERING", .type = kInteger, .help = "InfiniBand: relaxed ordering on PCI", .since = "2.12"},
+    {.name = "NCCL_IB_QPS_PER_CONNECTION", .type = kInteger, .help = "InfiniBand: queue pairs per connection", .since = "2.10"},
+    {.name = "NCCL_IB_RETRY_CNT", .type = kInteger, .help = "InfiniBand: retries", .since = "2.1.15"},
+    {.name = "NCCL_IB_RETURN_ASYNC_EVENTS", .type = kSwitch, .help = "InfiniBand: fatal device events end communication", .since = "2.23"},
+    {.name = "NCCL_IB_ROCE_VERSION_NUM", .type = kInteger, .help = "RoCE version", .since = "2.21"},
+    {.name = "NCCL_IB_SL", .type = kInteger, .help = "InfiniBand: service level", .since = "2.1.4"},
+    {.name = "NCCL_IB_SPLIT_DATA_ON_QPS", .type = kSwitch, .help = "InfiniBand: split messages over queue pairs", .since = "2.18"},
+    {.name = "NCCL_IB_TC", .type = kInteger, .help = "InfiniBand: traffic class", .since = "2.1.15"},
+    {.name = "NCCL_IB_TIMEOUT", .type = kInteger, .help = "InfiniBand: acknowledge timeout", .since = "2.0"},
+    {.name = "NCCL_IGNORE_COLLNET_MISMATCH", .type = kSwitch, .help = "accept different numbers of devices for reduction in the network", .since = "2.30"},
+    {.name = "NCCL_IGNORE_CPU_AFFINITY", .type = kSwitch, .help = "bind helper threads by the GPU's affinity alone", .since = "2.4.6"},
+    {.name = "NCCL_IGNORE_NET_MISMATCH", .type = kSwitch, .help = "accept different numbers of network devices", .since = "2.30"},
+    {.name = "NCCL_IPC_USE_ABSTRACT_SOCKET", .type = kSwitch, .help = "abstract Unix sockets between processes", .since = "2.29"},
+    {.name = "NCCL_LAUNCH_MODE", .help = "PARALLEL or GROUP", .since = "2.1"},
+    {.name = "NCCL_LAUNCH_RACE_FATAL", .type = kSwitch, .help = "two threads racing to launch on a device is an error", .since = "2.26"},
+    {.name = "NCCL_LEGACY_CUDA_REGISTER", .type = kSwitch, .help = "register memory of cudaMalloc too", .since = "2.24"},
+    {.name = "NCCL_LL_THRESHOLD", .type = kInteger, .help = "size limit of low-latency algorithms", .since = "2.1, gone since 2.5"},
+    {.name = "NCCL_LOCAL_REGISTER", .type = kSwitch, .help = "honour ncclCommRegister", .since = "2.19"},
+    {.name = "NCCL_MAX_NCHANNELS", .type = kInteger, .help = "older form of NCCL_MAX_CTAS", .since = "2.5"},
+    {.name = "NCCL_MAX_NRINGS", .type = kInteger, .help = "older form of NCCL_MAX_CTAS", .since = "2.0.5, renamed in 2.5"},
+    {.name = "NCCL_MEM_SYNC_DOMAIN", .type = kInteger, .help = "memory synchronisation domain of kernels", .since = "2.16"},
+    {.name = "NCCL_MIN_NCHANNELS", .type = kInteger, .help = "older form of NCCL_MIN_CTAS", .since = "2.5"},
+    {.name = "NCCL_MIN_NRINGS", .type = kInteger, .help = "older form of NCCL_MIN_CTAS", .since = "2.2, renamed in 2.5"},
+    {.name = "NCCL_MNNVL_CLIQUE_ID", .type = kInteger, .help = "multi-node NVLink: clique", .since = "2.25"},
+    {.name = "NCCL_MNNVL_ENABLE", .type = kInteger, .help = "multi-node NVLink", .since = "2.21"},
+    {.name = "NCCL_MNNVL_UUID", .type = kInteger, .help = "multi-node NVLink: fabric", .since = "2.25"},
+    {.name = "NCCL_MULTI_RANK_GPU_ENABLE", .type = kSwitch, .help = "several ranks on one GPU (always possible here)", .since = "2.30"},
+    {.name = "NCCL_NET", .help = "network module to insist on", .since = "2.10"},
+    {.name = "NCCL_NETDEVS_POLICY", .help = "which network devices a GPU uses: AUTO, MAX:N, ALL", .since = "2.28"},
+    {.name = "NCCL_NET_GDR_C2C", .type = kSwitch, .help = "GPU Direct RDMA over C2C", .since = "2.26"},
+    {.name = "NCCL_NET_GDR_LEVEL", .help = "greatest distance for GPU Direct RDMA", .since = "2.4"},
+    {.name = "NCCL_NET_GDR_READ", .type = kSwitch, .help = "GPU Direct RDMA for sending", .since = "2.0"},
+    {.name = "NCCL_NET_MERGE_LEVEL", .help = "distance up to which adapters are merged", .since = "2.23"},
+    {.name = "NCCL_NET_MERGE_POLICY", .help = "which adapters are merged: ALL, RAIL", .since = "2.30.5"},
+    {.name = "NCCL_NET_PLUGIN", .help = "network plugin", .since = "2.11"},
+    {.name = "NCCL_NET_PLUGIN_REF_COUNT", .type = kInteger, .help = "keeps that plugin loaded", .since = "2.30"},
+    {.name = "NCCL_NET_SHARED_BUFFERS", .type = kSwitch, .help = "one buffer pool for all remote peers", .since = "2.8"},
+    {.name = "NCCL_NET_SHARED_COMMS", .type = kSwitch, .help = "reuse connections", .since = "2.12"},
+    {.name = "NCCL_NO_CACHE", .help = "parameters that are read at each use", .since = "2.30"},
+    {.name = "NCCL_NSOCKS_PERTHREAD", .type = kInteger, .help = "sockets per helper thread", .since = "2.4.8"},
+    {.name = "NCCL_NVB_DISABLE", .type = kSwitch, .help = "no NVLink path through another GPU", .since = "2.11"},
+    {.name = "NCCL_NVLS_ENABLE", .type = kInteger, .help = "NVLink multicast", .since = "2.17"},
+    {.name = "NCCL_OOB_NET_ENABLE", .type = kSwitch, .help = "bootstrap over the network module", .since = "2.23"},
+    {.name = "NCCL_OOB_NET_IFNAME", .help = "device for that", .since = "2.23"},
+    {.name = "NCCL_P2P_DIRECT_DISABLE", .type = kSwitch, .help = "no direct access to user buffers within a process", .since = "2.0"},
+    {.name = "NCCL_P2P_LEVEL", .help = "greatest distance for direct access between GPUs", .since = "2.3.4"},
+    {.name = "NCCL_P2P_LL_THRESHOLD", .type = kInteger, .help = "largest send and receive that uses LL", .since = "2.14"},
+    {.name = "NCCL_P2P_NET_CHUNKSIZE", .type = kInteger, .help = "message size on the network for send and receive", .since = "2.14"},
+    {.name = "NCCL_P2P_PXN_LEVEL", .type = kInteger, .help = "reaching adapters through other GPUs for send and receive", .since = "2.12"},
+    {.name = "NCCL_PARAM_DUMP_ALL", .type = kSwitch, .help = "list private parameters too", .since = "2.30"},
+    {.name = "NCCL_PROFILER_PLUGIN", .help = "profiler plugin", .since = "2.23"},
+    {.name = "NCCL_PXN_C2C", .type = kSwitch, .help = "reaching adapters through other GPUs over C2C", .since = "2.27"},
+    {.name = "NCCL_PXN_DISABLE", .type = kSwitch, .help = "do not reach adapters through other GPUs", .since = "2.12"},
+    {.name = "NCCL_RAS_ADDR", .help = "where health monitoring listens", .since = "2.24"},
+    {.name = "NCCL_RAS_ENABLE", .type = kSwitch, .help = "health monitoring", .since = "2.24"},
+    {.name = "NCCL_RAS_TIMEOUT_FACTOR", .type = kInteger, .help = "multiplies its timeouts", .since = "2.24"},
+    {.name = "NCCL_RINGS", .help = "explicit rings", .since = "2.0, gone"},
+    {.name = "NCCL_RMA_PLUGIN", .help = "plugin for one-sided networking", .since = "2.30"},
+    {.name = "NCCL_RMA_PLUGIN_REF_COUNT", .type = kInteger, .help = "keeps that plugin loaded", .since = "2.30"},
+    {.name = "NCCL_RUNTIME_CONNECT", .type = kSwitch, .help = "connect peers at first use", .since = "2.22"},
+    {.name = "NCCL_SET_STACK_SIZE", .type = kSwitch, .help = "set the CUDA stack size at start", .since = "2.9"},
+    {.name = "NCCL_SINGLE_RING_THRESHOLD", .type = kInteger, .help = "size limit of a single ring", .since = "2.1, gone since 2.3"},
+    {.name = "NCCL_SOCKET_MAGIC", .type = kInteger, .help = "number that both ends of a connection compare", .since = "2.30"},
+    {.name = "NCCL_SOCKET_NTHREADS", .type = kInteger, .help = "helper threads per connection", .since = "2.4.8"},
+    {.name = "NCCL_SOCKET_POLL_TIMEOUT_MSEC", .type = kInteger, .help = "sleep between attempts at start", .since = "2.28"},
+    {.name = "NCCL_SYM_GIN_KERNELS_ENABLE", .type = kSwitch, .help = "kernels that start network transfers", .since = "2.29"},
+    {.name = "NCCL_TOPO_DUMP_FILE", .help = "file to write the topology to", .since = "2.6"},
+    {.name = "NCCL_TOPO_FILE", .help = "file to read the topology from", .since = "2.6"},
+    {.name = "NCCL_TREE_THRESHOLD", .type = kInteger, .help = "size limit of trees", .since = "2.4, gone since 2.5"},
+    {.name = "NCCL_TUNER_PLUGIN", .help = "tuner plugin", .since = "2.19"},
+};
+// clang-format on
+
+// The index of a Setting is the index of its row; behind those the rows are sorted by name.
+constexpr bool rows_are_in_order() {
+  for (std::size_t i = 0; i < std::size(kRows); ++i) {
+    const bool active = i < kSettingCount;
+    if (active != kRows[i].acted_on()) return false;
+    if (active && kRows[i].setting != static_cast<Setting>(i)) return false;
+    if (i > kSettingCount && std::string_view(kRows[i - 1].name) >= std::string_view(kRows[i].name)) return false;
+  }
+  return true;
+}
+static_assert(rows_are_in_order());
+
+}  // namespace
+
+std::span<const SettingRow> settings_table() { return kRows; }
+
+const SettingRow& row_of(Setting setting) { return kRows[static_cast<std::size_t>(setting)]; }
+
+}  // namespace nitinol
