@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <vector>
 
 namespace nitinol {
@@ -46,9 +46,10 @@ std::vector<std::pair<std::string, std::string>> parse_configuration(std::string
 void apply_configuration_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return;
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::ostringstream text;
+  text << file.rdbuf();  // unlike a stream iterator, this does not throw where the path is a directory
   constexpr int kKeepWhatIsSet = 0;
-  for (const auto& [name, value] : parse_configuration(text)) setenv(name.c_str(), value.c_str(), kKeepWhatIsSet);
+  for (const auto& [name, value] : parse_configuration(text.str())) setenv(name.c_str(), value.c_str(), kKeepWhatIsSet);
 }
 
 void apply_configuration_files() {

@@ -1,0 +1,86 @@
+#include "base/config_file.h"
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+#include "base/settings_testing.h"
+#include "base/temporary_folder_testing.h"
+
+namespace nitinol {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::Pair;
+
+TEST(ParseConfiguration, ValueIsAllThatFollowsTheFirstEqualsSign) {
+  EXPECT_THAT(parse_configuration("NCCL_SOCKET_IFNAME==ens1f0\nB=x=y"),
+              ElementsAre(Pair("NCCL_SOCKET_IFNAME", "=ens1f0"), Pair("B", "x=y")));
+}
+
+TEST(ParseConfiguration, KeepsSpacesCommentsAndCarriageReturns) {
+  EXPECT_THAT(parse_configuration("A = b \nC=1 # one\nD=2\r\n"),
+              ElementsAre(Pair("A ", " b "), Pair("C", "1 # one"), Pair("D", "2\r")));
+}
+
+TEST(ParseConfiguration, LeavesOutCommentsAndLinesThatAssignNothing) {
+  EXPECT_THAT(parse_configuration("#A=1\nB\n\n=2\n"), IsEmpty());
+  EXPECT_THAT(parse_configuration(""), IsEmpty());
+}
+
+TEST(ParseConfiguration, CommentsBeginInTheFirstColumnOnly) {
+  EXPECT_THAT(parse_configuration(" #A=1"), ElementsAre(Pair(" #A", "1")));
+}
+
+TEST(ParseConfiguration, AcceptsALastLineWithoutNewlineAndEmptyValues) {
+  EXPECT_THAT(parse_configuration("A=\nB=2"), ElementsAre(Pair("A", ""), Pair("B", "2")));
+}
+
+TEST(ParseConfiguration, LeavesOutLinesWithZeroBytes) {
+  EXPECT_THAT(parse_configuration(std::string_view("A=1\0\nB=2", 8)), ElementsAre(Pair("B", "2")));
+}
+
+class ConfigurationFile : public testing::Test {
+ protected:
+  TemporaryFolder folder_;
+  ScopedVariable first_{"NITINOL_TEST_FIRST", nullptr};
+  ScopedVariable second_{"NITINOL_TEST_SECOND", nullptr};
+};
+
+TEST_F(ConfigurationFile, BecomesEnvironmentVariables) {
+  apply_configuration_file(folder_.write("a.conf", "NITINOL_TEST_FIRST=one\nNITINOL_TEST_SECOND= two"));
+  EXPECT_STREQ(std::getenv("NITINOL_TEST_FIRST"), "one");
+  EXPECT_STREQ(std::getenv("NITINOL_TEST_SECOND"), " two");
+}
+
+TEST_F(ConfigurationFile, NeverOverridesWhatIsSetEvenToTheEmptyString) {
+  const ScopedVariable set("NITINOL_TEST_FIRST", "");
+  apply_configuration_file(folder_.write("a.conf", "NITINOL_TEST_FIRST=one"));
+  EXPECT_STREQ(std::getenv("NITINOL_TEST_FIRST"), "");
+}
+
+TEST_F(ConfigurationFile, FirstLineForANameCounts) {
+  apply_configuration_file(folder_.write("a.conf", "NITINOL_TEST_FIRST=one\nNITINOL_TEST_FIRST=two\n"));
+  EXPECT_STREQ(std::getenv("NITINOL_TEST_FIRST"), "one");
+}
+
+TEST_F(ConfigurationFile, MissingFileChangesNothing) {
+  apply_configuration_file(folder_.file("none.conf"));
+  EXPECT_EQ(std::getenv("NITINOL_TEST_FIRST"), nullptr);
+}
+
+TEST_F(ConfigurationFile, ADirectoryChangesNothing) {
+  apply_configuration_file(folder_.file("."));
+  EXPECT_EQ(std::getenv("NITINOL_TEST_FIRST"), nullptr);
+}
+
+TEST_F(ConfigurationFile, IsTheOneThatNcclConfFileNames) {
+  const std::string path = folder_.write("named.conf", "NITINOL_TEST_FIRST=named\n");
+  const ScopedVariable named("NCCL_CONF_FILE", path.c_str());
+  apply_configuration_files();
+  EXPECT_STREQ(std::getenv("NITINOL_TEST_FIRST"), "named");
+}
+
+}  // namespace
+}  // namespace nitinol

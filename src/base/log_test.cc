@@ -1,0 +1,225 @@
+#include "base/log.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <regex>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/host.h"
+#include "base/last_error.h"
+#include "base/settings_testing.h"
+#include "base/temporary_folder_testing.h"
+
+namespace nitinol {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::MatchesRegex;
+
+TEST(ParseLogLevel, IgnoresCaseAndTakesOtherWordsForSilence) {
+  EXPECT_EQ(parse_log_level("INFO"), LogLevel::kInfo);
+  EXPECT_EQ(parse_log_level("warn"), LogLevel::kWarn);
+  EXPECT_EQ(parse_log_level("Abort"), LogLevel::kAbort);
+  EXPECT_EQ(parse_log_level("INFO "), LogLevel::kNone);
+  EXPECT_EQ(parse_log_level("LOUD"), LogLevel::kNone);
+  EXPECT_EQ(parse_log_level(""), LogLevel::kNone);
+}
+
+TEST(ParseSubsystems, KnowsListsAllAndInversion) {
+  const auto init = static_cast<std::uint32_t>(Subsystem::kInit);
+  const auto p2p = static_cast<std::uint32_t>(Subsystem::kP2p);
+  EXPECT_EQ(parse_subsystems("init,P2P"), init | p2p);
+  EXPECT_EQ(parse_subsystems("ALL"), ~0u);
+  EXPECT_EQ(parse_subsystems("^INIT"), ~init);
+  EXPECT_EQ(parse_subsystems("^"), ~0u);
+  EXPECT_EQ(parse_subsystems(""), 0u);
+  EXPECT_EQ(parse_subsystems("NONSENSE, INIT"), 0u);
+}
+
+TEST(ParseTimestampLevels, EmptyIsNoneAndACaretInverts) {
+  EXPECT_EQ(parse_timestamp_levels(""), 0u);
+  EXPECT_EQ(parse_timestamp_levels("WARN,info"), 1u << 2 | 1u << 3);
+  EXPECT_EQ(parse_timestamp_levels("^WARN"), ~(1u << 2));
+  EXPECT_EQ(parse_timestamp_levels("ALL"), ~0u);
+}
+
+TEST(ExpandLogPath, ReplacesHostProcessAndPercent) {
+  EXPECT_EQ(expand_log_path("/tmp/%h.%p.log", "node7", 42), "/tmp/node7.42.log");
+  EXPECT_EQ(expand_log_path("%%h%x%", "node7", 42), "%h%x%");
+}
+
+class Timestamp : public testing::Test {
+ protected:
+  Timestamp() { tzset(); }
+  ~Timestamp() override { unsetenv("TZ"); }
+  ScopedVariable zone_{"TZ", "UTC0"};
+};
+
+TEST_F(Timestamp, FollowsStrftimeWithFractionAndUnderscores) {
+  EXPECT_EQ(format_timestamp("[%F %T] ", 86400, 0), "[1970-01-02 00:00:00] ");
+  EXPECT_EQ(format_timestamp("%T.%3f_x", 1, 1'500'000), "00:00:01.001 x");
+  EXPECT_EQ(format_timestamp("%9f", 0, 7), "000000007");
+  EXPECT_EQ(format_timestamp("%%3f", 0, 7), "%3f");
+  EXPECT_EQ(format_timestamp("", 0, 7), "");
+}
+
+class Log : public testing::Test {
+ protected:
+  Log() { reset_log(); }
+  ~Log() override {
+    set_device_number_hook(nullptr);
+    reset_log();
+  }
+  // The settings of one case, in force from here.
+  void start(const char* level, const char* subsystems = nullptr) {
+    level_.emplace("NCCL_DEBUG", level);
+    subsystems_.emplace("NCCL_DEBUG_SUBSYS", subsystems);
+    reset_log();
+  }
+  std::string written() const { return folder_.read("log"); }
+  static std::string sender() { return format("{}:{}:{}", host_name(), getpid(), gettid()); }
+
+  TemporaryFolder folder_;
+  ScopedVariable file_{"NCCL_DEBUG_FILE", folder_.file("log").c_str()};
+  std::optional<ScopedVariable> level_;
+  std::optional<ScopedVariable> subsystems_;
+};
+
+TEST_F(Log, InfoLineHasHostProcessThreadAndDevice) {
+  start("INFO");
+  set_device_number_hook([] { return 3; });
+  log_info(Subsystem::kInit, "{} ranks", 8);
+  EXPECT_EQ(written(), sender() + " [3] NCCL INFO 8 ranks\n");
+}
+
+TEST_F(Log, WarningHasAnEmptyLineTimePlaceAndBecomesTheLastError) {
+  start("WARN");
+  log_warn("peer {} is gone", 5);
+  const int line = __LINE__ - 1;
+  const std::string log = written();
+  ASSERT_THAT(log, testing::StartsWith("\n["));
+  EXPECT_TRUE(std::regex_match(log.substr(1, 22), std::regex(R"(\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] )"))) << log;
+  EXPECT_EQ(log.substr(23), sender() + format(" [0] log_test.cc:{} NCCL WARN peer 5 is gone\n", line));
+  EXPECT_STREQ(last_error(), "peer 5 is gone");
+}
+
+TEST_F(Log, SilenceKeepsTheLastErrorAndMakesNoFile) {
+  start(nullptr);
+  log_warn("unseen");
+  log_info(Subsystem::kInit, "unseen too");
+  log_version();
+  EXPECT_STREQ(last_error(), "unseen");
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("log")));
+}
+
+TEST_F(Log, NoteLeavesTheLastErrorAlone) {
+  start("WARN");
+  set_last_error("before");
+  log_note("by the way");
+  EXPECT_THAT(written(), HasSubstr("NCCL WARN by the way\n"));
+  EXPECT_STREQ(last_error(), "before");
+}
+
+TEST_F(Log, SubsystemsFilterInfoButNotWarnings) {
+  start("INFO", "NET");
+  log_info(Subsystem::kInit, "hidden");
+  log_info(Subsystem::kNet, "shown");
+  log_warn("also shown");
+  EXPECT_THAT(written(), testing::Not(HasSubstr("hidden")));
+  EXPECT_THAT(written(), HasSubstr("INFO shown\n"));
+  EXPECT_THAT(written(), HasSubstr("WARN also shown\n"));
+}
+
+TEST_F(Log, InitBootstrapAndEnvAreShownByDefault) {
+  start("INFO");
+  for (const Subsystem shown : {Subsystem::kInit, Subsystem::kBootstrap, Subsystem::kEnv}) {
+    EXPECT_TRUE(log_enabled(LogLevel::kInfo, shown));
+  }
+  for (const Subsystem hidden : {Subsystem::kColl, Subsystem::kNet, Subsystem::kCall, Subsystem::kTuning}) {
+    EXPECT_FALSE(log_enabled(LogLevel::kInfo, hidden));
+  }
+  start("INFO", "");
+  EXPECT_FALSE(log_enabled(LogLevel::kInfo, Subsystem::kInit));
+}
+
+TEST_F(Log, CallsAreTracedWithoutDevice) {
+  start("TRACE", "CALL");
+  log_call("ncclGroupStart()");
+  EXPECT_EQ(written(), sender() + " NCCL CALL ncclGroupStart()\n");
+}
+
+TEST_F(Log, VersionLineIsWrittenOnce) {
+  start("WARN");
+  log_version();
+  log_version();
+  EXPECT_EQ(written(),
+            format("NCCL version 2.28.9+cuda{}.{} (Nitinol)\n", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10));
+}
+
+TEST_F(Log, FileIsTruncatedWhenLoggingStarts) {
+  folder_.write("log", "old text\n");
+  start("WARN");
+  log_note("new");
+  EXPECT_THAT(written(), testing::Not(HasSubstr("old text")));
+}
+
+TEST_F(Log, ResetReadsTheVariablesAgain) {
+  start("WARN");
+  EXPECT_FALSE(log_enabled(LogLevel::kInfo, Subsystem::kInit));
+  setenv("NCCL_DEBUG", "INFO", 1);
+  EXPECT_FALSE(log_enabled(LogLevel::kInfo, Subsystem::kInit));
+  reset_log();
+  EXPECT_TRUE(log_enabled(LogLevel::kInfo, Subsystem::kInit));
+}
+
+TEST_F(Log, UnopenableFileLeavesStandardOutput) {
+  const ScopedVariable file("NCCL_DEBUG_FILE", folder_.file("no/such/folder").c_str());
+  testing::internal::CaptureStdout();
+  start("INFO");
+  log_info(Subsystem::kInit, "here");
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("NCCL INFO here\n"));
+}
+
+TEST_F(Log, DevStderrIsStandardError) {
+  const ScopedVariable file("NCCL_DEBUG_FILE", "/dev/stderr");
+  testing::internal::CaptureStderr();
+  start("INFO");
+  log_info(Subsystem::kInit, "there");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("NCCL INFO there\n"));
+}
+
+TEST_F(Log, TimestampsFollowTheirLevels) {
+  const ScopedVariable levels("NCCL_DEBUG_TIMESTAMP_LEVELS", "INFO");
+  const ScopedVariable pattern("NCCL_DEBUG_TIMESTAMP_FORMAT", "at_noon_");
+  start("INFO");
+  log_info(Subsystem::kInit, "hi");
+  log_note("ho");
+  EXPECT_THAT(written(), testing::StartsWith("at noon " + sender() + " [0] NCCL INFO hi\n\n" + sender()));
+}
+
+TEST_F(Log, LinesOfManyThreadsStayWhole) {
+  start("INFO");
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([] {
+      for (int j = 0; j < 50; ++j) log_info(Subsystem::kInit, "abcdefghijklmnopqrstuvwxyz");
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::string log = written();
+  std::size_t whole = 0;
+  for (std::size_t at = 0; (at = log.find(" [0] NCCL INFO abcdefghijklmnopqrstuvwxyz\n", at)) != std::string::npos;
+       ++at)
+    ++whole;
+  EXPECT_EQ(whole, 400u);
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 400);
+}
+
+}  // namespace
+}  // namespace nitinol
