@@ -19,7 +19,7 @@ ALLOWED = {
     "topology": {"base", "model"},
     "topology/detect": {"base", "model", "device"},
     "algorithm": {"model"},
-    "tuning": {"base", "model"},
+    "tuning": {"base", "model", "algorithm"},  # reads the table: which algorithms there are
     "transport": {"base", "device", "model"},
     "executor": {"base", "device", "model", "algorithm", "transport"},
     "registration": {"base", "device", "model", "transport"},
