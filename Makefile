@@ -60,8 +60,8 @@ format: packages-lint ## Format all C, C++ and CUDA files in place
 	scripts/lint.py format --fix
 
 .PHONY: install
-install: vgpu ## Install the virtual-GPU flavour under PREFIX (/usr/local)
-	cmake --install build/vgpu --prefix $(or $(PREFIX),/usr/local)
+install: vgpu ## Install the virtual-GPU flavour under PREFIX (/opt/nitinol)
+	cmake --install build/vgpu --prefix $(or $(PREFIX),/opt/nitinol)
 
 .PHONY: clean
 clean: ## Remove the build trees of the presets

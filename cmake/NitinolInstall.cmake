@@ -62,4 +62,8 @@ foreach(library nccl nitinol_vgpu)
     install(TARGETS ${library} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   endif()
 endforeach()
+if(NITINOL_FLAVOUR STREQUAL "vgpu")
+  # Programs that link with -lcudart find virtual GPUs.
+  install(FILES ${PROJECT_BINARY_DIR}/lib/libcudart.so DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
