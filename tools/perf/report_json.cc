@@ -1,0 +1,68 @@
+// The JSON file: everything the table says and each batch's time.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "report.h"
+
+namespace nitinol::perf {
+namespace {
+
+nlohmann::ordered_json describe(const Measurement& m, const Row& row, int ranks) {
+  const Spread time = spread_of(m.microseconds);
+  const double gigabytes = static_cast<double>(row.what.bytes(ranks)) / time.median / 1e3;
+  nlohmann::ordered_json result{
+      {"time_us", time.median}, {"least_us", time.least},
+      {"most_us", time.most},   {"batches_us", m.microseconds},
+      {"algbw_gbs", gigabytes}, {"busbw_gbs", gigabytes * bus_factor(row.what.operation, ranks)},
+  };
+  if (m.wrong >= 0) result["wrong"] = static_cast<long long>(m.wrong);
+  return result;
+}
+
+nlohmann::ordered_json describe(const Row& row, int ranks) {
+  const Case& what = row.what;
+  nlohmann::ordered_json result{
+      {"operation", traits_of(what.operation).name},
+      {"bytes", what.bytes(ranks)},
+      {"count", what.count},
+      {"type", what.type->name},
+      {"place", what.in_place ? "in" : "out"},
+      {"iterations", row.iterations},
+  };
+  if (what.reduction != Reduction::kNone) result["op"] = reduction_name(what.reduction);
+  if (what.root >= 0) result["root"] = what.root;
+  for (const Measurement& m : row.libraries) result["libraries"].push_back(describe(m, row, ranks));
+  if (row.libraries.size() > 1) result["ratio"] = ratio_of(row);
+  return result;
+}
+
+}  // namespace
+
+void Report::write_json() const {
+  const Options& o = session_.options();
+  const Team& team = session_.team();
+  nlohmann::ordered_json root{
+      {"tool", "nitinol-perf"},       {"started", started_},
+      {"command", o.command_line},    {"ranks", team.ranks()},
+      {"processes", team.processes},  {"threads", team.threads},
+      {"gpus_per_thread", team.gpus}, {"mode", o.graph ? "graph" : o.sync_each ? "sync" : "eager"},
+      {"batches", o.batches},         {"iterations", o.iterations},
+      {"checked", o.check},
+  };
+  for (const Place& place : places_) {
+    root["places"].push_back({{"process", place.process}, {"host", place.host}, {"devices", place.devices}});
+  }
+  for (size_t i = 0; i < session_.libraries().size(); ++i) {
+    const Library& library = session_.libraries()[i];
+    root["libraries"].push_back(
+        {{"path", library.path()}, {"version", library.version_text()}, {"init_ms", init_seconds_[i] * 1e3}});
+  }
+  for (const Row& row : rows_) root["rows"].push_back(describe(row, team.ranks()));
+  const std::string text = root.dump(1) + "\n";
+  std::FILE* file = std::fopen(o.json.c_str(), "w");
+  if (file == nullptr) throw PerfError("cannot write '" + o.json + "'");
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (std::fclose(file) != 0 || !written) throw PerfError("cannot write '" + o.json + "'");
+}
+
+}  // namespace nitinol::perf
