@@ -1,0 +1,10 @@
+# Runs OURS and THEIRS (skipped when that is empty) and fails unless they print the same.
+if(NOT THEIRS)
+  message(STATUS "skipped: no nccl.h of NVIDIA's is installed here")
+  return()
+endif()
+execute_process(COMMAND ${OURS} OUTPUT_VARIABLE ours COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${THEIRS} OUTPUT_VARIABLE theirs COMMAND_ERROR_IS_FATAL ANY)
+if(NOT ours STREQUAL theirs)
+  message(FATAL_ERROR "The headers differ.\n--- ours\n${ours}\n--- theirs\n${theirs}")
+endif()
