@@ -7,7 +7,8 @@
 
 namespace nitinol {
 
-/// Throws Error(ncclUnhandledCudaError, "<what>: <name>: <text>") unless the call succeeded. Clears the thread's last error.
+/// Throws Error(ncclUnhandledCudaError, "<what>: <name>: <text>") unless the call succeeded. Clears the thread's last
+/// error.
 inline void cuda_check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());

@@ -29,10 +29,12 @@ class Event {
   explicit operator bool() const { return event_ != nullptr; }
 
   void record(cudaStream_t stream) const { cuda_check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
-  void make_wait(cudaStream_t stream) const { cuda_check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent"); }
+  void make_wait(cudaStream_t stream) const {
+    cuda_check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
+  }
 
-  /// In a capture: a node of the graph that records or awaits the event for work outside the graph too. The wait refers to
-  /// the record that was submitted last before the graph was launched.
+  /// In a capture: a node of the graph that records or awaits the event for work outside the graph too. The wait refers
+  /// to the record that was submitted last before the graph was launched.
   void record_external(cudaStream_t stream) const {
     cuda_check(cudaEventRecordWithFlags(event_, stream, cudaEventRecordExternal), "cudaEventRecordWithFlags");
   }

@@ -29,7 +29,9 @@ class DeviceGuard {
 /// Lets the scope make calls that a capture going on in this or another thread would forbid.
 class RelaxedCaptureGuard {
  public:
-  RelaxedCaptureGuard() { cuda_check(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode"); }
+  RelaxedCaptureGuard() {
+    cuda_check(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+  }
   ~RelaxedCaptureGuard() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
   RelaxedCaptureGuard(const RelaxedCaptureGuard&) = delete;
   RelaxedCaptureGuard& operator=(const RelaxedCaptureGuard&) = delete;

@@ -34,7 +34,8 @@ class Stream {
 inline unsigned long long capture_id(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;
-  cuda_check(cudaStreamGetCaptureInfo(stream, &status, &id, nullptr, nullptr, nullptr, nullptr), "cudaStreamGetCaptureInfo");
+  cuda_check(cudaStreamGetCaptureInfo(stream, &status, &id, nullptr, nullptr, nullptr, nullptr),
+             "cudaStreamGetCaptureInfo");
   if (status == cudaStreamCaptureStatusInvalidated) {
     fail(ncclInvalidUsage, "the stream's capture has been invalidated by an earlier call");
   }

@@ -10,11 +10,11 @@ namespace nitinol {
 /// Fixed-size and trivially copyable: it travels through the bootstrap's all-gather as it is.
 struct Peer {
   int32_t rank = -1;
-  int32_t device = -1;            ///< CUDA device index in its process
-  uint64_t host = 0;              ///< equal for ranks that can share memory by file descriptors
-  uint64_t process = 0;           ///< random number drawn once per process: equal means the same address space
+  int32_t device = -1;   ///< CUDA device index in its process
+  uint64_t host = 0;     ///< equal for ranks that can share memory by file descriptors
+  uint64_t process = 0;  ///< random number drawn once per process: equal means the same address space
   int32_t pid = 0;
-  int32_t compute_capability = 0; ///< 10 * major + minor
+  int32_t compute_capability = 0;  ///< 10 * major + minor
   std::array<char, 64> host_name{};
   std::array<char, 108> handle_server{};  ///< name of the process's Unix socket for memory handles
   std::array<char, 16> device_id{};       ///< UUID of the device: equal means the same physical GPU

@@ -11,12 +11,12 @@ namespace nitinol {
 struct Plan {
   Algorithm algorithm = Algorithm::kOneShot;
   Protocol protocol = Protocol::kSimple;
-  int channels = 1;     ///< CTAs (GPU); virtual GPUs use one
-  size_t chunk = 0;     ///< elements per chunk: at most one slot of the protocol
+  int channels = 1;  ///< CTAs (GPU); virtual GPUs use one
+  size_t chunk = 0;  ///< elements per chunk: at most one slot of the protocol
 };
 
-/// One collective of one rank. Counts are in elements of `type`, as in the API: `count` is the size of one rank's block.
-/// Operations that only move bytes come with type kUint8 and count in bytes.
+/// One collective of one rank. Counts are in elements of `type`, as in the API: `count` is the size of one rank's
+/// block. Operations that only move bytes come with type kUint8 and count in bytes.
 struct CollectiveWork {
   Collective what = Collective::kAllReduce;
   const void* input = nullptr;
@@ -50,7 +50,8 @@ struct Share {
   size_t stride = 0;  ///< elements from one rank's block to the next in an n-fold buffer
 };
 
-/// Splits [0, count) over channels in multiples of `grain` elements (so that every channel but the last starts aligned).
+/// Splits [0, count) over channels in multiples of `grain` elements (so that every channel but the last starts
+/// aligned).
 NITINOL_HOST_DEVICE Share share_of(size_t count, size_t chunk, int channel, int channels, size_t grain) {
   const size_t grains = (count + grain - 1) / grain;
   const size_t per_channel = (grains + channels - 1) / channels * grain;

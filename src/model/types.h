@@ -35,19 +35,15 @@ NITINOL_HOST_DEVICE constexpr size_t bytes_of(DataType type) {
     case DataType::kInt8:
     case DataType::kUint8:
     case DataType::kFloat8E4m3:
-    case DataType::kFloat8E5m2:
-      return 1;
+    case DataType::kFloat8E5m2: return 1;
     case DataType::kFloat16:
-    case DataType::kBfloat16:
-      return 2;
+    case DataType::kBfloat16: return 2;
     case DataType::kInt32:
     case DataType::kUint32:
-    case DataType::kFloat32:
-      return 4;
+    case DataType::kFloat32: return 4;
     case DataType::kInt64:
     case DataType::kUint64:
-    case DataType::kFloat64:
-      return 8;
+    case DataType::kFloat64: return 8;
   }
   return 0;
 }
@@ -59,15 +55,13 @@ NITINOL_HOST_DEVICE constexpr bool is_float(DataType type) {
     case DataType::kFloat32:
     case DataType::kFloat64:
     case DataType::kFloat8E4m3:
-    case DataType::kFloat8E5m2:
-      return true;
+    case DataType::kFloat8E5m2: return true;
     case DataType::kInt8:
     case DataType::kUint8:
     case DataType::kInt32:
     case DataType::kUint32:
     case DataType::kInt64:
-    case DataType::kUint64:
-      return false;
+    case DataType::kUint64: return false;
   }
   return false;
 }
@@ -76,9 +70,9 @@ NITINOL_HOST_DEVICE constexpr bool is_float(DataType type) {
 enum class Combine : int { kSum = 0, kProduct = 1, kMax = 2, kMin = 3 };
 inline constexpr int kCombines = 4;
 
-/// A reduction: each rank's input is first multiplied by its scalar (if any) and rounded to the element type; the results
-/// are combined in rank order, 16- and 8-bit floats in fp32, with one rounding at the end; an average divides the sum by
-/// the number of ranks before that rounding (integers truncate).
+/// A reduction: each rank's input is first multiplied by its scalar (if any) and rounded to the element type; the
+/// results are combined in rank order, 16- and 8-bit floats in fp32, with one rounding at the end; an average divides
+/// the sum by the number of ranks before that rounding (integers truncate).
 struct Reduction {
   Combine combine = Combine::kSum;
   bool average = false;

@@ -1,0 +1,60 @@
+// What every function of the C API is wrapped in: nothing throws across it, and each ncclX is a weak alias of pncclX,
+// so that a profiler may put its own ncclX in front.
+#pragma once
+
+#include <exception>
+#include <new>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/group.h"
+#include "nccl.h"
+
+/// Defines p<name> and its weak alias <name>; the body follows.
+#define NITINOL_ENTRY(result, name, parameters)                              \
+  extern "C" result name parameters __attribute__((weak, alias("p" #name))); \
+  extern "C" result p##name parameters
+
+namespace nitinol {
+
+/// Runs `body`; what it throws becomes the result code and the last error. A failure counts for the open group.
+template <typename Body>
+ncclResult_t guarded(const Body& body) noexcept {
+  ncclResult_t code = ncclInternalError;
+  try {
+    return body();
+  } catch (const Error& error) {
+    code = error.code();
+    if (code != ncclInProgress) log_warn("{}", error.what());
+  } catch (const std::bad_alloc&) {
+    code = ncclSystemError;
+    log_warn("out of memory");
+  } catch (const std::exception& error) {
+    log_warn("unexpected error: {}", error.what());
+  } catch (...) {
+    log_warn("unexpected error");
+  }
+  group::note_error(code);
+  return code;
+}
+
+/// Records by `record` inside a group of its own, whose end does the work.
+template <typename Record>
+ncclResult_t grouped(const Record& record) noexcept {
+  return guarded([&] {
+    group::start();
+    try {
+      record();
+    } catch (const Error& error) {
+      group::note_error(error.code());
+      try {
+        static_cast<void>(group::end());
+      } catch (const Error&) {  // the error below says more
+      }
+      throw;
+    }
+    return group::end();
+  });
+}
+
+}  // namespace nitinol

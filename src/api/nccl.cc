@@ -1,0 +1,290 @@
+// The C API: thin functions over comm/. Each body is one expression of what the call means.
+#include "nccl.h"
+
+#include "api/entry.h"
+#include "base/last_error.h"
+#include "base/settings.h"
+#include "bootstrap/unique_id.h"
+#include "comm/create.h"
+#include "comm/departure.h"
+#include "comm/handle.h"
+#include "comm/memory.h"
+#include "comm/operations.h"
+
+using namespace nitinol;
+
+namespace {
+
+void require(const void* pointer, const char* function, const char* argument) {
+  if (pointer == nullptr) fail(ncclInvalidArgument, "{} : {} argument is NULL", function, argument);
+}
+
+[[noreturn]] void not_built(const char* function, const char* what) {
+  fail(ncclInvalidUsage, "{}: {} not built yet in this version", function, what);
+}
+
+}  // namespace
+
+// ---- The library ---------------------------------------------------------------------------------------------------
+
+NITINOL_ENTRY(ncclResult_t, ncclGetVersion, (int* version)) {
+  return guarded([&] {
+    require(version, "ncclGetVersion", "version");
+    *version = NCCL_VERSION_CODE;
+    return ncclSuccess;
+  });
+}
+
+NITINOL_ENTRY(const char*, ncclGetErrorString, (ncclResult_t result)) {
+  switch (static_cast<int>(result)) {
+    case ncclSuccess: return "no error";
+    case ncclUnhandledCudaError: return "unhandled cuda error (run with NCCL_DEBUG=INFO for details)";
+    case ncclSystemError: return "unhandled system error (run with NCCL_DEBUG=INFO for details)";
+    case ncclInternalError: return "internal error - please report this issue to the NCCL developers";
+    case ncclInvalidArgument: return "invalid argument (run with NCCL_DEBUG=WARN for details)";
+    case ncclInvalidUsage: return "invalid usage (run with NCCL_DEBUG=WARN for details)";
+    case ncclRemoteError: return "remote process exited or there was a network error";
+    case ncclInProgress: return "NCCL operation in progress";
+    default: return "unknown result code";
+  }
+}
+
+NITINOL_ENTRY(const char*, ncclGetLastError, (ncclComm_t)) { return last_error(); }
+
+NITINOL_ENTRY(void, ncclResetDebugInit, ()) { reset_log(); }
+
+// ---- Making and ending communicators -------------------------------------------------------------------------------
+
+NITINOL_ENTRY(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * uniqueId)) {
+  return guarded([&] {
+    require(uniqueId, "ncclGetUniqueId", "uniqueId");
+    *uniqueId = serialise(make_unique_id(bootstrap_options()));
+    return ncclSuccess;
+  });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclCommInitRank, (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank)) {
+  return grouped([&] { create(comm, nranks, {&commId, 1}, rank, nullptr, "ncclCommInitRank"); });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclCommInitRankConfig,
+              (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t* config)) {
+  return grouped([&] { create(comm, nranks, {&commId, 1}, rank, config, "ncclCommInitRankConfig"); });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclCommInitRankScalable,
+              (ncclComm_t * newcomm, int nranks, int myrank, int nId, ncclUniqueId* commIds, ncclConfig_t* config)) {
+  return grouped([&] {
+    require(commIds, "ncclCommInitRankScalable", "commIds");
+    if (nId < 1) fail(ncclInvalidArgument, "ncclCommInitRankScalable : invalid number of ids {}", nId);
+    create(newcomm, nranks, {commIds, static_cast<size_t>(nId)}, myrank, config, "ncclCommInitRankScalable");
+  });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, const int* devlist)) {
+  return guarded([&] {
+    create_all(comms, ndev, devlist);
+    return ncclSuccess;
+  });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclCommSplit,
+              (ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config)) {
+  return grouped([&] { split(comm, color, key, newcomm, config); });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclCommShrink,
+              (ncclComm_t comm, int* excludeRanksList, int excludeRanksCount, ncclComm_t* newcomm, ncclConfig_t*,
+               int)) {
+  return guarded([&]() -> ncclResult_t {
+    communicator_of(comm, "ncclCommShrink").require_initialised("ncclCommShrink");
+    require(excludeRanksList, "ncclCommShrink", "excludeRanksList");
+    require(newcomm, "ncclCommShrink", "newcomm");
+    if (excludeRanksCount < 1) fail(ncclInvalidArgument, "ncclCommShrink : {} ranks to exclude", excludeRanksCount);
+    not_built("ncclCommShrink", "shrinking communicators is");
+  });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int revokeFlags)) {
+  return guarded([&]() -> ncclResult_t {
+    if (comm == nullptr) return ncclSuccess;
+    communicator_of(comm, "ncclCommRevoke");
+    if (revokeFlags != NCCL_REVOKE_DEFAULT) fail(ncclInvalidArgument, "ncclCommRevoke : invalid flags {}", revokeFlags);
+    not_built("ncclCommRevoke", "revoking communicators is");
+  });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {
+  if (comm == nullptr) return ncclSuccess;
+  return grouped([&] {
+    Job job;
+    job.communicator = shared_communicator_of(comm, "ncclCommFinalize");
+    job.communicator->require_ready("ncclCommFinalize");
+    job.run = [communicator = job.communicator] { finalise(communicator); };
+    group::add(std::move(job));
+  });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclCommDestroy, (ncclComm_t comm)) {
+  if (comm == nullptr) return ncclSuccess;
+  return guarded([&] {
+    destroy(release_handle(comm, "ncclCommDestroy"));
+    return ncclSuccess;
+  });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
+  if (comm == nullptr) return ncclSuccess;
+  return guarded([&] {
+    abort(release_handle(comm, "ncclCommAbort"));
+    return ncclSuccess;
+  });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t* asyncError)) {
+  return guarded([&] {
+    const Communicator& communicator = communicator_of(comm, "ncclCommGetAsyncError");
+    require(asyncError, "ncclCommGetAsyncError", "asyncError");
+    *asyncError = communicator.state();
+    return ncclSuccess;
+  });
+}
+
+// ---- Questions -----------------------------------------------------------------------------------------------------
+
+NITINOL_ENTRY(ncclResult_t, ncclCommCount, (const ncclComm_t comm, int* count)) {
+  return guarded([&] {
+    const Communicator& communicator = communicator_of(comm, "ncclCommCount");
+    require(count, "ncclCommCount", "count");
+    communicator.require_initialised("ncclCommCount");
+    *count = communicator.ranks();
+    return ncclSuccess;
+  });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclCommCuDevice, (const ncclComm_t comm, int* device)) {
+  return guarded([&] {
+    const Communicator& communicator = communicator_of(comm, "ncclCommCuDevice");
+    require(device, "ncclCommCuDevice", "device");
+    communicator.require_initialised("ncclCommCuDevice");
+    *device = communicator.device();
+    return ncclSuccess;
+  });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclCommUserRank, (const ncclComm_t comm, int* rank)) {
+  return guarded([&] {
+    const Communicator& communicator = communicator_of(comm, "ncclCommUserRank");
+    require(rank, "ncclCommUserRank", "rank");
+    communicator.require_initialised("ncclCommUserRank");
+    *rank = communicator.rank();
+    return ncclSuccess;
+  });
+}
+
+// ---- Memory --------------------------------------------------------------------------------------------------------
+
+NITINOL_ENTRY(ncclResult_t, ncclMemAlloc, (void** ptr, size_t size)) {
+  return guarded([&] {
+    require(ptr, "ncclMemAlloc", "ptr");
+    *ptr = allocate(size);
+    return ncclSuccess;
+  });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclMemFree, (void* ptr)) {
+  return guarded([&] {
+    release(ptr);
+    return ncclSuccess;
+  });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclCommRegister, (const ncclComm_t comm, void* buff, size_t size, void** handle)) {
+  return guarded([&] {
+    require(handle, "ncclCommRegister", "handle");
+    *handle = register_buffer(comm, buff, size);
+    return ncclSuccess;
+  });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void* handle)) {
+  return guarded([&] {
+    deregister_buffer(comm, handle);
+    return ncclSuccess;
+  });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclCommWindowRegister,
+              (ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags)) {
+  return guarded([&]() -> ncclResult_t {
+    communicator_of(comm, "ncclCommWindowRegister").require_ready("ncclCommWindowRegister");
+    require(win, "ncclCommWindowRegister", "win");
+    if (buff == nullptr || size == 0) fail(ncclInvalidArgument, "ncclCommWindowRegister : empty buffer");
+    if ((winFlags & ~NCCL_WIN_COLL_SYMMETRIC) != 0) {
+      fail(ncclInvalidArgument, "ncclCommWindowRegister : invalid flags {}", winFlags);
+    }
+    *win = nullptr;
+    if (!settings().flag(Setting::kWinEnable)) return ncclSuccess;
+    not_built("ncclCommWindowRegister", "windows are (NCCL_WIN_ENABLE=0 makes this call succeed without one)");
+  });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t, ncclWindow_t win)) {
+  return guarded([&]() -> ncclResult_t {
+    if (win == nullptr) return ncclSuccess;
+    fail(ncclInvalidArgument, "ncclCommWindowDeregister : {} is not a window", static_cast<const void*>(win));
+  });
+}
+
+// ---- Reduction operators -------------------------------------------------------------------------------------------
+
+NITINOL_ENTRY(ncclResult_t, ncclRedOpCreatePreMulSum,
+              (ncclRedOp_t * op, void* scalar, ncclDataType_t datatype, ncclScalarResidence_t residence,
+               ncclComm_t comm)) {
+  return guarded([&] {
+    constexpr const char* kName = "ncclRedOpCreatePreMulSum";
+    Communicator& communicator = communicator_of(comm, kName);
+    communicator.require_ready(kName);
+    require(op, kName, "op");
+    require(scalar, kName, "scalar");
+    if (residence != ncclScalarDevice && residence != ncclScalarHostImmediate) {
+      fail(ncclInvalidArgument, "{} : invalid residence {}", kName, static_cast<int>(residence));
+    }
+    *op = communicator.operators().create(scalar, checked_type(datatype, kName), residence);
+    return ncclSuccess;
+  });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm)) {
+  return guarded([&] {
+    if (comm == nullptr) fail(ncclInvalidArgument, "ncclRedOpDestroy : invalid communicator passed.");
+    communicator_of(comm, "ncclRedOpDestroy").operators().destroy(op);
+    return ncclSuccess;
+  });
+}
+
+// ---- Groups --------------------------------------------------------------------------------------------------------
+
+NITINOL_ENTRY(ncclResult_t, ncclGroupStart, ()) {
+  return guarded([] {
+    static_cast<void>(settings());
+    group::start();
+    return ncclSuccess;
+  });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclGroupEnd, ()) {
+  return guarded([] { return group::end(); });
+}
+
+NITINOL_ENTRY(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * simInfo)) {
+  return guarded([&]() -> ncclResult_t {
+    constexpr unsigned kMagic = 0x74685283;
+    const bool operations = group::drop();
+    if (simInfo != nullptr && simInfo->magic != kMagic) {
+      fail(ncclInvalidArgument, "ncclGroupSimulateEnd : simInfo was not initialised with NCCL_SIM_INFO_INITIALIZER");
+    }
+    if (operations) not_built("ncclGroupSimulateEnd", "the estimate of a group's time is");
+    return ncclSuccess;
+  });
+}

@@ -1,0 +1,120 @@
+// One rank of a communicator: what it knows of its peers, what carries its operations out, and the state it is in.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bootstrap/bootstrap.h"
+#include "comm/config.h"
+#include "comm/handle_exchange.h"
+#include "comm/reduction_operators.h"
+#include "comm/registrations.h"
+#include "comm/stream_order.h"
+#include "executor/executor.h"
+#include "tuning/choose.h"
+
+namespace nitinol {
+
+/// Where a communicator stands (docs/design.md has the picture).
+enum class Phase : int { kInitialising, kReady, kFinalising, kFinalised };
+
+class Communicator : public std::enable_shared_from_this<Communicator> {
+ public:
+  /// Not yet usable: place() and one of the set_up functions follow, perhaps on another thread. `device`: CUDA device
+  /// of the rank.
+  Communicator(int device, Config config);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  void place(int rank, int ranks) {
+    rank_ = rank;
+    ranks_ = ranks;
+  }
+  /// Joins the other ranks. Collective. Throws Error; on return the communicator is ready.
+  void set_up(const std::vector<UniqueId>& ids);
+  /// The same from a child of another communicator's bootstrap.
+  void set_up(std::unique_ptr<Bootstrap> bootstrap);
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  int device() const { return device_; }
+  const Config& config() const { return config_; }
+  Bootstrap& bootstrap() { return *bootstrap_; }
+  const std::atomic<bool>* abort_flag() const { return &aborted_; }
+
+  /// What ncclCommGetAsyncError reports. Lock-free.
+  ncclResult_t state() const { return state_.load(std::memory_order_acquire); }
+  /// Throws Error unless the communicator takes operations: the state's code and the sentence of the failure.
+  void require_ready(const char* function) const;
+  /// As require_ready, but says ncclInProgress too while initialising; for queries.
+  void require_initialised(const char* function) const;
+
+  ReductionOperators& operators() { return operators_; }
+  Registrations& registrations() { return registrations_; }
+
+  /// Carries out one group's tasks of this rank in stream order. Throws Error; a failure other than an invalid argument
+  /// leaves the communicator failed.
+  void submit(Launch launch, const std::vector<cudaStream_t>& streams);
+  Plan plan(const CollectiveWork& work) const;
+
+  /// The two halves of finalising: wait for everything issued here; then for all ranks. Throw Error.
+  void begin_finalise();
+  void finish_finalise();
+  Phase phase() const { return phase_.load(std::memory_order_acquire); }
+  /// How many ranks of the communicator live in this process.
+  int local_ranks() const { return local_ranks_; }
+  /// Names the communicator on all its ranks.
+  KeyId identity() const { return key_id(bootstrap_->secret()); }
+  /// Stops whatever runs. Any thread.
+  void abort();
+  /// Releases what is held; after finalise() or abort().
+  void tear_down();
+
+  /// Work that goes on in the background of a non-blocking call; the state is ncclInProgress meanwhile and `work` may
+  /// throw Error. An earlier one must have ended.
+  void run_in_background(std::function<void()> work);
+  void wait_for_background();
+
+  /// The first failure counts. Passed on to the other ranks if `tell_others`.
+  void fail_with(ncclResult_t code, const std::string& sentence, bool tell_others);
+
+ private:
+  void meet_peers();
+  void check_peers(const std::vector<Peer>& peers) const;
+  Peer describe() const;
+  void make_executor_for(std::vector<Peer> peers);
+  void follow_failures();
+
+  int rank_ = -1;
+  int ranks_ = 0;
+  const int device_;
+  const Config config_;
+  int local_ranks_ = 1;
+  Rules rules_;
+  Platform platform_;
+  ReductionOperators operators_;
+  Registrations registrations_;
+
+  std::atomic<ncclResult_t> state_{ncclInProgress};
+  std::atomic<Phase> phase_{Phase::kInitialising};
+  std::atomic<bool> aborted_{false};
+  mutable std::mutex failure_mutex_;
+  std::string failure_;  // guarded by failure_mutex_
+
+  std::unique_ptr<Bootstrap> bootstrap_;
+  std::unique_ptr<SocketHandleExchange> handles_;
+  std::mutex executor_mutex_;  // guards the pointer against abort() from another thread
+  std::unique_ptr<Executor> executor_;
+  StreamOrder order_;
+  std::thread background_;
+};
+
+/// The settings as the bootstrap wants them.
+BootstrapOptions bootstrap_options();
+
+}  // namespace nitinol

@@ -1,0 +1,78 @@
+#include "comm/config.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/settings.h"
+
+namespace nitinol {
+namespace {
+
+constexpr unsigned kMagic = 0xcafebeef;
+constexpr size_t kSmallestConfig = 24;  // version 2.14: up to `blocking`
+constexpr int kMostCtas = 64;
+
+/// A copy in today's layout: what the caller's struct does not reach is undefined.
+ncclConfig_t widen(const ncclConfig_t& config) {
+  if (config.magic != kMagic) {
+    fail(ncclInvalidArgument, "the ncclConfig_t was not initialised with NCCL_CONFIG_INITIALIZER");
+  }
+  if (config.size < kSmallestConfig) {
+    fail(ncclInvalidArgument, "the ncclConfig_t says its size is {}, less than any version has", config.size);
+  }
+  ncclConfig_t whole = NCCL_CONFIG_INITIALIZER;
+  std::memcpy(static_cast<void*>(&whole), &config, std::min(config.size, sizeof(whole)));
+  return whole;
+}
+
+void take(int value, const char* field, int low, int high, auto& into) {
+  if (value == NCCL_CONFIG_UNDEF_INT) return;
+  if (value < low || value > high) {
+    fail(ncclInvalidArgument, "ncclConfig_t: {} is {}; it must be {} to {}", field, value, low, high);
+  }
+  into = static_cast<std::remove_reference_t<decltype(into)>>(value);
+}
+
+void take(const char* value, std::string& into) {
+  if (value != nullptr) into = value;
+}
+
+void take_fields(const ncclConfig_t& c, Config& config) {
+  take(c.blocking, "blocking", 0, 1, config.blocking);
+  take(c.cgaClusterSize, "cgaClusterSize", 0, 8, config.cga_cluster_size);
+  take(c.minCTAs, "minCTAs", 1, kMostCtas, config.min_ctas);
+  take(c.maxCTAs, "maxCTAs", 1, kMostCtas, config.max_ctas);
+  take(c.netName, config.net_name);
+  take(c.splitShare, "splitShare", 0, 1, config.split_share);
+  take(c.trafficClass, "trafficClass", 0, 255, config.traffic_class);
+  take(c.commName, config.name);
+  take(c.collnetEnable, "collnetEnable", 0, 1, config.collnet);
+  take(c.CTAPolicy, "CTAPolicy", 0, NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO, config.cta_policy);
+  take(c.shrinkShare, "shrinkShare", 0, 1, config.shrink_share);
+  take(c.nvlsCTAs, "nvlsCTAs", 1, kMostCtas, config.nvls_ctas);
+  take(c.nChannelsPerNetPeer, "nChannelsPerNetPeer", 1, 1024, config.channels_per_net_peer);
+  take(c.nvlinkCentricSched, "nvlinkCentricSched", 0, 1, config.nvlink_centric);
+}
+
+void take_environment(Config& config) {
+  const Settings& s = settings();
+  if (const auto blocking = s.integer_if_set(Setting::kCommBlocking)) config.blocking = *blocking != 0;
+  if (const auto ctas = s.integer_if_set(Setting::kMinCtas)) config.min_ctas = static_cast<int>(*ctas);
+  if (const auto ctas = s.integer_if_set(Setting::kMaxCtas)) config.max_ctas = static_cast<int>(*ctas);
+}
+
+}  // namespace
+
+Config read_config(const ncclConfig_t* config, const Config& base) {
+  Config result = base;
+  if (config != nullptr) take_fields(widen(*config), result);
+  take_environment(result);
+  if (result.max_ctas > 0 && result.min_ctas > result.max_ctas) {
+    fail(ncclInvalidArgument, "ncclConfig_t: minCTAs ({}) is greater than maxCTAs ({})", result.min_ctas,
+         result.max_ctas);
+  }
+  return result;
+}
+
+}  // namespace nitinol

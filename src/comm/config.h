@@ -1,0 +1,33 @@
+// A communicator's configuration: ncclConfig_t of any version, completed by a parent's or the defaults, overridden by
+// the environment.
+#pragma once
+
+#include <string>
+
+#include "nccl.h"
+
+namespace nitinol {
+
+struct Config {
+  bool blocking = true;
+  int cga_cluster_size = 0;
+  int min_ctas = 0;  ///< 0: free
+  int max_ctas = 0;  ///< 0: free
+  std::string net_name;
+  bool split_share = false;
+  bool shrink_share = false;
+  int traffic_class = -1;
+  std::string name;
+  bool collnet = false;
+  int cta_policy = NCCL_CTA_POLICY_DEFAULT;
+  int nvls_ctas = 0;
+  int channels_per_net_peer = 0;
+  int nvlink_centric = 0;
+};
+
+/// Reads the caller's struct as far as its size says; undefined fields keep what `base` has; then the environment wins.
+/// Null means nothing is set. Throws Error(ncclInvalidArgument) for a struct that was not initialised and for values
+/// out of range.
+Config read_config(const ncclConfig_t* config, const Config& base);
+
+}  // namespace nitinol

@@ -1,0 +1,148 @@
+#include "comm/create.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/log.h"
+#include "base/settings.h"
+#include "comm/group.h"
+#include "comm/handle.h"
+#include "device/guards.h"
+
+namespace nitinol {
+namespace {
+
+/// The caller gets a handle to `made`: at once if the job runs in the background, else when it has succeeded.
+void hand_over(Job& job, std::shared_ptr<Communicator> made, ncclComm_t* handle) {
+  *handle = nullptr;
+  if (!job.communicator->config().blocking) {
+    *handle = make_handle(std::move(made));
+    return;
+  }
+  job.finished = [made = std::move(made), handle](bool succeeded) {
+    if (succeeded) {
+      *handle = make_handle(made);
+    } else {
+      made->tear_down();
+    }
+  };
+}
+
+std::vector<UniqueId> parse_ids(std::span<const ncclUniqueId> bytes) {
+  std::vector<UniqueId> ids;
+  for (const ncclUniqueId& id : bytes) ids.push_back(parse_unique_id(id));
+  return ids;
+}
+
+/// What a rank tells the others when a communicator is split.
+struct SplitChoice {
+  int color = 0;
+  int key = 0;
+};
+
+/// The ranks of the parent that chose the same color, ordered by key and then rank.
+std::vector<int> members_of(const std::vector<SplitChoice>& choices, int color) {
+  std::vector<int> members;
+  for (size_t rank = 0; rank < choices.size(); ++rank) {
+    if (choices[rank].color == color) members.push_back(static_cast<int>(rank));
+  }
+  std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
+    return choices[static_cast<size_t>(a)].key < choices[static_cast<size_t>(b)].key;
+  });
+  return members;
+}
+
+/// The collective part of a split; `child` is null for a rank that joins no new communicator.
+void split_now(Communicator& parent, SplitChoice mine, Communicator* child) {
+  const auto choices = parent.bootstrap().all_gather_value(mine);
+  std::vector<int> members;
+  if (child != nullptr) members = members_of(choices, mine.color);
+  const auto place = std::find(members.begin(), members.end(), parent.rank());
+  const int rank = place == members.end() ? -1 : static_cast<int>(place - members.begin());
+  auto bootstrap = parent.bootstrap().make_child(members, rank, child != nullptr ? child->abort_flag() : nullptr);
+  if (child == nullptr) return;
+  child->place(rank, static_cast<int>(members.size()));
+  child->set_up(std::move(bootstrap));
+}
+
+}  // namespace
+
+void create(ncclComm_t* handle, int ranks, std::span<const ncclUniqueId> ids, int rank, const ncclConfig_t* config,
+            const char* function) {
+  int device = 0;
+  cuda_check(cudaFree(nullptr), "CUDA is not usable: cudaFree(0)");
+  cuda_check(cudaGetDevice(&device), "cudaGetDevice");
+  if (handle == nullptr) fail(ncclInvalidArgument, "{} : comm argument is NULL", function);
+  if (ranks < 1) fail(ncclInvalidArgument, "{} : invalid number of ranks {}", function, ranks);
+  if (rank < 0 || rank >= ranks) fail(ncclInvalidArgument, "{} : invalid rank {} of {}", function, rank, ranks);
+  if (ids.empty() || ids.size() > static_cast<size_t>(ranks)) {
+    fail(ncclInvalidArgument, "{} : {} ids for {} ranks; there must be 1 to one per rank", function, ids.size(), ranks);
+  }
+  log_version();
+  warn_about_unknown_variables();
+  std::vector<UniqueId> parsed = parse_ids(ids);
+  auto communicator = std::make_shared<Communicator>(device, read_config(config, Config{}));
+  communicator->place(rank, ranks);
+  Job job;
+  job.communicator = communicator;
+  job.run = [communicator, parsed = std::move(parsed)] { communicator->set_up(parsed); };
+  hand_over(job, communicator, handle);
+  group::add(std::move(job));
+}
+
+void create_all(ncclComm_t* handles, int devices, const int* device_list) {
+  if (handles == nullptr) fail(ncclInvalidArgument, "ncclCommInitAll : comms argument is NULL");
+  int available = 0;
+  cuda_check(cudaGetDeviceCount(&available), "cudaGetDeviceCount");
+  if (devices < 1) fail(ncclInvalidArgument, "ncclCommInitAll : invalid number of devices {}", devices);
+  for (int i = 0; i < devices; ++i) {
+    const int device = device_list != nullptr ? device_list[i] : i;
+    if (device < 0 || device >= available) {
+      fail(ncclInvalidArgument, "ncclCommInitAll : invalid device {} (there are {})", device, available);
+    }
+  }
+  if (group::open()) fail(ncclInvalidUsage, "ncclCommInitAll may not be called inside a group");
+  const std::vector<ncclUniqueId> ids = {serialise(make_unique_id(bootstrap_options()))};
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 1;
+  group::start();
+  try {
+    for (int i = 0; i < devices; ++i) {
+      const DeviceGuard device(device_list != nullptr ? device_list[i] : i);
+      create(&handles[i], devices, ids, i, &config, "ncclCommInitAll");
+    }
+  } catch (const Error&) {
+    static_cast<void>(group::drop());
+    throw;
+  }
+  if (group::end() == ncclInProgress) {
+    for (int i = 0; i < devices; ++i) communicator_of(handles[i], "ncclCommInitAll").wait_for_background();
+  }
+}
+
+void split(ncclComm_t parent_handle, int color, int key, ncclComm_t* handle, const ncclConfig_t* config) {
+  std::shared_ptr<Communicator> parent = shared_communicator_of(parent_handle, "ncclCommSplit");
+  parent->require_ready("ncclCommSplit");
+  if (handle == nullptr) fail(ncclInvalidArgument, "ncclCommSplit : newcomm argument is NULL");
+  if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
+    fail(ncclInvalidArgument, "ncclCommSplit : invalid color {}; it must be non-negative or NCCL_SPLIT_NOCOLOR", color);
+  }
+  const Config child_config = read_config(config, parent->config());
+  *handle = nullptr;
+  std::shared_ptr<Communicator> child;
+  if (color != NCCL_SPLIT_NOCOLOR) child = std::make_shared<Communicator>(parent->device(), child_config);
+  Job job;
+  job.communicator = parent;
+  job.run = [parent, child, color, key] {
+    try {
+      split_now(*parent, {color, key}, child.get());
+    } catch (const Error& error) {
+      if (child) child->fail_with(error.code(), error.what(), false);
+      throw;
+    }
+  };
+  if (child) hand_over(job, child, handle);
+  group::add(std::move(job));
+}
+
+}  // namespace nitinol

@@ -1,0 +1,152 @@
+#include "comm/departure.h"
+
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/log.h"
+
+namespace nitinol {
+namespace {
+
+/// The ranks of this process that have come to leave one communicator.
+struct Gathering {
+  struct Leaver {
+    std::shared_ptr<Communicator> communicator;
+    bool tear_down = false;
+  };
+  std::vector<Leaver> leavers;
+  int gone = 0;  ///< aborted: nobody waits for them
+};
+
+struct Gatherings {
+  std::mutex mutex;
+  std::map<KeyId, Gathering> by_identity;
+};
+
+Gatherings& gatherings() {
+  static Gatherings* const instance = new Gatherings;  // outlives static destruction
+  return *instance;
+}
+
+/// Takes the gathering out if everybody of this process is there.
+std::vector<Gathering::Leaver> take_if_complete(Gatherings& all, const KeyId& identity, int local_ranks) {
+  const auto found = all.by_identity.find(identity);
+  Gathering& gathering = found->second;
+  if (static_cast<int>(gathering.leavers.size()) + gathering.gone < local_ranks) return {};
+  std::vector<Gathering::Leaver> leavers = std::move(gathering.leavers);
+  all.by_identity.erase(found);
+  return leavers;
+}
+
+/// All leavers wait for the other processes, each for its own rank.
+void leave_together(std::vector<Gathering::Leaver>& leavers) {
+  std::exception_ptr first_error;
+  std::mutex mutex;
+  const auto leave = [&](Gathering::Leaver& leaver) {
+    try {
+      leaver.communicator->finish_finalise();
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!first_error) first_error = std::current_exception();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < leavers.size(); ++i) threads.emplace_back([&, i] { leave(leavers[i]); });
+  if (!leavers.empty()) leave(leavers.front());
+  for (std::thread& thread : threads) thread.join();
+  for (Gathering::Leaver& leaver : leavers) {
+    if (leaver.tear_down) leaver.communicator->tear_down();
+  }
+  if (first_error) std::rethrow_exception(first_error);
+}
+
+void arrive(const std::shared_ptr<Communicator>& communicator, bool tear_down) {
+  Gatherings& all = gatherings();
+  std::vector<Gathering::Leaver> leavers;
+  {
+    const std::lock_guard lock(all.mutex);
+    const KeyId identity = communicator->identity();
+    all.by_identity[identity].leavers.push_back({communicator, tear_down});
+    leavers = take_if_complete(all, identity, communicator->local_ranks());
+  }
+  leave_together(leavers);
+}
+
+/// A communicator that already waits in a gathering is to be freed when it leaves. False if it waits in none.
+bool tear_down_when_leaving(const std::shared_ptr<Communicator>& communicator) {
+  Gatherings& all = gatherings();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.by_identity.find(communicator->identity());
+  if (found == all.by_identity.end()) return false;
+  for (Gathering::Leaver& leaver : found->second.leavers) {
+    if (leaver.communicator != communicator) continue;
+    leaver.tear_down = true;
+    return true;
+  }
+  return false;
+}
+
+/// The rank will not come: the others of its process need not wait for it.
+void leave_out(const std::shared_ptr<Communicator>& communicator) {
+  Gatherings& all = gatherings();
+  std::vector<Gathering::Leaver> leavers;
+  {
+    const std::lock_guard lock(all.mutex);
+    const KeyId identity = communicator->identity();
+    Gathering& gathering = all.by_identity[identity];
+    std::erase_if(gathering.leavers, [&](const auto& leaver) { return leaver.communicator == communicator; });
+    ++gathering.gone;
+    leavers = take_if_complete(all, identity, communicator->local_ranks());
+  }
+  try {
+    leave_together(leavers);
+  } catch (const std::exception& error) {
+    log_info(Subsystem::kDestroy, "while ranks of this process left together: {}", error.what());
+  }
+}
+
+}  // namespace
+
+void finalise(const std::shared_ptr<Communicator>& communicator) {
+  communicator->begin_finalise();
+  arrive(communicator, false);
+}
+
+void destroy(const std::shared_ptr<Communicator>& communicator) {
+  communicator->wait_for_background();
+  if (communicator->phase() == Phase::kInitialising) {  // initialising failed
+    communicator->tear_down();
+    return;
+  }
+  if (communicator->state() != ncclSuccess) {
+    abort(communicator);
+    return;
+  }
+  if (communicator->phase() == Phase::kFinalised) {
+    communicator->tear_down();
+    return;
+  }
+  try {
+    if (communicator->phase() == Phase::kFinalising) {
+      if (!tear_down_when_leaving(communicator)) communicator->tear_down();
+      return;
+    }
+    communicator->begin_finalise();
+    arrive(communicator, true);
+  } catch (const std::exception& error) {
+    log_info(Subsystem::kDestroy, "rank {}: while the communicator was destroyed: {}", communicator->rank(),
+             error.what());
+  }
+}
+
+void abort(const std::shared_ptr<Communicator>& communicator) {
+  communicator->abort();
+  communicator->wait_for_background();
+  if (communicator->phase() != Phase::kInitialising) leave_out(communicator);
+  communicator->tear_down();
+}
+
+}  // namespace nitinol

@@ -1,0 +1,156 @@
+#include "comm/group.h"
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+#include <utility>
+
+namespace nitinol {
+namespace {
+
+struct State {
+  int depth = 0;
+  std::vector<Job> jobs;
+  std::vector<Task> tasks;
+  ncclResult_t error = ncclSuccess;
+};
+
+State& state() {
+  thread_local State instance;
+  return instance;
+}
+
+/// What is checked of a group as a whole before any of it is done.
+void check(const State& group) {
+  if (!group.jobs.empty() && !group.tasks.empty()) {
+    fail(ncclInvalidUsage, "ncclGroupEnd: a group may not hold both communication and making or ending communicators");
+  }
+  bool blocking = false;
+  bool background = false;
+  const auto look_at = [&](const Communicator& communicator) {
+    (communicator.config().blocking ? blocking : background) = true;
+  };
+  for (const Job& job : group.jobs) look_at(*job.communicator);
+  for (const Task& task : group.tasks) look_at(*task.communicator);
+  if (blocking && background) {
+    fail(ncclInvalidArgument, "ncclGroupEnd: a group may not mix blocking and non-blocking communicators");
+  }
+}
+
+/// Runs all jobs at the same time, since they wait for each other; throws the first error.
+void run_and_wait(std::vector<Job>& jobs) {
+  std::vector<std::exception_ptr> errors(jobs.size());
+  const auto run = [&](size_t i) {
+    try {
+      jobs[i].run();
+    } catch (...) {
+      errors[i] = std::current_exception();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < jobs.size(); ++i) threads.emplace_back(run, i);
+  run(0);
+  for (std::thread& thread : threads) thread.join();
+  std::exception_ptr first;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (jobs[i].finished) jobs[i].finished(errors[i] == nullptr);
+    if (errors[i] && !first) first = errors[i];
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+ncclResult_t run_jobs(std::vector<Job>& jobs) {
+  if (jobs.empty()) return ncclSuccess;
+  if (jobs.front().communicator->config().blocking) {
+    run_and_wait(jobs);
+    return ncclSuccess;
+  }
+  for (Job& job : jobs) job.communicator->run_in_background(std::move(job.run));
+  return ncclInProgress;
+}
+
+/// Sends to oneself need their receives in the same group, in the same order and of the same size.
+void check_messages_to_self(const Communicator& communicator, const Launch& launch) {
+  std::vector<size_t> sizes[2];
+  for (const MessageWork& message : launch.messages) {
+    if (message.peer == communicator.rank()) sizes[static_cast<int>(message.direction)].push_back(message.bytes);
+  }
+  if (sizes[0] != sizes[1]) {
+    fail(ncclInvalidUsage,
+         "rank {} sends {} messages to itself and receives {}: each needs its match, of the same size, in the same "
+         "group",
+         communicator.rank(), sizes[0].size(), sizes[1].size());
+  }
+}
+
+void submit(const std::vector<Task>& tasks, const std::shared_ptr<Communicator>& communicator) {
+  Launch launch;
+  std::vector<cudaStream_t> streams;
+  for (const Task& task : tasks) {
+    if (task.communicator != communicator) continue;
+    if (task.is_message) {
+      launch.messages.push_back(task.message);
+    } else {
+      launch.collectives.push_back(task.collective);
+    }
+    if (std::find(streams.begin(), streams.end(), task.stream) == streams.end()) streams.push_back(task.stream);
+  }
+  check_messages_to_self(*communicator, launch);
+  communicator->submit(std::move(launch), streams);
+}
+
+void run_tasks(const std::vector<Task>& tasks) {
+  std::vector<std::shared_ptr<Communicator>> done;
+  for (const Task& task : tasks) {
+    if (std::find(done.begin(), done.end(), task.communicator) != done.end()) continue;
+    submit(tasks, task.communicator);
+    done.push_back(task.communicator);
+  }
+}
+
+}  // namespace
+
+namespace group {
+
+bool open() { return state().depth > 0; }
+
+void start() { ++state().depth; }
+
+ncclResult_t end() {
+  State& current = state();
+  if (current.depth == 0) fail(ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
+  if (--current.depth > 0) return ncclSuccess;
+  State group = std::exchange(current, State{});
+  try {
+    if (group.error != ncclSuccess) fail(group.error, "ncclGroupEnd: a call inside the group failed");
+    check(group);
+  } catch (const Error&) {
+    for (Job& job : group.jobs) {
+      if (job.finished) job.finished(false);
+    }
+    throw;
+  }
+  const ncclResult_t result = run_jobs(group.jobs);
+  run_tasks(group.tasks);
+  return result;
+}
+
+bool drop() {
+  State& current = state();
+  if (current.depth == 0) fail(ncclInvalidUsage, "ncclGroupSimulateEnd: not in a group call.");
+  if (--current.depth > 0) return false;
+  State group = std::exchange(current, State{});
+  for (Job& job : group.jobs) {
+    if (job.finished) job.finished(false);
+  }
+  return !group.tasks.empty();
+}
+
+void add(Job job) { state().jobs.push_back(std::move(job)); }
+void add(Task task) { state().tasks.push_back(std::move(task)); }
+void note_error(ncclResult_t code) {
+  if (open() && state().error == ncclSuccess) state().error = code;
+}
+
+}  // namespace group
+}  // namespace nitinol

@@ -1,0 +1,44 @@
+// The calling thread's group: what was recorded since ncclGroupStart, and what its end does with it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace nitinol {
+
+/// Work on one communicator that may wait for other ranks: initialising, splitting, finalising, destroying.
+struct Job {
+  std::shared_ptr<Communicator> communicator;  ///< the one whose blocking mode and state count
+  std::function<void()> run;                   ///< on a thread of its own; may throw Error
+  std::function<void(bool)> finished;  ///< on the calling thread, for blocking communicators: whether it succeeded
+};
+
+/// One operation to be put into a stream.
+struct Task {
+  std::shared_ptr<Communicator> communicator;
+  cudaStream_t stream = nullptr;
+  bool is_message = false;
+  CollectiveWork collective;
+  MessageWork message;
+};
+
+namespace group {
+
+void start();
+/// Ends the innermost group; the outermost end does the work. Throws Error(ncclInvalidUsage) outside of a group, and
+/// the group's error. Returns ncclSuccess, or ncclInProgress if a non-blocking communicator goes on in the background.
+ncclResult_t end();
+/// Ends the group without doing its work. True if the outermost group was ended and had operations in it.
+bool drop();
+bool open();
+
+void add(Job job);
+void add(Task task);
+/// A call inside the group failed: its end will do nothing and return this.
+void note_error(ncclResult_t code);
+
+}  // namespace group
+}  // namespace nitinol

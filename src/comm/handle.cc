@@ -1,0 +1,72 @@
+#include "comm/handle.h"
+
+#include <deque>
+#include <mutex>
+
+#include "base/error.h"
+
+namespace nitinol {
+namespace {
+
+constexpr uint64_t kLive = 0x4e6974696e6f6c2bULL;
+constexpr uint64_t kDestroyed = 0x4e6974696e6f6c2dULL;
+/// So many handles are retired before one is used again.
+constexpr size_t kQuarantine = 1024;
+
+struct Handles {
+  std::mutex mutex;
+  std::deque<ncclComm> all;  // addresses stay
+  std::deque<ncclComm*> retired;
+};
+
+Handles& handles() {
+  static Handles* const instance = new Handles;  // outlives static destruction: programs destroy communicators late
+  return *instance;
+}
+
+void check(ncclComm_t handle, const char* function) {
+  if (handle == nullptr) fail(ncclInvalidArgument, "{} : comm argument is NULL", function);
+  const uint64_t magic = __atomic_load_n(&handle->magic, __ATOMIC_ACQUIRE);
+  if (magic == kDestroyed) {
+    fail(ncclInvalidArgument, "{} : the communicator has been destroyed or aborted", function);
+  }
+  if (magic != kLive) fail(ncclInvalidArgument, "{} : Error: corrupted comm object detected", function);
+}
+
+}  // namespace
+
+ncclComm_t make_handle(std::shared_ptr<Communicator> communicator) {
+  Handles& h = handles();
+  const std::lock_guard lock(h.mutex);
+  ncclComm* handle = nullptr;
+  if (h.retired.size() > kQuarantine) {
+    handle = h.retired.front();
+    h.retired.pop_front();
+  } else {
+    handle = &h.all.emplace_back();
+  }
+  handle->communicator = std::move(communicator);
+  __atomic_store_n(&handle->magic, kLive, __ATOMIC_RELEASE);
+  return handle;
+}
+
+std::shared_ptr<Communicator> release_handle(ncclComm_t handle, const char* function) {
+  check(handle, function);
+  Handles& h = handles();
+  const std::lock_guard lock(h.mutex);
+  __atomic_store_n(&handle->magic, kDestroyed, __ATOMIC_RELEASE);
+  h.retired.push_back(handle);
+  return std::move(handle->communicator);
+}
+
+Communicator& communicator_of(ncclComm_t handle, const char* function) {
+  check(handle, function);
+  return *handle->communicator;
+}
+
+std::shared_ptr<Communicator> shared_communicator_of(ncclComm_t handle, const char* function) {
+  check(handle, function);
+  return handle->communicator;
+}
+
+}  // namespace nitinol

@@ -1,0 +1,31 @@
+// What an ncclComm_t points to. Handles are never returned to the allocator while stale copies are likely to be used:
+// a destroyed communicator is recognised, not followed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "nccl.h"
+
+namespace nitinol {
+class Communicator;
+}
+
+struct ncclComm {
+  uint64_t magic = 0;
+  std::shared_ptr<nitinol::Communicator> communicator;
+};
+
+namespace nitinol {
+
+/// A new handle to the communicator.
+ncclComm_t make_handle(std::shared_ptr<Communicator> communicator);
+
+/// Ends the handle; its communicator is returned. Throws as communicator_of does.
+std::shared_ptr<Communicator> release_handle(ncclComm_t handle, const char* function);
+
+/// The communicator behind a handle. Throws Error(ncclInvalidArgument) if it is NULL, destroyed, or none of ours.
+Communicator& communicator_of(ncclComm_t handle, const char* function);
+std::shared_ptr<Communicator> shared_communicator_of(ncclComm_t handle, const char* function);
+
+}  // namespace nitinol

@@ -1,0 +1,42 @@
+#include "comm/handle_exchange.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace nitinol {
+namespace {
+
+constexpr std::chrono::seconds kFetchDeadline{60};
+
+FdKey key_of(int rank, uint64_t name) {
+  FdKey key;
+  std::memcpy(key.bytes.data(), &rank, sizeof(rank));
+  std::memcpy(key.bytes.data() + 8, &name, sizeof(name));
+  return key;
+}
+
+}  // namespace
+
+SocketHandleExchange::SocketHandleExchange(const Secret& secret, int rank, const std::atomic<bool>* abort_flag)
+    : exchange_(secret), rank_(rank), abort_flag_(abort_flag) {}
+
+void SocketHandleExchange::offer(uint64_t name, std::function<MemoryHandle()> make) {
+  exchange_.publish(key_of(rank_, name), [make = std::move(make)] {
+    MemoryHandle handle = make();
+    return SharedFd{std::move(handle.fd), handle.bytes};
+  });
+}
+
+void SocketHandleExchange::withdraw(uint64_t name) { exchange_.withdraw(key_of(rank_, name)); }
+
+MemoryHandle SocketHandleExchange::fetch(int peer, uint64_t name) {
+  FdServerName server;
+  const auto& text = peers_.at(static_cast<size_t>(peer)).handle_server;
+  std::copy_n(text.begin(), server.text.size(), server.text.begin());
+  const auto deadline = std::chrono::steady_clock::now() + kFetchDeadline;
+  SharedFd shared = exchange_.fetch(server, key_of(peer, name), deadline, abort_flag_);
+  return {std::move(shared.fd), shared.metadata};
+}
+
+}  // namespace nitinol

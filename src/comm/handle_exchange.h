@@ -1,0 +1,33 @@
+// HandleExchange over the bootstrap's Unix-socket service.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "bootstrap/fd_exchange.h"
+#include "model/peer.h"
+#include "transport/transport.h"
+
+namespace nitinol {
+
+class SocketHandleExchange : public HandleExchange {
+ public:
+  SocketHandleExchange(const Secret& secret, int rank, const std::atomic<bool>* abort_flag);
+
+  /// Name of this process's server, for Peer::handle_server.
+  FdServerName server_name() const { return exchange_.server_name(); }
+  /// What all ranks told about themselves; before the first fetch.
+  void set_peers(std::vector<Peer> peers) { peers_ = std::move(peers); }
+
+  void offer(uint64_t name, std::function<MemoryHandle()> make) override;
+  void withdraw(uint64_t name) override;
+  MemoryHandle fetch(int peer, uint64_t name) override;
+
+ private:
+  FdExchange exchange_;
+  int rank_;
+  const std::atomic<bool>* abort_flag_;
+  std::vector<Peer> peers_;
+};
+
+}  // namespace nitinol

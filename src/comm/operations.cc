@@ -1,0 +1,140 @@
+#include "comm/operations.h"
+
+#include <cstdint>
+
+#include "base/log.h"
+#include "base/settings.h"
+#include "comm/handle.h"
+
+namespace nitinol {
+namespace {
+
+/// Throws unless `count` elements for each of `blocks` ranks can exist in memory.
+size_t checked_bytes(const char* function, size_t count, DataType type, int blocks) {
+  const size_t limit = static_cast<size_t>(PTRDIFF_MAX) / bytes_of(type) / static_cast<size_t>(blocks);
+  if (count > limit) {
+    fail(ncclInvalidArgument, "{} : count {} is negative or too large: {} blocks of it do not fit into memory",
+         function, count, blocks);
+  }
+  return count * bytes_of(type);
+}
+
+void check_rank(const char* function, const char* what, int rank, int ranks) {
+  if (rank < 0 || rank >= ranks) {
+    fail(ncclInvalidArgument, "{} : invalid {} {} (the communicator has ranks 0 to {})", function, what, rank,
+         ranks - 1);
+  }
+}
+
+void check_buffer(const char* function, const char* name, const void* buffer, const Communicator& communicator) {
+  if (buffer == nullptr) fail(ncclInvalidArgument, "{} : {} argument is NULL", function, name);
+  if (!settings().flag(Setting::kCheckPointers)) return;
+  cudaPointerAttributes attributes{};
+  const cudaError_t status = cudaPointerGetAttributes(&attributes, buffer);
+  if (status != cudaSuccess || attributes.type == cudaMemoryTypeUnregistered) {
+    static_cast<void>(cudaGetLastError());
+    fail(ncclInvalidArgument, "{} : {} is not a pointer that CUDA knows", function, name);
+  }
+  if (attributes.type == cudaMemoryTypeDevice && attributes.device != communicator.device()) {
+    fail(ncclInvalidArgument, "{} : {} lies on device {}, the communicator uses device {}", function, name,
+         attributes.device, communicator.device());
+  }
+}
+
+/// How many blocks of `count` elements the rank's send and receive buffers hold; 0: the buffer is not used.
+struct Blocks {
+  int send = 1;
+  int receive = 1;
+};
+Blocks blocks_of(Collective what, bool is_root, int ranks) {
+  switch (what) {
+    case Collective::kAllReduce: return {1, 1};
+    case Collective::kBroadcast: return {is_root ? 1 : 0, 1};
+    case Collective::kReduce: return {1, is_root ? 1 : 0};
+    case Collective::kAllGather: return {1, ranks};
+    case Collective::kReduceScatter: return {ranks, 1};
+    case Collective::kAllToAll: return {ranks, ranks};
+    case Collective::kGather: return {1, is_root ? ranks : 0};
+    case Collective::kScatter: return {is_root ? ranks : 0, 1};
+  }
+  return {};
+}
+
+bool has_root(Collective what) {
+  return what == Collective::kBroadcast || what == Collective::kReduce || what == Collective::kGather ||
+         what == Collective::kScatter;
+}
+
+bool multiplies_blocks(Collective what) {
+  return what == Collective::kAllGather || what == Collective::kReduceScatter || what == Collective::kAllToAll ||
+         what == Collective::kGather || what == Collective::kScatter;
+}
+
+CollectiveWork make_work(const CollectiveCall& call, DataType type, size_t bytes, Communicator& communicator) {
+  CollectiveWork work;
+  work.what = call.what;
+  work.input = call.send;
+  work.output = call.receive;
+  work.root = call.root;
+  if (reduces(call.what)) {
+    work.count = call.count;
+    work.type = type;
+    work.reduction = communicator.operators().resolve(call.op, type);
+  } else {
+    work.count = bytes;
+    work.type = DataType::kUint8;
+  }
+  return work;
+}
+
+}  // namespace
+
+DataType checked_type(ncclDataType_t type, const char* function) {
+  const int value = static_cast<int>(type);
+  if (value < 0 || value >= kDataTypes) fail(ncclInvalidArgument, "{} : invalid type {}", function, value);
+  return static_cast<DataType>(value);
+}
+
+void record_collective(const CollectiveCall& call) {
+  std::shared_ptr<Communicator> communicator = shared_communicator_of(call.communicator, call.function);
+  communicator->require_ready(call.function);
+  const int ranks = communicator->ranks();
+  if (has_root(call.what)) check_rank(call.function, "root", call.root, ranks);
+  const DataType type = checked_type(call.type, call.function);
+  const size_t bytes = checked_bytes(call.function, call.count, type, multiplies_blocks(call.what) ? ranks : 1);
+  const CollectiveWork work = make_work(call, type, bytes, *communicator);
+  log_info(Subsystem::kColl,
+           "{}: sendbuff {} recvbuff {} count {} datatype {} op {} root {} comm {} [nranks={}] stream {}",
+           call.function, call.send, static_cast<const void*>(call.receive), call.count, static_cast<int>(call.type),
+           static_cast<int>(call.op), call.root, static_cast<const void*>(call.communicator), ranks,
+           static_cast<const void*>(call.stream));
+  if (call.count == 0) return;
+  const Blocks blocks = blocks_of(call.what, call.root == communicator->rank(), ranks);
+  if (blocks.send > 0) check_buffer(call.function, "sendbuff", call.send, *communicator);
+  if (blocks.receive > 0) check_buffer(call.function, "recvbuff", call.receive, *communicator);
+  Task task;
+  task.communicator = std::move(communicator);
+  task.stream = call.stream;
+  task.collective = work;
+  group::add(std::move(task));
+}
+
+void record_message(const MessageCall& call) {
+  std::shared_ptr<Communicator> communicator = shared_communicator_of(call.communicator, call.function);
+  communicator->require_ready(call.function);
+  check_rank(call.function, "peer", call.peer, communicator->ranks());
+  const DataType type = checked_type(call.type, call.function);
+  const size_t bytes = checked_bytes(call.function, call.count, type, 1);
+  if (bytes > 0) check_buffer(call.function, "buffer", call.buffer, *communicator);
+  log_info(Subsystem::kColl, "{}: buffer {} count {} datatype {} peer {} comm {} stream {}", call.function,
+           static_cast<const void*>(call.buffer), call.count, static_cast<int>(call.type), call.peer,
+           static_cast<const void*>(call.communicator), static_cast<const void*>(call.stream));
+  Task task;
+  task.communicator = std::move(communicator);
+  task.stream = call.stream;
+  task.is_message = true;
+  task.message = {.direction = call.direction, .peer = call.peer, .buffer = call.buffer, .bytes = bytes};
+  group::add(std::move(task));
+}
+
+}  // namespace nitinol

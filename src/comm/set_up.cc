@@ -1,0 +1,179 @@
+// How a communicator comes to be: rendezvous, what the ranks tell each other, and the executor.
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/host.h"
+#include "base/log.h"
+#include "base/settings.h"
+#include "comm/communicator.h"
+#include "device/guards.h"
+
+namespace nitinol {
+namespace {
+
+/// Drawn once per process; a child after fork draws again.
+uint64_t process_number() {
+  static const std::pair<pid_t, uint64_t> drawn = [] {
+    uint64_t number = 0;
+    ensure_crypto();
+    fill_random({reinterpret_cast<uint8_t*>(&number), sizeof(number)});
+    return std::pair{getpid(), number};
+  }();
+  return drawn.second ^ static_cast<uint64_t>(getpid() ^ drawn.first);
+}
+
+template <size_t N>
+void copy_text(const std::string& from, std::array<char, N>& to) {
+  std::memcpy(to.data(), from.data(), std::min(from.size(), N - 1));
+}
+
+/// What must be the same on all ranks, so that they choose alike.
+std::string agreed_settings(const Config& config) {
+  const Settings& s = settings();
+  return format(
+      "NCCL_ALGO={} NCCL_PROTO={} NCCL_BUFFSIZE={} NCCL_NTHREADS={} NITINOL_REPRODUCIBLE={} NCCL_P2P_DISABLE={} "
+      "minCTAs={} maxCTAs={} CTAPolicy={}",
+      s.text_if_set(Setting::kAlgo).value_or(""), s.text_if_set(Setting::kProto).value_or(""),
+      s.integer_if_set(Setting::kBuffSize).value_or(0), s.integer_if_set(Setting::kNthreads).value_or(0),
+      s.flag(Setting::kReproducible), s.flag(Setting::kP2pDisable), config.min_ctas, config.max_ctas,
+      config.cta_policy);
+}
+
+#if defined(NITINOL_CUDA)
+constexpr uint32_t kFlavour = 1;
+#else
+constexpr uint32_t kFlavour = 0;
+#endif
+
+}  // namespace
+
+BootstrapOptions bootstrap_options() {
+  const Settings& s = settings();
+  BootstrapOptions options;
+  options.interfaces = s.text_if_set(Setting::kSocketIfname).value_or("");
+  const std::string family = s.text_if_set(Setting::kSocketFamily).value_or("");
+  if (family == "AF_INET") options.family = AF_INET;
+  if (family == "AF_INET6") options.family = AF_INET6;
+  options.comm_id = s.text_if_set(Setting::kCommId);
+  options.retry_count = static_cast<int>(s.integer(Setting::kSocketRetryCnt));
+  options.retry_sleep = std::chrono::milliseconds(s.integer(Setting::kSocketRetrySleepMsec));
+  options.stagger_threshold = static_cast<int>(s.integer(Setting::kUidStaggerThreshold));
+  options.stagger_rate = static_cast<int>(s.integer(Setting::kUidStaggerRate));
+  options.init_timeout = std::chrono::seconds(s.integer(Setting::kInitTimeout));
+  options.operation_timeout = options.init_timeout;
+  return options;
+}
+
+void Communicator::set_up(const std::vector<UniqueId>& ids) {
+  JoinArguments arguments;
+  arguments.ids = ids;
+  arguments.rank = rank_;
+  arguments.nranks = ranks_;
+  arguments.options = bootstrap_options();
+  arguments.abort_flag = &aborted_;
+  set_up(Bootstrap::join(arguments));
+}
+
+void Communicator::set_up(std::unique_ptr<Bootstrap> bootstrap) {
+  bootstrap_ = std::move(bootstrap);
+  const DeviceGuard device(device_);
+  const RelaxedCaptureGuard relaxed;
+  meet_peers();
+  follow_failures();
+  phase_.store(Phase::kReady, std::memory_order_release);
+  ncclResult_t busy = ncclInProgress;
+  state_.compare_exchange_strong(busy, ncclSuccess, std::memory_order_acq_rel);
+  log_info(Subsystem::kInit, "comm {} rank {} nranks {} cudaDev {} - Init COMPLETE", static_cast<const void*>(this),
+           rank_, ranks_, device_);
+}
+
+Peer Communicator::describe() const {
+  cudaDeviceProp properties{};
+  cuda_check(cudaGetDeviceProperties(&properties, device_), "cudaGetDeviceProperties");
+  Peer peer;
+  peer.rank = rank_;
+  peer.device = device_;
+  peer.host = host_identity();
+  peer.process = process_number();
+  peer.pid = getpid();
+  peer.compute_capability = 10 * properties.major + properties.minor;
+  copy_text(host_name(), peer.host_name);
+  const FdServerName server = handles_->server_name();
+  std::copy(server.text.begin(), server.text.end(), peer.handle_server.begin());
+  std::memcpy(peer.device_id.data(), properties.uuid.bytes, peer.device_id.size());
+  peer.version = NCCL_VERSION_CODE;
+  peer.flavour = kFlavour;
+  peer.agreed_settings = stable_hash(agreed_settings(config_));
+  return peer;
+}
+
+void Communicator::check_peers(const std::vector<Peer>& peers) const {
+  const Peer& mine = peers[static_cast<size_t>(rank_)];
+  for (const Peer& peer : peers) {
+    if (peer.version != mine.version || peer.flavour != mine.flavour) {
+      fail(
+          ncclInvalidUsage,
+          "rank {} runs version {} (flavour {}), rank {} runs version {} (flavour {}): all ranks need the same library",
+          mine.rank, mine.version, mine.flavour, peer.rank, peer.version, peer.flavour);
+    }
+    if (peer.agreed_settings != mine.agreed_settings) {
+      fail(ncclInvalidUsage, "ranks {} and {} have different settings; on rank {}: {}", mine.rank, peer.rank, mine.rank,
+           agreed_settings(config_));
+    }
+    if (peer.host != mine.host) {
+      fail(ncclInvalidUsage,
+           "ranks {} ({}) and {} ({}) are on different hosts: communication between hosts is not built yet", mine.rank,
+           mine.host_name.data(), peer.rank, peer.host_name.data());
+    }
+    if (peer.process != mine.process && settings().flag(Setting::kShmDisable)) {
+      fail(ncclInvalidUsage,
+           "NCCL_SHM_DISABLE=1 leaves ranks {} and {} no way to each other: communication over the network is not "
+           "built yet",
+           mine.rank, peer.rank);
+    }
+  }
+}
+
+void Communicator::meet_peers() {
+  handles_ = std::make_unique<SocketHandleExchange>(bootstrap_->secret(), rank_, &aborted_);
+  std::vector<Peer> peers = bootstrap_->all_gather_value(describe());
+  check_peers(peers);
+  handles_->set_peers(peers);
+  const uint64_t process = peers[static_cast<size_t>(rank_)].process;
+  local_ranks_ = static_cast<int>(
+      std::count_if(peers.begin(), peers.end(), [&](const Peer& peer) { return peer.process == process; }));
+  make_executor_for(std::move(peers));
+  bootstrap_->barrier();
+}
+
+void Communicator::make_executor_for(std::vector<Peer> peers) {
+  ExecutorSetup setup;
+  setup.rank = rank_;
+  setup.peers = std::move(peers);
+  const KeyId id = identity();
+  static_assert(sizeof(setup.identity) == sizeof(id));
+  std::memcpy(setup.identity.data(), id.data(), sizeof(id));
+  setup.handles = handles_.get();
+  setup.min_channels = config_.min_ctas;
+  setup.max_channels = config_.max_ctas;
+  setup.buffer_bytes = static_cast<size_t>(settings().integer_if_set(Setting::kBuffSize).value_or(0));
+  setup.peer_access = !settings().flag(Setting::kP2pDisable);
+  setup.failed = [this](ncclResult_t code, const std::string& sentence) { fail_with(code, sentence, true); };
+  std::unique_ptr<Executor> executor = make_executor(std::move(setup));
+  const Limits limits = executor->limits();
+  platform_.slot_bytes = limits.slot_bytes;
+  platform_.channels = limits.channels;
+  platform_.grain_bytes = limits.grain_bytes;
+  const std::lock_guard lock(executor_mutex_);
+  executor_ = std::move(executor);
+  if (aborted_.load(std::memory_order_acquire)) executor_->abort();
+}
+
+void Communicator::follow_failures() {
+  bootstrap_->watch([this](const Failure& failure) { fail_with(failure.result, failure.sentence, false); });
+}
+
+}  // namespace nitinol

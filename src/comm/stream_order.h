@@ -1,0 +1,39 @@
+// Keeps one communicator's launches in the order in which they were issued, whatever streams and graphs they run in.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "device/event.h"
+#include "device/stream.h"
+
+namespace nitinol {
+
+class StreamOrder {
+ public:
+  /// Calls launch(stream) so that what it enqueues comes after everything that was enqueued before in any of the
+  /// streams and by earlier launches, and before anything that is enqueued in any of the streams later. The streams
+  /// belong to the current device; all are captured into one graph, or none is. Throws Error.
+  void run(const std::vector<cudaStream_t>& streams, const std::function<void(cudaStream_t)>& launch);
+
+  /// Waits until all launches so far are done. Graphs count as often as they were launched until now.
+  void wait_idle() const;
+  /// Whether they are done.
+  bool idle() const;
+
+ private:
+  void create_events();
+  void run_eagerly(const std::vector<cudaStream_t>& streams, const std::function<void(cudaStream_t)>& launch);
+  void run_captured(const std::vector<cudaStream_t>& streams, unsigned long long capture,
+                    const std::function<void(cudaStream_t)>& launch);
+
+  Event done_;      ///< recorded after every launch, in graphs too (by an external record)
+  Event captured_;  ///< recorded after every captured launch, for other streams of the same capture
+  Event fork_;      ///< gathers the other streams of a launch
+  bool launched_ = false;
+  bool in_graphs_ = false;  ///< some launch was captured: done_ may be recorded by a graph at any time
+  cudaStream_t last_stream_ = nullptr;
+  unsigned long long last_capture_ = 0;
+};
+
+}  // namespace nitinol
