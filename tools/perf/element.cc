@@ -133,7 +133,7 @@ void encode_integer(const ElementType& type, unsigned long long bits, std::byte*
 long long decode_integer(const ElementType& type, const std::byte* in) {
   const bool is_signed = type.kind == kSigned;
   if (type.size == 1) return is_signed ? load<int8_t>(in) : load<uint8_t>(in);
-  if (type.size == 4) return is_signed ? load<int32_t>(in) : load<uint32_t>(in);
+  if (type.size == 4) return is_signed ? static_cast<long long>(load<int32_t>(in)) : load<uint32_t>(in);
   return load<long long>(in);
 }
 

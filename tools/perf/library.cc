@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <link.h>
 
-#include <chrono>
 #include <filesystem>
 #include <thread>
 
@@ -98,7 +97,7 @@ void Library::settle(ncclComm_t comm, const char* what) const {
   while (true) {
     check(functions_.comm_get_async_error(comm, &state), what);
     if (state != ncclInProgress) break;
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    std::this_thread::yield();
   }
   check(state, what);
 }

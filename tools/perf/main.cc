@@ -1,6 +1,7 @@
 // nitinol-perf: measures and checks the operations of a libnccl.so.2, alone or in turns with a second one.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -22,7 +23,10 @@ constexpr int kFailed = 2;
 // Other threads may be inside the library, waiting for ranks that will never come: leave without cleaning up.
 [[noreturn]] void give_up(int process, const std::string& message) {
   std::fflush(stdout);
-  std::fprintf(stderr, "nitinol-perf: process %d: %s\n", process, message.c_str());
+  std::string line = "nitinol-perf: process " + std::to_string(process) + ": " + message;
+  std::ranges::replace(line, '\n', ' ');
+  line += '\n';  // one write, so that processes do not mix their lines
+  std::fwrite(line.data(), 1, line.size(), stderr);
   _exit(kFailed);
 }
 
