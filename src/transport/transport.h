@@ -1,6 +1,7 @@
 // What executors need of the world to reach other ranks' memory; comm/ implements it over the bootstrap's services.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 
@@ -27,6 +28,31 @@ class HandleExchange {
   /// The handle that `peer` offers under `name`. Waits for the peer's service thread, and while the peer has not offered
   /// the name yet. Throws Error(ncclRemoteError) if the peer has died, ncclSystemError after a deadline.
   virtual MemoryHandle fetch(int peer, uint64_t name) = 0;
+};
+
+/// A mapping of memory that other processes of the host can map too; zero when made, and without a page until it is
+/// touched. The memory lives as long as somebody maps it or holds its descriptor: nothing is left in a file system.
+class SharedMemory {
+ public:
+  SharedMemory() = default;
+  SharedMemory(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&& other) noexcept;
+  ~SharedMemory();
+
+  /// New memory. Without `shareable` it is private to the process and costs no descriptor. Throws Error.
+  static SharedMemory create(size_t bytes, bool shareable);
+  /// Memory that another process offers. Throws Error unless there are `bytes` bytes that can never be taken away.
+  static SharedMemory map(const MemoryHandle& handle, size_t bytes);
+
+  /// A duplicate of the descriptor of shareable memory. Throws Error.
+  MemoryHandle share() const;
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+  UniqueFd fd_;
 };
 
 }  // namespace nitinol

@@ -1,0 +1,3 @@
+// Combining arrays on any processor.
+#define NITINOL_REDUCE_TABLE kReduceBaseline
+#include "executor/cpu/reduce_simd.h"
