@@ -5,11 +5,10 @@
 #ifndef NCCL_H_
 #define NCCL_H_
 
-#include <limits.h>
-#include <stddef.h>
-
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#include <limits.h>
+#include <stddef.h>
 #if CUDART_VERSION >= 11000
 #include <cuda_bf16.h>
 #endif

@@ -7,7 +7,9 @@
 
 namespace nitinol {
 
-std::string format_arguments(fmt::string_view text, fmt::format_args arguments) { return fmt::vformat(text, arguments); }
+std::string format_arguments(fmt::string_view text, fmt::format_args arguments) {
+  return fmt::vformat(text, arguments);
+}
 
 void fail_errno(int error_number, const std::string& what) {
   throw Error(ncclSystemError, what + ": " + std::strerror(error_number));

@@ -55,6 +55,7 @@ void write_warning(const char* file, int line, fmt::string_view text, fmt::forma
 template <typename... Args>
 struct PlacedFormat {
   template <typename Text>
+  // NOLINTNEXTLINE(google-explicit-constructor): a format text turns into one at each call
   consteval PlacedFormat(const Text& with, const char* in_file = __builtin_FILE(), int at_line = __builtin_LINE())
       : text(with), file(in_file), line(at_line) {}
   fmt::format_string<Args...> text;

@@ -18,7 +18,6 @@ namespace nitinol {
 namespace {
 
 using testing::HasSubstr;
-using testing::IsEmpty;
 using testing::MatchesRegex;
 
 TEST(ParseLogLevel, IgnoresCaseAndTakesOtherWordsForSilence) {

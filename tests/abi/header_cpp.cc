@@ -8,12 +8,14 @@
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
+// NOLINTBEGIN(bugprone-macro-parentheses): types cannot stand in parentheses
 #define FUNCTION(result, name, parameters)                                                       \
   static_assert(std::is_same<decltype(&nccl##name), result(*) parameters>::value, "nccl" #name); \
   static_assert(std::is_same<decltype(&pnccl##name), result(*) parameters>::value, "pnccl" #name);
 #include "device_functions.def"
 #include "functions.def"
 #undef FUNCTION
+// NOLINTEND(bugprone-macro-parentheses)
 
 static_assert(std::is_trivial<ncclUniqueId>::value && sizeof(ncclUniqueId) == 128, "an id is plain bytes");
 static_assert(sizeof(ncclRedOp_t) == sizeof(int) && ncclMaxRedOp == 0x7fffffff, "operators fill an int");

@@ -13,6 +13,7 @@
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
+// NOLINTBEGIN(bugprone-macro-parentheses): types cannot stand in parentheses
 #ifdef PROBE_DEVICE
 // By a cast, since a header may overload a name for device code; the twins are not declared in every header.
 #define FUNCTION(result, name, parameters) static_assert(sizeof(static_cast<result(*) parameters>(&nccl##name)) > 0);
@@ -26,6 +27,7 @@
   static_assert(std::is_same_v<decltype(&pnccl##name), result(*) parameters>);
 #include "functions.def"
 #undef FUNCTION
+// NOLINTEND(bugprone-macro-parentheses)
 static_assert(std::is_same_v<ncclComm_t, struct ncclComm*>);
 static_assert(std::is_same_v<ncclWindow_t, struct ncclWindow_vidmem*>);
 static_assert(std::is_same_v<ncclConfig_t, struct ncclConfig_v22800>);

@@ -19,7 +19,9 @@ void check_configuration(std::string_view text) {
   for (const auto& [name, value] : nitinol::parse_configuration(text)) {
     require(!name.empty() && name.front() != '#');
     require(name.find_first_of("=\n") == std::string::npos && value.find('\n') == std::string::npos);
-    require(text.find(name + "=" + value) != std::string_view::npos);
+    std::string line = name;
+    line.append("=").append(value);
+    require(text.find(line) != std::string_view::npos);
   }
 }
 
