@@ -1,0 +1,164 @@
+#include "cluster.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+namespace nitinol::testing {
+namespace {
+
+constexpr std::chrono::seconds kPatience{110};
+
+struct Pipe {
+  int read_end = -1;
+  int write_end = -1;
+  Pipe() {
+    int ends[2];
+    if (pipe(ends) != 0) throw std::runtime_error("pipe failed");
+    read_end = ends[0];
+    write_end = ends[1];
+  }
+};
+
+void write_all(int fd, const void* data, size_t bytes) {
+  const char* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t done = write(fd, at, bytes);
+    if (done <= 0) return;
+    at += done;
+    bytes -= static_cast<size_t>(done);
+  }
+}
+
+/// Process 0 makes the id and leaves copies for the others in the pipe.
+ncclUniqueId share_id(int process, int processes, const Pipe& ids) {
+  ncclUniqueId id{};
+  if (process == 0) {
+    EXPECT_CALL(ncclGetUniqueId(&id));
+    for (int i = 1; i < processes; ++i) write_all(ids.write_end, &id, sizeof(id));
+  } else if (read(ids.read_end, &id, sizeof(id)) != static_cast<ssize_t>(sizeof(id))) {
+    throw std::runtime_error("no id came from process 0");
+  }
+  return id;
+}
+
+[[noreturn]] void run_child(int process, int processes, const Pipe& ids, const Pipe& errors,
+                            const std::function<void(int, const ncclUniqueId&)>& body) {
+  int status = 0;
+  try {
+    body(process, share_id(process, processes, ids));
+  } catch (const std::exception& error) {
+    const std::string text = "process " + std::to_string(process) + ": " + error.what() + "\n";
+    write_all(errors.write_end, text.data(), text.size());
+    status = 1;
+  }
+  std::fflush(nullptr);
+  exit(status);
+}
+
+/// What the children wrote until all have closed the pipe or patience has run out.
+std::string collect(int fd) {
+  std::string text;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (true) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    pollfd waiting{fd, POLLIN, 0};
+    if (left.count() <= 0 || poll(&waiting, 1, static_cast<int>(left.count())) == 0) return text + "timed out\n";
+    char buffer[4096];
+    const ssize_t bytes = read(fd, buffer, sizeof(buffer));
+    if (bytes <= 0) return text;
+    text.append(buffer, static_cast<size_t>(bytes));
+  }
+}
+
+void run_rank(int rank, int ranks, const ncclUniqueId& id, const std::function<void(Rank&)>& body) {
+  int devices = 0;
+  EXPECT_CALL(cudaGetDeviceCount(&devices));
+  EXPECT_CALL(cudaSetDevice(rank % devices));
+  Rank self;
+  self.rank = rank;
+  self.ranks = ranks;
+  EXPECT_CALL(cudaStreamCreateWithFlags(&self.stream, cudaStreamNonBlocking));
+  EXPECT_CALL(ncclCommInitRank(&self.comm, ranks, id, rank));
+  body(self);
+  EXPECT_CALL(cudaStreamSynchronize(self.stream));
+  EXPECT_CALL(ncclCommDestroy(self.comm));
+  EXPECT_CALL(cudaStreamDestroy(self.stream));
+}
+
+}  // namespace
+
+void expect(ncclResult_t result, const char* call) {
+  if (result == ncclSuccess) return;
+  throw std::runtime_error(std::string(call) + ": " + ncclGetErrorString(result) + ": " + ncclGetLastError(nullptr));
+}
+
+void expect(cudaError_t result, const char* call) {
+  if (result == cudaSuccess) return;
+  throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(result));
+}
+
+std::string run_processes(int processes, const std::function<void(int, const ncclUniqueId&)>& body) {
+  const Pipe ids;
+  const Pipe errors;
+  std::fflush(nullptr);
+  std::vector<pid_t> children;
+  for (int process = 0; process < processes; ++process) {
+    const pid_t child = fork();
+    if (child == 0) {
+      close(errors.read_end);
+      run_child(process, processes, ids, errors, body);
+    }
+    children.push_back(child);
+  }
+  close(errors.write_end);
+  close(ids.write_end);
+  std::string text = collect(errors.read_end);
+  const bool late = text.ends_with("timed out\n");
+  for (size_t i = 0; i < children.size(); ++i) {
+    if (late) kill(children[i], SIGKILL);
+    int status = 0;
+    waitpid(children[i], &status, 0);
+    if (WIFSIGNALED(status)) {
+      text += "process " + std::to_string(i) + " ended by signal " + std::to_string(WTERMSIG(status)) + "\n";
+    } else if (WEXITSTATUS(status) != 0 && text.empty()) {
+      text += "process " + std::to_string(i) + " exited with " + std::to_string(WEXITSTATUS(status)) + "\n";
+    }
+  }
+  close(errors.read_end);
+  close(ids.read_end);
+  return text;
+}
+
+std::string run_ranks(const std::vector<int>& ranks_in_process, const std::function<void(Rank&)>& body) {
+  const int ranks = std::accumulate(ranks_in_process.begin(), ranks_in_process.end(), 0);
+  return run_processes(static_cast<int>(ranks_in_process.size()), [&](int process, const ncclUniqueId& id) {
+    const int first = std::accumulate(ranks_in_process.begin(), ranks_in_process.begin() + process, 0);
+    std::mutex mutex;
+    std::string failures;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < ranks_in_process[static_cast<size_t>(process)]; ++i) {
+      threads.emplace_back([&, rank = first + i] {
+        try {
+          run_rank(rank, ranks, id, body);
+        } catch (const std::exception& error) {
+          const std::lock_guard lock(mutex);
+          failures += "rank " + std::to_string(rank) + ": " + error.what() + "\n";
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    if (!failures.empty()) throw std::runtime_error(failures);
+  });
+}
+
+}  // namespace nitinol::testing

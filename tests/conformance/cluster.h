@@ -1,0 +1,36 @@
+// Runs ranks of one communicator as threads of one or several processes, as a test wants them. The test's own process
+// never touches the library, so that it can fork.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "nccl.h"
+
+namespace nitinol::testing {
+
+/// One rank inside a test's body. Its device is current.
+struct Rank {
+  int rank = 0;
+  int ranks = 1;
+  ncclComm_t comm = nullptr;
+  cudaStream_t stream = nullptr;
+};
+
+/// Throws std::runtime_error with what failed and the library's last error.
+void expect(ncclResult_t result, const char* call);
+void expect(cudaError_t result, const char* call);
+#define EXPECT_CALL(call) ::nitinol::testing::expect(call, #call)
+
+/// `ranks_in_process[i]` ranks run as threads of process i. Each makes its communicator, runs `body`, and destroys it.
+/// Returns what went wrong, "" if nothing did. Processes that do not end within a minute or so are killed.
+std::string run_ranks(const std::vector<int>& ranks_in_process, const std::function<void(Rank&)>& body);
+
+/// The ranks' processes without a communicator: `body` gets the process's number and the id that process 0 made.
+std::string run_processes(int processes, const std::function<void(int process, const ncclUniqueId& id)>& body);
+
+}  // namespace nitinol::testing
