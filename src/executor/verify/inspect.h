@@ -1,0 +1,12 @@
+// What can be said of a program without running it.
+#pragma once
+
+#include "algorithm/trace.h"
+#include "executor/verify/finding.h"
+
+namespace nitinol::verify {
+
+/// Checks each transfer by itself: peers, lengths, buffers and bounds. Adds at most a few findings.
+void inspect(const algorithm::Program& program, bool in_place, Report& report);
+
+}  // namespace nitinol::verify
