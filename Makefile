@@ -47,8 +47,8 @@ tsan: packages build/tsan/build.ninja ## Run the tests under ThreadSanitizer
 
 .PHONY: fuzz
 fuzz: packages packages-fuzz build/fuzz/build.ninja ## Run every fuzz target for FUZZ_SECONDS (60)
-	cmake --build --preset fuzz -j $(JOBS) --target nitinol_fuzzers
-	scripts/run_fuzzers.sh build/fuzz/bin $(FUZZ_SECONDS)
+	cmake --build --preset fuzz -j $(JOBS) --target $(basename $(notdir $(wildcard tests/fuzz/fuzz_*.cc)))
+	scripts/run_fuzzers.sh build/fuzz $(FUZZ_SECONDS)
 
 .PHONY: lint
 lint: packages packages-lint build/vgpu/build.ninja ## Check the format of all files and run clang-tidy on what changed since its last run

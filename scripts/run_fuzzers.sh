@@ -1,27 +1,22 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of a folder for a number of seconds each: `run_fuzzers.sh FOLDER SECONDS`.
-# What a target finds interesting is kept in build/fuzz/corpus/<target>; inputs checked in under tests/fuzz are its seeds.
+# Runs every fuzz target of a build tree for a number of seconds each: `run_fuzzers.sh BUILD_TREE SECONDS`. Inputs checked in
+# under tests/fuzz/corpus are the seeds; what a target finds interesting, or fails on, is kept in BUILD_TREE/corpus/<subject>.
 set -euo pipefail
-folder=$1
+build=$1
 seconds=$2
-source_root=$(cd "$(dirname "$0")/.." && pwd)
+seeds=$(cd "$(dirname "$0")/.." && pwd)/tests/fuzz/corpus
 
 shopt -s nullglob
-targets=("$folder"/*_fuzzer)
+targets=("$build"/bin/fuzz_*)
 if [ "${#targets[@]}" -eq 0 ]; then
-  echo "no fuzz targets in $folder" >&2
+  echo "no fuzz targets in $build/bin" >&2
   exit 1
 fi
 for target in "${targets[@]}"; do
-  name=$(basename "$target")
-  corpus=$folder/../corpus/$name
-  seeds=$source_root/tests/fuzz/corpus/${name%_fuzzer}
-  mkdir -p "$corpus"
-  arguments=(-max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0)
-  echo "== $name: $seconds s"
-  if [ -d "$seeds" ]; then
-    "$target" "${arguments[@]}" -artifact_prefix="$corpus/../" "$corpus" "$seeds"
-  else
-    "$target" "${arguments[@]}" -artifact_prefix="$corpus/../" "$corpus"
-  fi
+  subject=$(basename "$target")
+  subject=${subject#fuzz_}
+  mkdir -p "$build/corpus/$subject"
+  echo "== $subject: $seconds s"
+  "$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0 \
+    -artifact_prefix="$build/corpus/$subject-" "$build/corpus/$subject" "$seeds/$subject"
 done

@@ -96,8 +96,8 @@ def check_source(path, root, say):
     if in_src and room.split("/")[0] not in ALLOWED:
         say(f"{name}: no row of ALLOWED says what the folder {room or 'src'} may include")
         return ours
-    public = path.is_relative_to(root / "include") or path.is_relative_to(src / "vgpu" / "include")
-    if path.suffix == ".h" and not public and "#pragma once" not in text:
+    c_header = any(path.is_relative_to(folder) for folder in (root / "include", src / "vgpu" / "include", root / "examples"))
+    if path.suffix == ".h" and not c_header and "#pragma once" not in text:
         say(f"{name}: a header without #pragma once")
     for quote, header in INCLUDE.findall(text):
         if in_src and room.startswith("algorithm") and not name.name.endswith("_test.cc") and ALGORITHM_FORBIDDEN.match(header):

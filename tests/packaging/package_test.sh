@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Builds and runs a user's program against Nitinol: `package_test.sh CASE BUILD_TREE FLAVOUR C_COMPILER [CUDA_ROOT]`.
-# Cases: in_place_pkg_config, in_place_cmake, installed (both, from an installation that was moved), dependencies (what the
-# libraries need at run time).
+# Cases: in_place_pkg_config, in_place_cmake, installed (both, from an installation that was moved).
 set -euo pipefail
 what=$1
 build=$2
@@ -47,13 +46,6 @@ with_cmake() {
   rm -r "$work/cmake"
 }
 
-dependencies() {
-  local library=$1 allowed=$2 needed
-  needed=$(readelf -d "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
-  echo "$library needs ${needed//$'\n'/ }"
-  ! grep -vxE "(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|ld-linux-[a-z0-9-]+)\.so\.[0-9]+$allowed" <<<"$needed"
-}
-
 case $what in
   in_place_pkg_config) with_pkg_config "$build" ;;
   in_place_cmake) with_cmake "$build" ;;
@@ -66,14 +58,6 @@ case $what in
     with_pkg_config "$work/moved" "$work/moved/lib"
     with_cmake "$work/moved"
     "$work/moved/bin/nitinol-perf" --help >/dev/null
-    ;;
-  dependencies)
-    if [ "$flavour" = vgpu ]; then
-      dependencies "$build/lib/libnccl.so.2" '|libnitinol-vgpu\.so\.1'
-      dependencies "$build/lib/libnitinol-vgpu.so.1" ''
-    else
-      dependencies "$build/lib/libnccl.so.2" ''
-    fi
     ;;
   *)
     echo "no case '$what'" >&2
