@@ -77,7 +77,7 @@ class Bootstrap {
                                         const std::atomic<bool>* abort_flag = nullptr);
 
   /// `callback` hears of the first failure; at once if there was one already. Replaces an earlier callback; null: none.
-  /// When it returns, the callback it replaced is not running (unless called from that callback).
+  /// When it returns, the callback it replaced is not running; so a callback must not call it.
   void watch(FailureCallback callback);
   std::optional<Failure> failure() const;
   /// Tells all ranks, this one's callback included; the first failure of a communicator counts, later ones are dropped.

@@ -35,7 +35,7 @@ struct SharedFd {
   std::uint64_t metadata = 0;
 };
 
-class FdStore;
+struct PublishedKeys;
 
 /// One communicator's published descriptors in this process; several ranks of a communicator may each have one, and share
 /// what is published. Thread safe.
@@ -63,8 +63,7 @@ class FdExchange {
 
  private:
   Secret secret_;
-  std::shared_ptr<FdStore> store_;
-  std::shared_ptr<void> registration_;
+  std::shared_ptr<PublishedKeys> published_;
 };
 
 }  // namespace nitinol

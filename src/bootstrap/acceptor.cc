@@ -1,0 +1,168 @@
+// Accepting connections and the server's half of the proof, without ever waiting for one of them.
+#include "bootstrap/acceptor.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+
+namespace nitinol {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kHandshakeLimit{5000};
+constexpr milliseconds kSweepInterval{500};
+constexpr milliseconds kPause{50};
+constexpr std::size_t kMostPending = 512;
+constexpr int kAcceptsAtOnce = 64;
+
+}  // namespace
+
+std::shared_ptr<void> ServiceTable::add(Service service) {
+  const KeyId id = key_id(service.key);
+  const std::lock_guard lock(mutex_);
+  const bool added = services_.emplace(id, std::make_shared<const Service>(std::move(service))).second;
+  if (!added) return nullptr;
+  return std::shared_ptr<void>(this, [this, id](void*) { remove(id); });
+}
+
+void ServiceTable::remove(const KeyId& id) {
+  std::shared_ptr<const Service> last;  // destroyed without the lock: it may own anything
+  const std::lock_guard lock(mutex_);
+  const auto found = services_.find(id);
+  if (found == services_.end()) return;
+  last = found->second;
+  services_.erase(found);
+}
+
+std::shared_ptr<const Service> ServiceTable::find(const KeyId& id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = services_.find(id);
+  return found == services_.end() ? nullptr : found->second;
+}
+
+Acceptor::Acceptor(GuardedFd listening, Reactor& reactor, const ServiceTable& services)
+    : reactor_(reactor), services_(services), listening_(std::move(listening)) {}
+
+std::shared_ptr<Acceptor> Acceptor::start(UniqueFd listening, Reactor& reactor, const ServiceTable& services) {
+  auto acceptor = std::make_shared<Acceptor>(GuardedFd(std::move(listening)), reactor, services);
+  reactor.post([acceptor] {
+    acceptor->token_ =
+        acceptor->reactor_.add(acceptor->listening_.get(), EPOLLIN, [acceptor](std::uint32_t) { acceptor->on_listening(); });
+  });
+  return acceptor;
+}
+
+void Acceptor::stop() {
+  reactor_.post([self = shared_from_this()] {
+    while (!self->pending_.empty()) self->drop(self->pending_.begin());
+    self->reactor_.remove(self->token_, self->listening_.get());
+    self->listening_.reset();
+  });
+}
+
+void Acceptor::on_listening() {
+  for (int i = 0; i < kAcceptsAtOnce; ++i) {
+    UniqueFd fd(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd) {
+      admit(std::move(fd));
+      continue;
+    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      // Strangers may be what fills the process: make room. Without any, wait a moment instead of spinning.
+      if (pending_.empty()) return pause();
+      drop_one();
+      return;
+    }
+    if (errno != EINTR && errno != ECONNABORTED) return;
+  }
+}
+
+void Acceptor::pause() {
+  reactor_.modify(token_, listening_.get(), 0);
+  reactor_.run_after(kPause, [self = shared_from_this()] {
+    if (self->listening_) self->reactor_.modify(self->token_, self->listening_.get(), EPOLLIN);
+  });
+}
+
+void Acceptor::admit(UniqueFd fd) {
+  if (pending_.size() >= kMostPending) drop_one();
+  Pending& added = pending_.emplace_back();
+  added.fd = GuardedFd(std::move(fd));
+  added.deadline = Reactor::Clock::now() + kHandshakeLimit;
+  const auto position = std::prev(pending_.end());
+  added.token = reactor_.add(added.fd.get(), EPOLLIN, [self = shared_from_this(), position](std::uint32_t) {
+    self->on_pending(position);
+  });
+  if (!sweeping_) {
+    sweeping_ = true;
+    reactor_.run_after(kSweepInterval, [self = shared_from_this()] { self->sweep(); });
+  }
+}
+
+// The oldest that has not named a key, since a member of a communicator does that at once.
+void Acceptor::drop_one() {
+  auto victim = pending_.begin();
+  for (auto position = pending_.begin(); position != pending_.end(); ++position) {
+    if (position->stage != Stage::kHello) continue;
+    victim = position;
+    break;
+  }
+  drop(victim);
+}
+
+void Acceptor::drop(PendingPosition position) {
+  reactor_.remove(position->token, position->fd.get());
+  pending_.erase(position);
+}
+
+void Acceptor::sweep() {
+  const auto now = Reactor::Clock::now();
+  while (!pending_.empty() && pending_.front().deadline <= now) drop(pending_.begin());
+  sweeping_ = !pending_.empty();
+  if (sweeping_) reactor_.run_after(kSweepInterval, [self = shared_from_this()] { self->sweep(); });
+}
+
+void Acceptor::on_pending(PendingPosition position) {
+  Pending& pending = *position;
+  while (true) {
+    const std::size_t wanted = pending.stage == Stage::kHello ? sizeof(HelloBytes) : sizeof(ProofBytes);
+    const auto got = ::recv(pending.fd.get(), pending.buffer.data() + pending.filled, wanted - pending.filled, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got <= 0) return drop(position);
+    pending.filled += static_cast<std::size_t>(got);
+    if (pending.filled < wanted) continue;
+    const bool proven = pending.stage == Stage::kProof;
+    if (!advance(pending)) return drop(position);
+    if (!proven) continue;
+    reactor_.remove(pending.token, pending.fd.get());
+    const auto service = pending.service;
+    UniqueFd fd = pending.fd.release();
+    pending_.erase(position);
+    return service->accepted(std::move(fd));
+  }
+}
+
+bool Acceptor::advance(Pending& pending) {
+  pending.filled = 0;
+  if (pending.stage == Stage::kHello) return on_hello(pending);
+  ProofBytes proof;
+  std::copy_n(pending.buffer.begin(), proof.size(), proof.begin());
+  return pending.handshake.verify(proof);
+}
+
+bool Acceptor::on_hello(Pending& pending) {
+  const auto id = pending.handshake.hello(pending.buffer);
+  if (!id) return false;
+  pending.service = services_.find(*id);
+  if (!pending.service) return false;
+  const AnswerBytes answer = pending.handshake.answer(pending.service->key);
+  // A new connection's buffer has room for these few bytes; one that has not is not worth waiting for.
+  const auto sent = ::send(pending.fd.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
+  if (sent != static_cast<ssize_t>(answer.size())) return false;
+  pending.stage = Stage::kProof;
+  return true;
+}
+
+}  // namespace nitinol

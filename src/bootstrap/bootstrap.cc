@@ -1,0 +1,318 @@
+// Joining: from the unique ids to a tree in which every rank has its neighbours.
+#include "bootstrap/bootstrap.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <string>
+
+#include "base/error.h"
+#include "bootstrap/child.h"
+#include "bootstrap/connect.h"
+#include "bootstrap/exchange.h"
+#include "bootstrap/interfaces.h"
+#include "bootstrap/root.h"
+#include "bootstrap/tree.h"
+
+namespace nitinol {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// The root's sentence is better than ours: it gets this much longer.
+constexpr auto kGrace = 3s;
+constexpr auto kSlice = 100ms;
+
+Frame control_frame(FrameType type, std::vector<std::byte> payload = {}) {
+  Frame frame;
+  frame.type = type;
+  frame.payload = std::move(payload);
+  return frame;
+}
+
+/// A rank's connection to a root, read by the network thread.
+class RootLink {
+ public:
+  RootLink(UniqueFd fd, std::string root_name) : inbox_(std::make_shared<Inbox>()), root_name_(std::move(root_name)) {
+    Connection::Events events;
+    events.on_frame = [inbox = inbox_](Frame frame) {
+      const std::lock_guard lock(inbox->mutex);
+      inbox->frames.push_back(std::move(frame));
+      inbox->changed.notify_all();
+    };
+    events.on_closed = [inbox = inbox_](const std::string& reason) {
+      const std::lock_guard lock(inbox->mutex);
+      inbox->closed = reason;
+      inbox->changed.notify_all();
+    };
+    connection_ = Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
+  }
+  ~RootLink() { connection_->close_after_flush(); }
+  RootLink(const RootLink&) = delete;
+  RootLink& operator=(const RootLink&) = delete;
+
+  void send(const Frame& frame) { connection_->send(frame); }
+
+  /// Throws what the root says is wrong, or that it is gone.
+  void check() {
+    const std::lock_guard lock(inbox_->mutex);
+    check_locked();
+  }
+
+  /// The parent; nothing if the root is busy with an earlier communicator of this address.
+  std::optional<ParentReply> wait_for_parent(Deadline deadline, const Interrupt& interrupt) {
+    std::unique_lock lock(inbox_->mutex);
+    while (true) {
+      check_locked();
+      if (!inbox_->frames.empty()) break;
+      lock.unlock();
+      interrupt();
+      if (Clock::now() >= deadline) fail(ncclRemoteError, "{} did not answer in time (NITINOL_INIT_TIMEOUT)", root_name_);
+      lock.lock();
+      if (inbox_->frames.empty() && !inbox_->closed) inbox_->changed.wait_until(lock, std::min(deadline, Clock::now() + kSlice));
+    }
+    const Frame frame = std::move(inbox_->frames.front());
+    inbox_->frames.pop_front();
+    if (frame.type == FrameType::kGoodbye) return std::nullopt;
+    const auto reply = frame.type == FrameType::kParent ? decode_parent_reply(frame.payload) : std::nullopt;
+    if (!reply) fail(ncclSystemError, "{} sent a message that is none", root_name_);
+    return reply;
+  }
+
+ private:
+  struct Inbox {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Frame> frames;
+    std::optional<std::string> closed;
+  };
+
+  void check_locked() {
+    for (const Frame& frame : inbox_->frames) {
+      if (frame.type != FrameType::kError) continue;
+      const auto failure = decode_failure(frame.payload);
+      if (failure) throw Error(failure->result, failure->sentence);
+    }
+    if (!inbox_->closed || !inbox_->frames.empty()) return;
+    fail(ncclRemoteError, "{} went away while the communicator was being created ({}): the process that made the id must stay",
+         root_name_, *inbox_->closed);
+  }
+
+  std::shared_ptr<Inbox> inbox_;
+  std::string root_name_;
+  std::shared_ptr<Connection> connection_;
+};
+
+/// One rank's way through the rendezvous.
+class Joiner {
+ public:
+  explicit Joiner(const JoinArguments& arguments);
+  std::shared_ptr<Tree> run();
+
+ private:
+  void host_root();
+  void stagger();
+  std::unique_ptr<RootLink> reach_root(int block);
+  ParentReply register_here();
+  ParentReply look_up_parent();
+  void connect_tree(const ParentReply& parent);
+  void give_up(const Error& error);
+  const UniqueId& id_of(int block) const { return ids_[static_cast<std::size_t>(block)]; }
+
+  JoinArguments arguments_;
+  std::vector<UniqueId> ids_;
+  TreeShape shape_;
+  int block_;
+  bool leader_;
+  Deadline deadline_;
+  Interrupt interrupt_;
+  std::shared_ptr<Tree> tree_;
+  std::unique_ptr<RootLink> root_;
+};
+
+std::vector<UniqueId> usable_ids(const JoinArguments& arguments) {
+  if (arguments.nranks < 1 || arguments.rank < 0 || arguments.rank >= arguments.nranks) {
+    fail(ncclInvalidArgument, "rank {} of {}: ranks are numbered from 0 to the number of ranks - 1", arguments.rank,
+         arguments.nranks);
+  }
+  if (arguments.ids.empty() || arguments.ids.size() > static_cast<std::size_t>(arguments.nranks)) {
+    fail(ncclInvalidArgument, "{} unique ids for {} ranks: there must be at least one, and at most one for each rank",
+         arguments.ids.size(), arguments.nranks);
+  }
+  std::vector<UniqueId> ids = arguments.ids;
+  // All ids from one NCCL_COMM_ID are the same.
+  if (ids.front().from_address) ids.resize(1);
+  return ids;
+}
+
+Joiner::Joiner(const JoinArguments& arguments)
+    : arguments_(arguments),
+      ids_(usable_ids(arguments)),
+      shape_(arguments.nranks, static_cast<int>(ids_.size())),
+      block_(shape_.block_of(arguments.rank)),
+      leader_(shape_.block_begin(block_) == arguments.rank),
+      deadline_(Clock::now() + arguments.options.init_timeout + kGrace) {
+  interrupt_ = [this] {
+    if (tree_) tree_->check();
+    if (root_) root_->check();
+  };
+}
+
+void Joiner::host_root() {
+  const UniqueId& id = id_of(block_);
+  if (id.from_address && leader_) start_root(id.secret, id.root, RootLife::kReusable);
+}
+
+// Many ranks at once would overrun the root's host: each waits for its turn.
+void Joiner::stagger() {
+  const BootstrapOptions& options = arguments_.options;
+  if (shape_.block_end(block_) - shape_.block_begin(block_) <= options.stagger_threshold || options.stagger_rate < 1) return;
+  const int place = arguments_.rank - shape_.block_begin(block_);
+  sleep_interruptibly(std::chrono::milliseconds(std::int64_t{1000} * place / options.stagger_rate), deadline_, interrupt_);
+}
+
+std::unique_ptr<RootLink> Joiner::reach_root(int block) {
+  const UniqueId& id = id_of(block);
+  SocketAddress address = id.root;
+  if (address.is_link_local()) address.scope = tree_->listener_address().scope;
+  std::string name = format("the root of the unique id (rank {} connects)", arguments_.rank);
+  UniqueFd fd = connect_to_peer({address, root_key(id.secret), name, arguments_.options, deadline_, interrupt_});
+  return std::make_unique<RootLink>(std::move(fd), format("the root of the unique id at {}", address.to_string()));
+}
+
+ParentReply Joiner::register_here() {
+  Registration registration;
+  registration.rank = arguments_.rank;
+  registration.nranks = arguments_.nranks;
+  registration.ids = static_cast<int>(ids_.size());
+  registration.index = block_;
+  registration.timeout_ms = arguments_.options.init_timeout.count();
+  registration.listener = tree_->listener_address();
+  registration.contact = tree_->contact();
+  registration.identity = this_process();
+  while (true) {
+    auto link = reach_root(block_);
+    link->send(control_frame(FrameType::kRegister, encode(registration)));
+    const auto parent = link->wait_for_parent(deadline_, interrupt_);
+    if (parent) {
+      root_ = std::move(link);
+      return *parent;
+    }
+    sleep_interruptibly(std::max<std::chrono::milliseconds>(arguments_.options.retry_sleep, 1ms), deadline_, interrupt_);
+  }
+}
+
+ParentReply Joiner::look_up_parent() {
+  const auto link = reach_root(shape_.parent_block(block_));
+  link->send(control_frame(FrameType::kLookup));
+  const auto parent = link->wait_for_parent(deadline_, interrupt_);
+  if (!parent || parent->rank < 0) fail(ncclSystemError, "the root of another unique id does not know its first rank");
+  return *parent;
+}
+
+void Joiner::connect_tree(const ParentReply& parent) {
+  if (parent.rank != shape_.parent(arguments_.rank)) {
+    fail(ncclSystemError, "the root of the unique id gives rank {} the parent {}, which is wrong", arguments_.rank, parent.rank);
+  }
+  if (parent.rank >= 0) tree_->connect_parent(parent, deadline_, [this] { root_->check(); });
+  tree_->wait_for_children(deadline_, [this] { root_->check(); });
+}
+
+// Says why to whoever may be waiting for this rank.
+void Joiner::give_up(const Error& error) {
+  const Failure failure{arguments_.rank, error.code(), error.what()};
+  if (root_) root_->send(control_frame(FrameType::kError, encode(failure)));
+  root_.reset();
+  if (leader_ && block_ > 0 && !tree_->has_parent_connection()) {
+    // The other blocks know nothing of this one's trouble yet.
+    deadline_ = Clock::now() + kGrace;
+    try {
+      tree_->connect_parent(look_up_parent(), deadline_, {});
+    } catch (const Error&) {
+      // Then they hear of it when their time is over.
+    }
+  }
+  tree_->report(failure);
+}
+
+std::shared_ptr<Tree> Joiner::run() {
+  TreeArguments tree_arguments;
+  tree_arguments.rank = arguments_.rank;
+  tree_arguments.shape = shape_;
+  tree_arguments.secret = derive_secret(ids_.front().secret, "ranks");
+  tree_arguments.options = arguments_.options;
+  tree_arguments.abort_flag = arguments_.abort_flag;
+  tree_ = Tree::start(tree_arguments);
+  try {
+    host_root();
+    stagger();
+    ParentReply parent = register_here();
+    if (leader_ && block_ > 0) parent = look_up_parent();
+    connect_tree(parent);
+    root_->send(control_frame(FrameType::kDone));
+    root_.reset();
+  } catch (const Error& error) {
+    give_up(error);
+    throw;
+  }
+  return tree_;
+}
+
+}  // namespace
+
+Bootstrap::Bootstrap(std::shared_ptr<Tree> tree) : tree_(std::move(tree)) {}
+
+Bootstrap::~Bootstrap() { tree_->watch(nullptr); }
+
+std::unique_ptr<Bootstrap> Bootstrap::start(std::shared_ptr<Tree> tree) {
+  std::unique_ptr<Bootstrap> bootstrap(new Bootstrap(std::move(tree)));
+  const Deadline deadline = Clock::now() + bootstrap->tree_->options().init_timeout + kGrace;
+  // Nobody starts to use the communicator before all are in.
+  exchange_barrier(*bootstrap->tree_, deadline);
+  Contact number;
+  fill_random(number);
+  exchange_broadcast(*bootstrap->tree_, std::as_writable_bytes(std::span(number)), 0, deadline);
+  bootstrap->tree_->agree_on_secret(number);
+  return bootstrap;
+}
+
+std::unique_ptr<Bootstrap> Bootstrap::join(const JoinArguments& arguments) {
+  auto bootstrap = start(Joiner(arguments).run());
+  const UniqueId& id = arguments.ids.front();
+  if (id.from_address && arguments.rank == 0) {
+    // The address may serve the next communicator as soon as this root is through.
+    const Deadline deadline = Clock::now() + kGrace;
+    while (has_root(id.secret) && Clock::now() < deadline) sleep_interruptibly(1ms, deadline, {});
+  }
+  return bootstrap;
+}
+
+std::unique_ptr<Bootstrap> Bootstrap::make_child(const std::vector<int>& members, int my_index,
+                                                 const std::atomic<bool>* abort_flag) {
+  auto tree = make_child_tree(*tree_, members, my_index, abort_flag);
+  return tree ? start(std::move(tree)) : nullptr;
+}
+
+int Bootstrap::rank() const { return tree_->rank(); }
+int Bootstrap::size() const { return tree_->nranks(); }
+const Secret& Bootstrap::secret() const { return tree_->secret(); }
+
+void Bootstrap::all_gather(const void* mine, void* all, std::size_t bytes) {
+  exchange_all_gather(*tree_, mine, all, bytes);
+}
+std::vector<Bytes> Bootstrap::all_gather_variable(std::span<const std::byte> mine) {
+  return exchange_all_gather_variable(*tree_, mine);
+}
+void Bootstrap::broadcast(void* data, std::size_t bytes, int root) {
+  exchange_broadcast(*tree_, {static_cast<std::byte*>(data), bytes}, root, tree_->operation_deadline());
+}
+void Bootstrap::barrier() { exchange_barrier(*tree_, tree_->operation_deadline()); }
+
+void Bootstrap::watch(FailureCallback callback) { tree_->watch(std::move(callback)); }
+std::optional<Failure> Bootstrap::failure() const { return tree_->failure(); }
+void Bootstrap::report_failure(const Failure& failure) { tree_->report(failure); }
+void Bootstrap::shutdown() { tree_->shutdown(); }
+
+}  // namespace nitinol

@@ -1,0 +1,42 @@
+// The connecting side: reaches an address, repeats as the settings say, and proves the key. Runs in the caller's thread,
+// which sleeps in poll() and is interruptible.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "bootstrap/address.h"
+#include "bootstrap/options.h"
+#include "bootstrap/secret.h"
+#include "base/unique_fd.h"
+
+namespace nitinol {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+/// Called at least every 100 ms while something waits; throws to give up.
+using Interrupt = std::function<void()>;
+
+struct ConnectArguments {
+  SocketAddress to;
+  Secret key;
+  std::string peer;  // for sentences: "the root of the unique id", "rank 3 (host h, pid p)"
+  const BootstrapOptions& options;
+  Deadline deadline;
+  const Interrupt& interrupt;
+};
+
+/// A proven TCP connection. Throws Error(ncclSystemError), or what `interrupt` throws.
+UniqueFd connect_to_peer(const ConnectArguments& arguments);
+
+/// Waits until `events` of poll() are there; throws Error(ncclSystemError) at the deadline.
+void wait_for_fd(int fd, short events, Deadline deadline, const Interrupt& interrupt);
+
+/// Proves `key` on a fresh connection and checks the server's proof. An empty text if that went well, else what was wrong.
+std::string prove_as_client(int fd, const Secret& key, Deadline deadline, const Interrupt& interrupt);
+
+/// Sleeps, interruptibly, and not beyond the deadline.
+void sleep_interruptibly(std::chrono::milliseconds duration, Deadline deadline, const Interrupt& interrupt);
+
+}  // namespace nitinol

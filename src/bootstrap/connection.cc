@@ -1,0 +1,202 @@
+// Reading, queued sending and closing of framed connections.
+#include "bootstrap/connection.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace nitinol {
+namespace {
+
+constexpr std::chrono::milliseconds kLinger{5000};
+constexpr int kReadsAtOnce = 16;
+constexpr std::size_t kPiecesAtOnce = 16;
+
+}  // namespace
+
+void tune_tcp(int fd) {
+  const auto set = [fd](int level, int name, int value) { setsockopt(fd, level, name, &value, sizeof(value)); };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 20);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 4);
+}
+
+Connection::Connection(GuardedFd fd, Reactor& reactor, Events events)
+    : reactor_(reactor), fd_(std::move(fd)), events_(std::move(events)) {}
+
+Connection::~Connection() = default;
+
+std::shared_ptr<Connection> Connection::start(UniqueFd fd, Reactor& reactor, Events events) {
+  auto connection = std::make_shared<Connection>(GuardedFd(std::move(fd)), reactor, std::move(events));
+  reactor.post([connection] {
+    if (!connection->fd_) return;
+    connection->token_ = connection->reactor_.add(connection->fd_.get(), EPOLLIN, [connection](std::uint32_t events_seen) {
+      connection->on_events(events_seen);
+    });
+    connection->update_interest();
+  });
+  return connection;
+}
+
+void Connection::send(const Frame& frame) {
+  send(frame, frame.payload.empty() ? nullptr : std::make_shared<const std::vector<std::byte>>(frame.payload));
+}
+
+void Connection::send(const Frame& header, const SharedBytes& payload) {
+  const std::size_t size = payload ? payload->size() : 0;
+  bool arm = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!fd_ || broken_) return;
+    const bool idle = queue_.empty();
+    queue_.push_back({std::make_shared<const std::vector<std::byte>>(encode_header(header, size))});
+    if (size > 0) queue_.push_back({payload});
+    if (idle) flush_locked();
+    arm = idle && !queue_.empty();
+  }
+  if (arm) reactor_.post([self = shared_from_this()] { self->update_interest(); });
+}
+
+bool Connection::send_descriptor(const Frame& frame, int descriptor) {
+  const std::lock_guard lock(mutex_);
+  auto bytes = encode_frame(frame);
+  iovec piece{bytes.data(), bytes.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
+  return fd_ && queue_.empty() && ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+}
+
+void Connection::flush_locked() {
+  while (!queue_.empty()) {
+    std::array<iovec, kPiecesAtOnce> pieces;
+    std::size_t count = 0;
+    for (const auto& chunk : queue_) {
+      if (count == pieces.size()) break;
+      auto* begin = const_cast<std::byte*>(chunk.bytes->data()) + chunk.offset;
+      pieces[count++] = {begin, chunk.bytes->size() - chunk.offset};
+    }
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = count;
+    const auto sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && errno == EAGAIN) return;
+    if (sent < 0) {
+      broken_ = true;
+      queue_.clear();
+      return;
+    }
+    for (auto left = static_cast<std::size_t>(sent); left > 0;) {
+      Chunk& chunk = queue_.front();
+      const std::size_t part = std::min(left, chunk.bytes->size() - chunk.offset);
+      chunk.offset += part;
+      left -= part;
+      if (chunk.offset == chunk.bytes->size()) queue_.pop_front();
+    }
+  }
+}
+
+bool Connection::flushed() const {
+  const std::lock_guard lock(mutex_);
+  return !fd_ || queue_.empty();
+}
+
+void Connection::update_interest() {
+  if (token_ == 0) return;
+  bool shut_now = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!fd_) return;
+    flush_locked();
+    const bool wanted = !queue_.empty();
+    if (wanted != armed_) reactor_.modify(token_, fd_.get(), wanted ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    armed_ = wanted;
+    shut_now = closing_ && !wanted && !shut_;
+    if (shut_now) ::shutdown(fd_.get(), SHUT_WR);
+  }
+  shut_ = shut_ || shut_now;
+}
+
+void Connection::on_events(std::uint32_t events) {
+  const auto self = shared_from_this();
+  if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0 && !read_some()) return;
+  if ((events & EPOLLOUT) != 0) update_interest();
+}
+
+bool Connection::read_some() {
+  for (int i = 0; i < kReadsAtOnce; ++i) {
+    if (!fd_) return false;  // closed by a callback
+    const auto buffer = reactor_.scratch();
+    const auto got = ::recv(fd_.get(), buffer.data(), buffer.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return true;
+    if (got < 0) {
+      finish(std::system_category().message(errno));
+      return false;
+    }
+    if (got == 0) {
+      finish("the connection was closed");
+      return false;
+    }
+    if (closing_) continue;
+    const bool valid = reader_.feed(buffer.first(static_cast<std::size_t>(got)));
+    while (auto frame = reader_.take()) {
+      if (events_.on_frame) events_.on_frame(std::move(*frame));
+    }
+    if (!valid) {
+      finish("it sent bytes that are no valid message");
+      return false;
+    }
+    if (static_cast<std::size_t>(got) < buffer.size()) return true;
+  }
+  return true;
+}
+
+void Connection::finish(const std::string& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!fd_) return;
+    if (token_ != 0) reactor_.remove(token_, fd_.get());
+    fd_.reset();
+    queue_.clear();
+  }
+  const Events events = std::exchange(events_, {});
+  if (events.on_closed) events.on_closed(reason);
+}
+
+void Connection::close_after_flush() {
+  reactor_.post([self = shared_from_this()] {
+    if (!self->fd_) return;
+    self->events_ = {};
+    self->closing_ = true;
+    self->update_interest();
+    self->reactor_.run_after(kLinger, [self] { self->finish(""); });
+  });
+}
+
+void Connection::close_now() {
+  reactor_.post([self = shared_from_this()] {
+    self->events_ = {};
+    self->finish("");
+  });
+}
+
+}  // namespace nitinol

@@ -1,0 +1,77 @@
+// An authenticated connection that carries frames. The network thread reads; anyone may send, and never waits for it: what
+// the socket does not take at once is queued.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "bootstrap/fork_guard.h"
+#include "bootstrap/frame.h"
+#include "bootstrap/reactor.h"
+
+namespace nitinol {
+
+using SharedBytes = std::shared_ptr<const std::vector<std::byte>>;
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  /// Run on the network thread. `on_closed` is the last call, and tells why; neither comes after a close from this side,
+  /// except for one that is under way.
+  struct Events {
+    std::function<void(Frame)> on_frame;
+    std::function<void(const std::string&)> on_closed;
+  };
+
+  static std::shared_ptr<Connection> start(UniqueFd fd, Reactor& reactor, Events events);
+
+  Connection(GuardedFd fd, Reactor& reactor, Events events);
+  ~Connection();
+
+  void send(const Frame& frame);
+  /// Sends a frame of the given header with a payload that several connections may share.
+  void send(const Frame& header, const SharedBytes& payload);
+  /// Sends a small frame with a descriptor beside it, as the first that this Unix connection sends. False: not possible.
+  bool send_descriptor(const Frame& frame, int descriptor);
+
+  /// True once everything was handed to the system, or cannot be any more.
+  bool flushed() const;
+
+  /// Sends what is queued, then closes; the peer gets a few seconds to close its side first.
+  void close_after_flush();
+  void close_now();
+
+ private:
+  struct Chunk {
+    SharedBytes bytes;
+    std::size_t offset = 0;
+  };
+
+  void on_events(std::uint32_t events);
+  bool read_some();  // false: closed
+  void flush_locked();
+  void update_interest();
+  void finish(const std::string& reason);
+
+  Reactor& reactor_;
+  mutable std::mutex mutex_;  // guards fd_ against closing, queue_, armed_, broken_
+  GuardedFd fd_;
+  std::deque<Chunk> queue_;
+  bool armed_ = false;   // waiting for room in the socket
+  bool broken_ = false;  // sending failed; the reading side finds out why
+  // Network thread only:
+  Events events_;
+  FrameReader reader_;
+  Reactor::Token token_ = 0;
+  bool closing_ = false;
+  bool shut_ = false;
+};
+
+/// Settings of a TCP connection that lives long: no delay, and a peer whose host vanished is noticed in about a minute.
+void tune_tcp(int fd);
+
+}  // namespace nitinol

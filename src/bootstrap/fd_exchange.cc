@@ -1,0 +1,325 @@
+// Publishing descriptors on the process's Unix listener, and fetching them from other processes'.
+#include "bootstrap/fd_exchange.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "base/error.h"
+#include "bootstrap/connect.h"
+#include "bootstrap/connection.h"
+#include "bootstrap/network.h"
+#include "bootstrap/wire.h"
+
+namespace nitinol {
+namespace {
+
+constexpr int kBacklog = 4096;
+constexpr std::size_t kAnswerPayload = 1 + 8;  // found or not, metadata
+constexpr std::size_t kAnswerFrame = kFrameHeaderBytes + kAnswerPayload;
+constexpr std::size_t kMostDescriptorsRead = 4;
+
+Secret fd_key(const Secret& secret) { return derive_secret(secret, "descriptors"); }
+
+// In the abstract namespace: the name begins with a zero byte and nothing appears in the file system.
+socklen_t abstract_address(const FdServerName& name, sockaddr_un& address) {
+  const std::size_t length = strnlen(name.text.data(), name.text.size());
+  address = {};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.text.data(), length);
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+}
+
+FdServerName random_name() {
+  std::array<std::uint8_t, 16> bytes{};
+  fill_random(bytes);
+  std::string text = "nitinol-";
+  for (const std::uint8_t byte : bytes) text += format("{:02x}", byte);
+  FdServerName name;
+  std::copy(text.begin(), text.end(), name.text.begin());
+  return name;
+}
+
+UniqueFd listen_at(const FdServerName& name) {
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) fail_errno(errno, "creating the Unix socket that hands out descriptors");
+  sockaddr_un address;
+  const socklen_t length = abstract_address(name, address);
+  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(fd.get(), kBacklog) != 0) {
+    fail_errno(errno, format("listening at the abstract Unix socket '{}'", name.text.data()));
+  }
+  return fd;
+}
+
+}  // namespace
+
+/// What one communicator has published in this process. Shared by its ranks here.
+class FdStore : public std::enable_shared_from_this<FdStore> {
+ public:
+  using Maker = std::function<SharedFd()>;
+
+  void put(const FdKey& key, Maker maker) {
+    const std::lock_guard lock(mutex_);
+    makers_[key] = std::make_shared<const Maker>(std::move(maker));
+  }
+  void erase(const FdKey& key) {
+    std::shared_ptr<const Maker> last;  // destroyed without the lock
+    const std::lock_guard lock(mutex_);
+    const auto found = makers_.find(key);
+    if (found == makers_.end()) return;
+    last = std::move(found->second);
+    makers_.erase(found);
+  }
+
+  /// On the network thread.
+  void accepted(UniqueFd fd) {
+    const auto connection_slot = std::make_shared<std::weak_ptr<Connection>>();
+    Connection::Events events;
+    events.on_frame = [weak = weak_from_this(), connection_slot](const Frame& frame) {
+      const auto store = weak.lock();
+      const auto connection = connection_slot->lock();
+      if (store && connection) store->serve(*connection, frame);
+    };
+    *connection_slot = Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
+  }
+
+ private:
+  void serve(Connection& connection, const Frame& frame) {
+    FdKey key;
+    ByteReader reader(frame.payload);
+    reader.block(key.bytes.data(), key.bytes.size());
+    if (frame.type != FrameType::kFetch || !reader.complete()) return connection.close_now();
+    SharedFd shared;
+    try {
+      if (const auto maker = find(key)) shared = (*maker)();
+    } catch (const std::exception&) {
+      shared = {};
+    }
+    Frame answer;
+    answer.type = FrameType::kDescriptor;
+    ByteWriter writer;
+    writer.integer(static_cast<std::uint8_t>(shared.fd ? 1 : 0));
+    writer.integer(shared.metadata);
+    answer.payload = writer.take();
+    if (!shared.fd) {
+      connection.send(answer);
+    } else if (!connection.send_descriptor(answer, shared.fd.get())) {
+      return connection.close_now();
+    }
+    connection.close_after_flush();
+  }
+
+  std::shared_ptr<const Maker> find(const FdKey& key) {
+    const std::lock_guard lock(mutex_);
+    const auto found = makers_.find(key);
+    return found == makers_.end() ? nullptr : found->second;
+  }
+
+  std::mutex mutex_;
+  std::map<FdKey, std::shared_ptr<const Maker>> makers_;
+};
+
+namespace {
+
+/// The Unix listener of the process and the stores of its communicators.
+class FdServer {
+ public:
+  static FdServer& instance() {
+    // Per network, since a forked child has a new one and needs its own listener, too.
+    static std::mutex mutex;
+    static std::map<Network*, FdServer*>& servers = *new std::map<Network*, FdServer*>();
+    const std::lock_guard lock(mutex);
+    auto& server = servers[&Network::instance()];
+    if (server == nullptr) server = new FdServer();
+    return *server;
+  }
+
+  const FdServerName& name() const { return name_; }
+
+  struct Entry {
+    std::shared_ptr<FdStore> store;
+    std::shared_ptr<void> service;
+  };
+
+  Entry join(const Secret& secret) {
+    const Secret key = fd_key(secret);
+    const KeyId id = key_id(key);
+    const std::lock_guard lock(mutex_);
+    auto& known = stores_[id];
+    auto store = known.store.lock();
+    auto service = known.service.lock();
+    if (!store || !service) {
+      store = std::make_shared<FdStore>();
+      // The last rank to leave may just be taking the old service out of the table.
+      do {
+        service = Network::instance().services().add({key, [store](UniqueFd fd) { store->accepted(std::move(fd)); }});
+      } while (!service);
+      known = {store, service};
+    }
+    std::erase_if(stores_, [&](const auto& entry) { return entry.first != id && entry.second.store.expired(); });
+    return {store, service};
+  }
+
+ private:
+  struct Known {
+    std::weak_ptr<FdStore> store;
+    std::weak_ptr<void> service;
+  };
+
+  FdServer() : name_(random_name()) {
+    Network& network = Network::instance();
+    acceptor_ = Acceptor::start(listen_at(name_), network.reactor(), network.services());
+  }
+
+  FdServerName name_;
+  std::shared_ptr<Acceptor> acceptor_;
+  std::mutex mutex_;
+  std::map<KeyId, Known> stores_;
+};
+
+UniqueFd connect_unix(const FdServerName& server, Deadline deadline, const Interrupt& interrupt) {
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) fail_errno(errno, "creating a Unix socket to fetch a descriptor");
+  sockaddr_un address;
+  const socklen_t length = abstract_address(server, address);
+  while (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
+    if ((errno == EAGAIN || errno == EINTR) && std::chrono::steady_clock::now() < deadline) {
+      sleep_interruptibly(std::chrono::milliseconds(1), deadline, interrupt);  // its backlog is full
+      continue;
+    }
+    fail(ncclRemoteError,
+         "cannot reach the process that listens at the abstract Unix socket '{}': {}. It has exited, or it is in another network "
+         "namespace (containers on one host must share it, for example with --network=host)",
+         server.text.data(), std::strerror(errno));
+  }
+  return fd;
+}
+
+/// Takes the descriptors out of a received message; keeps the first, closes the others.
+void take_descriptors(msghdr& message, UniqueFd& kept) {
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int descriptor = -1;
+      std::memcpy(&descriptor, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+      UniqueFd owned(descriptor);
+      if (!kept) kept = std::move(owned);
+    }
+  }
+}
+
+SharedFd receive_descriptor(int fd, Deadline deadline, const Interrupt& interrupt) {
+  std::array<std::byte, kAnswerFrame> bytes{};
+  std::size_t filled = 0;
+  UniqueFd received;
+  while (filled < bytes.size()) {
+    wait_for_fd(fd, POLLIN, deadline, interrupt);
+    iovec piece{bytes.data() + filled, bytes.size() - filled};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMostDescriptorsRead)> control{};
+    msghdr message{};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    const auto got = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (got < 0) fail_errno(errno, "receiving a descriptor from another process");
+    take_descriptors(message, received);
+    if (got == 0) fail(ncclRemoteError, "the process asked for a descriptor closed the connection; has it left the communicator?");
+    filled += static_cast<std::size_t>(got);
+  }
+  FrameReader reader;
+  reader.feed(bytes);
+  const auto frame = reader.take();
+  if (!frame || frame->type != FrameType::kDescriptor) fail(ncclSystemError, "a process sent a malformed descriptor message");
+  ByteReader payload(frame->payload);
+  const bool found = payload.integer<std::uint8_t>() == 1;
+  const auto metadata = payload.integer<std::uint64_t>();
+  if (!found) fail(ncclRemoteError, "the process does not offer this descriptor (any more)");
+  if (!received) fail(ncclSystemError, "a descriptor got lost on its way: this process may have too many open (ulimit -n)");
+  return {std::move(received), metadata};
+}
+
+}  // namespace
+
+FdKey FdKey::random() {
+  FdKey key;
+  fill_random(key.bytes);
+  return key;
+}
+
+/// Keys that one FdExchange has published, withdrawn together; and its share in the service.
+struct PublishedKeys {
+  std::shared_ptr<FdStore> store;
+  std::shared_ptr<void> service;
+  std::mutex mutex;
+  std::set<FdKey> keys;
+
+  ~PublishedKeys() {
+    for (const FdKey& key : keys) store->erase(key);
+  }
+};
+
+FdExchange::FdExchange(const Secret& secret) : secret_(fd_key(secret)), published_(std::make_shared<PublishedKeys>()) {
+  const auto entry = FdServer::instance().join(secret);
+  published_->store = entry.store;
+  published_->service = entry.service;
+}
+
+FdExchange::~FdExchange() = default;
+
+FdServerName FdExchange::server_name() const { return FdServer::instance().name(); }
+
+void FdExchange::publish(const FdKey& key, UniqueFd fd, std::uint64_t metadata) {
+  const auto owned = std::make_shared<UniqueFd>(std::move(fd));
+  publish(key, [owned, metadata] {
+    return SharedFd{UniqueFd(::fcntl(owned->get(), F_DUPFD_CLOEXEC, 0)), metadata};
+  });
+}
+
+void FdExchange::publish(const FdKey& key, std::function<SharedFd()> make) {
+  published_->store->put(key, std::move(make));
+  const std::lock_guard lock(published_->mutex);
+  published_->keys.insert(key);
+}
+
+void FdExchange::withdraw(const FdKey& key) {
+  published_->store->erase(key);
+  const std::lock_guard lock(published_->mutex);
+  published_->keys.erase(key);
+}
+
+SharedFd FdExchange::fetch(const FdServerName& server, const FdKey& key, std::chrono::steady_clock::time_point deadline,
+                           const std::atomic<bool>* abort_flag) const {
+  const Interrupt interrupt = [abort_flag] {
+    if (abort_flag != nullptr && abort_flag->load()) fail(ncclRemoteError, "the communicator is being aborted");
+  };
+  const UniqueFd fd = connect_unix(server, deadline, interrupt);
+  const std::string problem = prove_as_client(fd.get(), secret_, deadline, interrupt);
+  if (!problem.empty()) {
+    fail(ncclRemoteError, "cannot fetch a descriptor from the process at '{}': {}. Has it left the communicator?",
+         server.text.data(), problem);
+  }
+  Frame request;
+  request.type = FrameType::kFetch;
+  ByteWriter writer;
+  writer.block(key.bytes.data(), key.bytes.size());
+  request.payload = writer.take();
+  const auto bytes = encode_frame(request);
+  if (::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size())) {
+    fail_errno(errno, "asking another process for a descriptor");
+  }
+  return receive_descriptor(fd.get(), deadline, interrupt);
+}
+
+}  // namespace nitinol

@@ -1,0 +1,68 @@
+// Messages on an authenticated connection: a header of fixed size, then a payload. A sequence number and an operation tell
+// what belongs to what.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace nitinol {
+
+enum class FrameType : std::uint8_t {
+  kRegister = 1,  // rank to root: here I am
+  kLookup = 2,    // leader of a block to the root of its parent's block: where is your leader?
+  kParent = 3,    // root to rank: the tree parent's address, or that there is none here
+  kError = 4,     // root to rank: it will not work, and why
+  kDone = 5,      // rank to root: all tree neighbours are connected
+  kHello = 6,     // child to parent, first on a tree connection
+  kData = 7,      // a part of an operation
+  kFail = 8,      // the first failure of the communicator
+  kGoodbye = 9,   // this rank leaves properly
+  kFetch = 10,    // asks for a published descriptor
+  kDescriptor = 11,
+};
+constexpr std::uint8_t kLastFrameType = 11;
+
+/// Which operation a kData frame belongs to; kNone for other frames.
+enum class Operation : std::uint8_t { kNone = 0, kAllGather = 1, kAllGatherVariable = 2, kBroadcast = 3, kBarrier = 4 };
+constexpr std::uint8_t kLastOperation = 4;
+const char* operation_name(Operation operation);
+
+constexpr std::size_t kFrameHeaderBytes = 16;
+constexpr std::size_t kLargestFrame = std::size_t{1} << 30;
+constexpr std::size_t kLargestControlFrame = 4096;  // everything but operations
+
+struct Frame {
+  FrameType type = FrameType::kData;
+  Operation operation = Operation::kNone;
+  std::uint64_t sequence = 0;
+  std::vector<std::byte> payload;
+};
+
+std::vector<std::byte> encode_header(const Frame& frame, std::size_t payload_bytes);
+std::vector<std::byte> encode_frame(const Frame& frame);
+
+/// Cuts a stream of bytes into frames. Memory grows with what has arrived, never with what a header promises.
+class FrameReader {
+ public:
+  /// False: the stream is no valid one, give it up.
+  bool feed(std::span<const std::byte> bytes);
+  /// The next complete frame, in order of arrival.
+  std::optional<Frame> take();
+
+ private:
+  bool start_frame();
+  void finish_frame();
+
+  std::vector<std::byte> header_;
+  Frame current_;
+  std::size_t expected_ = 0;  // payload bytes of the current frame
+  bool in_payload_ = false;
+  bool broken_ = false;
+  std::deque<Frame> ready_;
+};
+
+}  // namespace nitinol

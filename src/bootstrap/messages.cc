@@ -1,0 +1,137 @@
+// Encoding and decoding of the control messages.
+#include "bootstrap/messages.h"
+
+#include <unistd.h>
+
+#include "base/error.h"
+#include "bootstrap/wire.h"
+
+namespace nitinol {
+namespace {
+
+constexpr std::size_t kLongestHost = 64;
+constexpr std::size_t kLongestSentence = 2000;
+constexpr std::int64_t kLongestTimeout = std::int64_t{1000} * 3600 * 24 * 365;
+
+void put(ByteWriter& writer, const PeerIdentity& identity) {
+  writer.text(identity.host, kLongestHost);
+  writer.integer(identity.pid);
+}
+
+PeerIdentity get_identity(ByteReader& reader) {
+  PeerIdentity identity;
+  identity.host = reader.text(kLongestHost);
+  identity.pid = reader.integer<std::int64_t>();
+  return identity;
+}
+
+int get_int(ByteReader& reader, int least, int most) {
+  const auto value = reader.integer<std::int32_t>();
+  if (value < least || value > most) reader.reject();
+  return value;
+}
+
+template <typename T>
+std::optional<T> if_complete(const ByteReader& reader, T message) {
+  if (!reader.complete()) return std::nullopt;
+  return message;
+}
+
+}  // namespace
+
+PeerIdentity this_process() {
+  char host[256] = "?";
+  if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '?';
+  return {std::string(host).substr(0, kLongestHost), getpid()};
+}
+
+std::string describe_rank(int rank, const PeerIdentity& identity) {
+  if (identity.pid == 0) return format("rank {}", rank);
+  return format("rank {} (host {}, pid {})", rank, identity.host, identity.pid);
+}
+
+std::vector<std::byte> encode(const Registration& message) {
+  ByteWriter writer;
+  writer.integer(static_cast<std::int32_t>(message.rank));
+  writer.integer(static_cast<std::int32_t>(message.nranks));
+  writer.integer(static_cast<std::int32_t>(message.ids));
+  writer.integer(static_cast<std::int32_t>(message.index));
+  writer.integer(message.timeout_ms);
+  message.listener.encode(writer);
+  writer.block(message.contact.data(), message.contact.size());
+  put(writer, message.identity);
+  return writer.take();
+}
+
+std::optional<Registration> decode_registration(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  Registration message;
+  message.rank = get_int(reader, 0, kMostRanks - 1);
+  message.nranks = get_int(reader, 1, kMostRanks);
+  message.ids = get_int(reader, 1, kMostRanks);
+  message.index = get_int(reader, 0, kMostRanks - 1);
+  message.timeout_ms = reader.integer<std::int64_t>();
+  if (message.timeout_ms < 0 || message.timeout_ms > kLongestTimeout) message.timeout_ms = kLongestTimeout;
+  if (message.ids > message.nranks || message.index >= message.ids) reader.reject();
+  message.listener = SocketAddress::decode(reader);
+  reader.block(message.contact.data(), message.contact.size());
+  message.identity = get_identity(reader);
+  return if_complete(reader, std::move(message));
+}
+
+std::vector<std::byte> encode(const ParentReply& message) {
+  ByteWriter writer;
+  writer.integer(static_cast<std::int32_t>(message.rank));
+  if (message.rank >= 0) {
+    message.listener.encode(writer);
+    writer.block(message.contact.data(), message.contact.size());
+    put(writer, message.identity);
+  }
+  return writer.take();
+}
+
+std::optional<ParentReply> decode_parent_reply(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  ParentReply message;
+  message.rank = get_int(reader, -1, kMostRanks - 1);
+  if (reader.ok() && message.rank >= 0) {
+    message.listener = SocketAddress::decode(reader);
+    reader.block(message.contact.data(), message.contact.size());
+    message.identity = get_identity(reader);
+  }
+  return if_complete(reader, std::move(message));
+}
+
+std::vector<std::byte> encode(const Hello& message) {
+  ByteWriter writer;
+  writer.integer(static_cast<std::int32_t>(message.rank));
+  put(writer, message.identity);
+  return writer.take();
+}
+
+std::optional<Hello> decode_hello(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  Hello message;
+  message.rank = get_int(reader, 0, kMostRanks - 1);
+  message.identity = get_identity(reader);
+  return if_complete(reader, std::move(message));
+}
+
+std::vector<std::byte> encode(const Failure& message) {
+  ByteWriter writer;
+  writer.integer(static_cast<std::int32_t>(message.rank));
+  writer.integer(static_cast<std::int32_t>(message.result));
+  writer.text(message.sentence, kLongestSentence);
+  return writer.take();
+}
+
+std::optional<Failure> decode_failure(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  Failure message;
+  message.rank = get_int(reader, -1, kMostRanks - 1);
+  message.result = static_cast<ncclResult_t>(get_int(reader, ncclUnhandledCudaError, ncclRemoteError));
+  message.sentence = reader.text(kLongestSentence);
+  return if_complete(reader, std::move(message));
+}
+
+}  // namespace nitinol

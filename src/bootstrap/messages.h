@@ -1,0 +1,64 @@
+// What the frames carry besides operations' data. Each decoder takes bytes from outside and returns nothing if they are wrong.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bootstrap/address.h"
+#include "bootstrap/liveness.h"
+
+namespace nitinol {
+
+/// Where a rank lives, for error sentences.
+struct PeerIdentity {
+  std::string host;
+  std::int64_t pid = 0;
+};
+PeerIdentity this_process();
+/// "rank 3 (host h, pid 123)"
+std::string describe_rank(int rank, const PeerIdentity& identity);
+
+constexpr int kMostRanks = 1 << 24;
+
+/// Random bytes in the key of a rank's listener: a rank is reached only by those it or its root has told them.
+using Contact = std::array<std::uint8_t, 16>;
+
+struct Registration {
+  int rank = 0;
+  int nranks = 0;
+  int ids = 1;    // how many ids share the communicator
+  int index = 0;  // which of them this root serves
+  std::int64_t timeout_ms = 0;
+  SocketAddress listener;
+  Contact contact{};
+  PeerIdentity identity;
+};
+
+/// The answer to a Registration or a lookup: the tree parent. rank -1: this root knows of none (its block's leader).
+struct ParentReply {
+  int rank = -1;
+  SocketAddress listener;
+  Contact contact{};
+  PeerIdentity identity;
+};
+
+/// First message on a tree connection.
+struct Hello {
+  int rank = 0;
+  PeerIdentity identity;
+};
+
+std::vector<std::byte> encode(const Registration& message);
+std::vector<std::byte> encode(const ParentReply& message);
+std::vector<std::byte> encode(const Hello& message);
+std::vector<std::byte> encode(const Failure& message);
+std::optional<Registration> decode_registration(std::span<const std::byte> bytes);
+std::optional<ParentReply> decode_parent_reply(std::span<const std::byte> bytes);
+std::optional<Hello> decode_hello(std::span<const std::byte> bytes);
+std::optional<Failure> decode_failure(std::span<const std::byte> bytes);
+
+}  // namespace nitinol

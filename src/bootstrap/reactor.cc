@@ -1,0 +1,149 @@
+// The event loop.
+#include "bootstrap/reactor.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <thread>
+
+#include "base/error.h"
+
+namespace nitinol {
+namespace {
+
+constexpr Reactor::Token kWakeToken = 0;
+constexpr std::size_t kScratchBytes = 128 * 1024;
+
+// What runs on the thread can throw for lack of memory or descriptors. The peer in question is then not served any more, and
+// deadlines tell whoever waits for it; the others go on.
+template <typename Function, typename... Arguments>
+void run_guarded(const Function& function, Arguments... arguments) {
+  try {
+    function(arguments...);
+  } catch (const std::exception&) {
+  }
+}
+
+void control(int epoll, int operation, int fd, std::uint32_t events, Reactor::Token token) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = token;
+  if (epoll_ctl(epoll, operation, fd, &event) != 0) fail_errno(errno, "epoll_ctl of the bootstrap's network thread");
+}
+
+}  // namespace
+
+Reactor::Reactor() : scratch_(kScratchBytes) {
+  epoll_ = GuardedFd(UniqueFd(epoll_create1(EPOLL_CLOEXEC)));
+  if (!epoll_) fail_errno(errno, "epoll_create1 for the bootstrap's network thread");
+  wake_ = GuardedFd(UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
+  if (!wake_) fail_errno(errno, "eventfd for the bootstrap's network thread");
+  control(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeToken);
+}
+
+Reactor::~Reactor() = default;
+
+void Reactor::start() {
+  // The application's signals are none of this thread's business.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread([this] { loop(); }).detach();
+  } catch (const std::system_error& error) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    fail(ncclSystemError, "cannot start the bootstrap's network thread: {}", error.what());
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Reactor::post(std::function<void()> function) {
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    first = posted_.empty();
+    posted_.push_back(std::move(function));
+  }
+  if (!first) return;
+  const std::uint64_t one = 1;
+  // It can only fail when the counter is full, and then the thread is awake already.
+  [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof(one));
+}
+
+Reactor::Token Reactor::add(int fd, std::uint32_t events, std::function<void(std::uint32_t)> callback) {
+  const Token token = next_name_++;
+  control(epoll_.get(), EPOLL_CTL_ADD, fd, events, token);
+  callbacks_.emplace(token, std::make_shared<std::function<void(std::uint32_t)>>(std::move(callback)));
+  return token;
+}
+
+void Reactor::modify(Token token, int fd, std::uint32_t events) {
+  control(epoll_.get(), EPOLL_CTL_MOD, fd, events, token);
+}
+
+void Reactor::remove(Token token, int fd) {
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  callbacks_.erase(token);
+}
+
+Reactor::Timer Reactor::run_after(std::chrono::milliseconds delay, std::function<void()> function) {
+  const Timer timer{Clock::now() + delay, next_name_++};
+  timers_.emplace(timer, std::move(function));
+  return timer;
+}
+
+void Reactor::cancel(const Timer& timer) { timers_.erase(timer); }
+
+void Reactor::run_posted() {
+  std::vector<std::function<void()>> functions;
+  {
+    const std::lock_guard lock(mutex_);
+    functions.swap(posted_);
+  }
+  for (const auto& function : functions) run_guarded(function);
+}
+
+int Reactor::run_timers() {
+  while (!timers_.empty()) {
+    const auto first = timers_.begin();
+    const auto left = first->first.first - Clock::now();
+    if (left > Clock::duration::zero()) {
+      return static_cast<int>(std::min<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(left).count(), 60'000));
+    }
+    const auto function = std::move(first->second);
+    timers_.erase(first);
+    run_guarded(function);
+  }
+  return -1;
+}
+
+void Reactor::loop() {
+  pthread_setname_np(pthread_self(), "nitinol-net");
+  std::array<epoll_event, 64> events;
+  while (true) {
+    const int timeout = run_timers();
+    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
+    for (int i = 0; i < count; ++i) {
+      const epoll_event& event = events[static_cast<std::size_t>(i)];
+      if (event.data.u64 == kWakeToken) {
+        std::uint64_t counter = 0;
+        [[maybe_unused]] const auto got = ::read(wake_.get(), &counter, sizeof(counter));
+        continue;
+      }
+      const auto found = callbacks_.find(event.data.u64);
+      if (found == callbacks_.end()) continue;
+      const auto callback = found->second;
+      run_guarded(*callback, event.events);
+    }
+    run_posted();
+  }
+}
+
+}  // namespace nitinol

@@ -1,0 +1,257 @@
+// The root's state machine.
+#include "bootstrap/root.h"
+
+#include "base/error.h"
+
+namespace nitinol {
+namespace {
+
+constexpr int kMostNamed = 16;
+constexpr std::chrono::milliseconds kAfterlife{60'000};
+
+Frame make_frame(FrameType type, std::vector<std::byte> payload) {
+  Frame frame;
+  frame.type = type;
+  frame.payload = std::move(payload);
+  return frame;
+}
+
+std::string seconds_text(std::int64_t milliseconds) {
+  return milliseconds % 1000 == 0 ? format("{} s", milliseconds / 1000) : format("{} ms", milliseconds);
+}
+
+}  // namespace
+
+Secret root_key(const Secret& secret) { return derive_secret(secret, "root"); }
+
+bool has_root(const Secret& secret) { return Network::instance().services().find(key_id(root_key(secret))) != nullptr; }
+
+SocketAddress start_root(const Secret& secret, const SocketAddress& address, RootLife life) {
+  if (has_root(secret)) return address;
+  Network& network = Network::instance();
+  auto listener = network.listen(address);
+  const SocketAddress bound = listener->address();
+  auto root = std::make_shared<Root>(std::move(listener), life);
+  auto service = network.services().add({root_key(secret), [root](UniqueFd fd) { root->accepted(std::move(fd)); }});
+  if (service) network.reactor().post([root, service] { root->attach(service); });
+  return bound;
+}
+
+Root::Root(std::shared_ptr<Listener> listener, RootLife life) : listener_(std::move(listener)), life_(life) {}
+
+void Root::attach(std::shared_ptr<void> service) { service_ = std::move(service); }
+
+void Root::accepted(UniqueFd fd) {
+  tune_tcp(fd.get());
+  auto visitor = std::make_shared<Visitor>();
+  visitors_.push_back(visitor);
+  const std::weak_ptr<Root> weak = weak_from_this();
+  const std::weak_ptr<Visitor> weak_visitor = visitor;
+  Connection::Events events;
+  events.on_frame = [weak, weak_visitor](const Frame& frame) {
+    const auto root = weak.lock();
+    const auto from = weak_visitor.lock();
+    if (root && from) root->on_frame(from, frame);
+  };
+  events.on_closed = [weak, weak_visitor](const std::string& reason) {
+    const auto root = weak.lock();
+    const auto from = weak_visitor.lock();
+    if (root && from) root->on_closed(from, reason);
+  };
+  visitor->connection = Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
+}
+
+void Root::on_frame(const VisitorPointer& visitor, const Frame& frame) {
+  if (frame.type == FrameType::kRegister && !visitor->registration && !visitor->looking_up) {
+    on_register(visitor, frame);
+  } else if (frame.type == FrameType::kLookup && !visitor->registration) {
+    visitor->looking_up = true;
+    if (failure_) return send_error(visitor, *failure_);
+    serve_lookups();
+    check_finished();
+  } else if (frame.type == FrameType::kDone && visitor->registration && !visitor->done) {
+    visitor->done = true;
+    --not_done_;
+    check_finished();
+  } else if (frame.type == FrameType::kError && visitor->registration && state_ != State::kFinished) {
+    // The rank gives up, and says why; that is the cause for all.
+    if (const auto failure = decode_failure(frame.payload)) fail_all(*failure);
+  } else {
+    turn_away(visitor);
+  }
+}
+
+void Root::on_register(const VisitorPointer& visitor, const Frame& frame) {
+  const auto registration = decode_registration(frame.payload);
+  if (!registration) return turn_away(visitor);
+  if (failure_) return send_error(visitor, *failure_);
+  if (state_ != State::kGathering) {
+    if (life_ == RootLife::kReusable) {
+      // The next communicator of this address: to come again when this one is through.
+      visitor->connection->send(make_frame(FrameType::kGoodbye, {}));
+      return turn_away(visitor);
+    }
+    const std::string sentence = format("{} came to a unique id that has served its communicator already: make a new id with "
+                                        "ncclGetUniqueId for each communicator, and start each rank once",
+                                        describe_rank(registration->rank, registration->identity));
+    return send_error(visitor, {registration->rank, ncclInvalidUsage, sentence});
+  }
+  if (!first_) on_first_registration(*registration);
+  if (const auto problem = objection(*registration)) {
+    visitor->registration = registration;  // it is to hear of it as well
+    return fail_all(*problem);
+  }
+  visitor->registration = registration;
+  members_[registration->rank] = visitor;
+  ++not_done_;
+  serve_lookups();
+  const int block = first_->index;
+  if (static_cast<int>(members_.size()) == shape_->block_end(block) - shape_->block_begin(block)) reply_to_all();
+}
+
+void Root::on_first_registration(const Registration& registration) {
+  first_ = registration;
+  shape_.emplace(registration.nranks, registration.ids);
+  start_timer(std::chrono::milliseconds(registration.timeout_ms));
+}
+
+void Root::start_timer(std::chrono::milliseconds delay) {
+  timer_ = Network::instance().reactor().run_after(delay, [weak = weak_from_this()] {
+    if (const auto root = weak.lock()) root->on_timeout();
+  });
+}
+
+std::optional<Failure> Root::objection(const Registration& registration) const {
+  const auto who = [](const Registration& of) { return describe_rank(of.rank, of.identity); };
+  const Registration& first = *first_;
+  if (registration.nranks != first.nranks) {
+    return Failure{registration.rank, ncclInvalidUsage,
+                   format("{} gives {} as the number of ranks, {} gives {}: all ranks of a communicator must pass the same",
+                          who(first), first.nranks, who(registration), registration.nranks)};
+  }
+  if (registration.ids != first.ids || registration.index != first.index) {
+    return Failure{registration.rank, ncclInvalidUsage,
+                   format("{} and {} do not pass the same list of unique ids ({} of {}, {} of {})", who(first),
+                          who(registration), first.index, first.ids, registration.index, registration.ids)};
+  }
+  if (registration.rank < shape_->block_begin(first.index) || registration.rank >= shape_->block_end(first.index)) {
+    return Failure{registration.rank, ncclInvalidArgument,
+                   format("{} is outside the ranks {} to {} of this unique id", who(registration),
+                          shape_->block_begin(first.index), shape_->block_end(first.index) - 1)};
+  }
+  const auto known = members_.find(registration.rank);
+  if (known != members_.end()) {
+    const PeerIdentity& other = known->second->registration->identity;
+    return Failure{registration.rank, ncclInvalidUsage,
+                   format("rank {} was started twice: in host {}, pid {} and in host {}, pid {}; each rank needs its own number",
+                          registration.rank, other.host, other.pid, registration.identity.host, registration.identity.pid)};
+  }
+  return std::nullopt;
+}
+
+void Root::reply_to_all() {
+  state_ = State::kConnecting;
+  const int begin = shape_->block_begin(first_->index);
+  for (const auto& [rank, visitor] : members_) {
+    ParentReply reply;
+    if (rank != begin) {
+      const Registration& parent = *members_.at(shape_->parent(rank))->registration;
+      reply = {parent.rank, parent.listener, parent.contact, parent.identity};
+    }
+    visitor->connection->send(make_frame(FrameType::kParent, encode(reply)));
+  }
+}
+
+void Root::serve_lookups() {
+  if (!shape_) return;
+  const auto leader = members_.find(shape_->block_begin(first_->index));
+  if (leader == members_.end()) return;
+  const Registration& registration = *leader->second->registration;
+  const ParentReply reply{registration.rank, registration.listener, registration.contact, registration.identity};
+  for (const auto& visitor : visitors_) {
+    if (!visitor->looking_up || visitor->done) continue;
+    visitor->done = true;
+    ++lookups_served_;
+    visitor->connection->send(make_frame(FrameType::kParent, encode(reply)));
+  }
+}
+
+void Root::check_finished() {
+  if (state_ == State::kConnecting && not_done_ == 0 && lookups_served_ >= shape_->child_blocks(first_->index)) finish();
+}
+
+void Root::finish() {
+  state_ = State::kFinished;
+  if (timer_) Network::instance().reactor().cancel(*timer_);
+  timer_.reset();
+  for (const auto& visitor : visitors_) visitor->connection->close_after_flush();
+  visitors_.clear();
+  members_.clear();
+  listener_.reset();
+  if (life_ == RootLife::kOneCommunicator) {
+    Network::instance().bury(std::move(service_));
+  } else {
+    service_.reset();
+  }
+}
+
+void Root::fail_all(const Failure& failure) {
+  failure_ = failure;
+  for (const auto& visitor : visitors_) {
+    if (visitor->done || (!visitor->registration && !visitor->looking_up)) continue;
+    visitor->connection->send(make_frame(FrameType::kError, encode(failure)));
+  }
+  if (life_ == RootLife::kReusable) return finish();
+  // Ranks that are still to come hear the same; the socket stays open for them until the id's time is over.
+  state_ = State::kFinished;
+  for (const auto& visitor : visitors_) visitor->connection->close_after_flush();
+  visitors_.clear();
+  members_.clear();
+  if (!timer_) start_timer(kAfterlife);
+}
+
+void Root::send_error(const VisitorPointer& visitor, const Failure& failure) {
+  visitor->connection->send(make_frame(FrameType::kError, encode(failure)));
+  turn_away(visitor);
+}
+
+void Root::turn_away(const VisitorPointer& visitor) {
+  visitor->connection->close_after_flush();
+  visitors_.remove(visitor);
+}
+
+void Root::on_closed(const VisitorPointer& visitor, const std::string& reason) {
+  visitors_.remove(visitor);
+  if (state_ == State::kFinished || !visitor->registration || visitor->done) return;
+  const Registration& registration = *visitor->registration;
+  fail_all({registration.rank, ncclRemoteError,
+            format("{} went away while the communicator was being created: {}",
+                   describe_rank(registration.rank, registration.identity), reason)});
+}
+
+std::string Root::missing_ranks() const {
+  std::string list;
+  int missing = 0;
+  const int block = first_->index;
+  for (int rank = shape_->block_begin(block); rank < shape_->block_end(block); ++rank) {
+    const auto member = members_.find(rank);
+    // While ranks connect, the missing ones are those that have not got all their neighbours.
+    if (member != members_.end() && (state_ == State::kGathering || member->second->done)) continue;
+    if (++missing <= kMostNamed) list += format("{}{}", list.empty() ? "" : ", ", rank);
+  }
+  if (missing > kMostNamed) list += format(" and {} more", missing - kMostNamed);
+  return format("{} {}", missing == 1 ? "rank" : "ranks", list);
+}
+
+void Root::on_timeout() {
+  timer_.reset();
+  if (state_ == State::kFinished) return finish();
+  if (state_ == State::kConnecting && not_done_ == 0) return finish();  // other blocks are late: their roots say so
+  const char* what = state_ == State::kGathering ? "did not arrive" : "did not reach their neighbours";
+  fail_all({-1, ncclRemoteError,
+            format("{} (of {}) {} within {}: check that all ranks were started with this unique id, and see their logs "
+                   "(NITINOL_INIT_TIMEOUT sets the time)",
+                   missing_ranks(), first_->nranks, what, seconds_text(first_->timeout_ms))});
+}
+
+}  // namespace nitinol

@@ -1,0 +1,84 @@
+// The rendezvous point of a unique id: collects the ranks of its block, then tells each one where its tree parent listens.
+// It stays in touch with every rank until that rank has all its tree neighbours, so that a rank that dies, a rank that
+// never comes, duplicates and contradictions become one sentence on all ranks.
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "bootstrap/address.h"
+#include "bootstrap/connection.h"
+#include "bootstrap/messages.h"
+#include "bootstrap/network.h"
+#include "bootstrap/secret.h"
+#include "bootstrap/tree_shape.h"
+
+namespace nitinol {
+
+enum class RootLife {
+  kOneCommunicator,  // afterwards it answers that the id was used
+  kReusable,         // the id comes from an address and may serve again: afterwards the root is gone
+};
+
+/// Starts a root that listens at `address` (port 0: any port) in this process; returns where. Does nothing but that if there
+/// is a root for this secret in this process already.
+SocketAddress start_root(const Secret& secret, const SocketAddress& address, RootLife life);
+
+/// Is there a root for this secret in this process?
+bool has_root(const Secret& secret);
+
+/// The key that ranks prove to the root.
+Secret root_key(const Secret& secret);
+
+/// Lives on the network thread.
+class Root : public std::enable_shared_from_this<Root> {
+ public:
+  Root(std::shared_ptr<Listener> listener, RootLife life);
+  /// Takes the handle that keeps this root in the table of services.
+  void attach(std::shared_ptr<void> service);
+  void accepted(UniqueFd fd);
+
+ private:
+  enum class State { kGathering, kConnecting, kFinished };
+  struct Visitor {
+    std::shared_ptr<Connection> connection;
+    std::optional<Registration> registration;
+    bool looking_up = false;
+    bool done = false;
+  };
+  using VisitorPointer = std::shared_ptr<Visitor>;
+
+  void on_frame(const VisitorPointer& visitor, const Frame& frame);
+  void on_closed(const VisitorPointer& visitor, const std::string& reason);
+  void on_register(const VisitorPointer& visitor, const Frame& frame);
+  void on_first_registration(const Registration& registration);
+  std::optional<Failure> objection(const Registration& registration) const;
+  void reply_to_all();
+  void serve_lookups();
+  void check_finished();
+  void finish();
+  void fail_all(const Failure& failure);
+  void send_error(const VisitorPointer& visitor, const Failure& failure);
+  void turn_away(const VisitorPointer& visitor);
+  void start_timer(std::chrono::milliseconds delay);
+  void on_timeout();
+  std::string missing_ranks() const;
+
+  std::shared_ptr<Listener> listener_;
+  RootLife life_;
+  std::shared_ptr<void> service_;
+  State state_ = State::kGathering;
+  std::optional<Failure> failure_;
+  std::optional<Registration> first_;  // what all others must agree with
+  std::optional<TreeShape> shape_;
+  std::map<int, VisitorPointer> members_;
+  std::list<VisitorPointer> visitors_;  // all with an open connection
+  int lookups_served_ = 0;
+  int not_done_ = 0;
+  std::optional<Reactor::Timer> timer_;
+};
+
+}  // namespace nitinol

@@ -1,0 +1,326 @@
+// Building the tree, mailboxes, and the spreading of failures.
+#include "bootstrap/tree.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/error.h"
+#include "bootstrap/interfaces.h"
+
+namespace nitinol {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kSlice = 100ms;
+constexpr auto kFlushPatience = 1s;
+
+Frame control_frame(FrameType type, std::vector<std::byte> payload = {}) {
+  Frame frame;
+  frame.type = type;
+  frame.payload = std::move(payload);
+  return frame;
+}
+
+std::string seconds_text(std::chrono::milliseconds time) {
+  return time.count() % 1000 == 0 ? format("{} s", time.count() / 1000) : format("{} ms", time.count());
+}
+
+}  // namespace
+
+Secret rank_key(const Secret& secret, int rank, const Contact& contact) {
+  std::array<std::uint8_t, 4 + sizeof(Contact)> bytes{};
+  for (std::size_t i = 0; i < 4; ++i) bytes[i] = static_cast<std::uint8_t>(rank >> (8 * i));
+  std::copy(contact.begin(), contact.end(), bytes.begin() + 4);
+  return derive_secret(secret, "rank", bytes);
+}
+
+Tree::Tree(const TreeArguments& arguments)
+    : rank_(arguments.rank),
+      shape_(arguments.shape),
+      secret_(arguments.secret),
+      options_(arguments.options),
+      abort_flag_(arguments.abort_flag) {
+  for (const int child : shape_.children(rank_)) neighbours_[child];
+  if (shape_.parent(rank_) >= 0) neighbours_[shape_.parent(rank_)];
+}
+
+std::shared_ptr<Tree> Tree::start(const TreeArguments& arguments) {
+  auto tree = std::make_shared<Tree>(arguments);
+  Network& network = Network::instance();
+  tree->listener_ = network.listen(bootstrap_interface(arguments.options).address);
+  fill_random(tree->contact_);
+  const Secret key = rank_key(arguments.secret, arguments.rank, tree->contact_);
+  tree->service_ = network.services().add({key, [weak = std::weak_ptr<Tree>(tree)](UniqueFd fd) {
+                                             if (const auto self = weak.lock()) self->accept_child(std::move(fd));
+                                           }});
+  return tree;
+}
+
+Tree::~Tree() {
+  for (auto& [rank, neighbour] : neighbours_) {
+    if (neighbour.connection) neighbour.connection->close_after_flush();
+  }
+}
+
+bool Tree::has_parent_connection() const {
+  const std::lock_guard lock(mutex_);
+  const auto parent = neighbours_.find(shape_.parent(rank_));
+  return parent != neighbours_.end() && parent->second.connection;
+}
+
+std::shared_ptr<Connection> Tree::open(UniqueFd fd, const LinkPointer& link) {
+  tune_tcp(fd.get());
+  const std::weak_ptr<Tree> weak = weak_from_this();
+  Connection::Events events;
+  events.on_frame = [weak, link](Frame frame) {
+    if (const auto tree = weak.lock()) tree->on_frame(link, std::move(frame));
+  };
+  events.on_closed = [weak, link](const std::string& reason) {
+    if (const auto tree = weak.lock()) tree->on_closed(link, reason);
+  };
+  return Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
+}
+
+void Tree::connect_parent(const ParentReply& parent, Deadline deadline, const Interrupt& interrupt) {
+  const Interrupt any = [&] {
+    check();
+    if (interrupt) interrupt();
+  };
+  SocketAddress address = parent.listener;
+  if (address.is_link_local()) address.scope = listener_->address().scope;
+  const std::string name = describe_rank(parent.rank, parent.identity);
+  UniqueFd fd = connect_to_peer({address, rank_key(secret_, parent.rank, parent.contact), name, options_, deadline, any});
+  const auto link = std::make_shared<Link>();
+  link->rank = parent.rank;
+  const std::lock_guard lock(mutex_);
+  Neighbour& neighbour = neighbours_.at(parent.rank);
+  neighbour.identity = parent.identity;
+  neighbour.connection = open(std::move(fd), link);
+  neighbour.connection->send(control_frame(FrameType::kHello, encode(Hello{rank_, this_process()})));
+  if (failure_) neighbour.connection->send(control_frame(FrameType::kFail, encode(*failure_)));
+}
+
+void Tree::wait_for_children(Deadline deadline, const Interrupt& interrupt) {
+  std::unique_lock lock(mutex_);
+  const auto missing = [this] {
+    return std::find_if(neighbours_.begin(), neighbours_.end(), [](const auto& entry) { return !entry.second.connection; });
+  };
+  while (missing() != neighbours_.end()) {
+    check_locked();
+    if (interrupt) {
+      lock.unlock();
+      interrupt();
+      lock.lock();
+    }
+    if (missing() == neighbours_.end()) break;
+    if (wait_slice(lock, deadline)) continue;
+    const int absent = missing()->first;
+    lock.unlock();
+    fail_operation({absent, ncclRemoteError,
+                    format("rank {} did not arrive: it did not connect to rank {} within {} (NITINOL_INIT_TIMEOUT)", absent,
+                           rank_, seconds_text(options_.init_timeout))});
+  }
+  check_locked();
+}
+
+// False: the deadline has passed.
+bool Tree::wait_slice(std::unique_lock<std::mutex>& lock, Deadline deadline) {
+  const auto now = Clock::now();
+  if (now >= deadline) return false;
+  changed_.wait_until(lock, std::min(deadline, now + kSlice));
+  return true;
+}
+
+void Tree::accept_child(UniqueFd fd) {
+  const auto link = std::make_shared<Link>();
+  link->connection = open(std::move(fd), link);
+  // Frames are read later, on this very thread; until the hello the connection keeps itself alive.
+}
+
+void Tree::on_hello(const LinkPointer& link, const Frame& frame) {
+  const auto hello = decode_hello(frame.payload);
+  const auto connection = link->connection.lock();
+  if (!connection) return;
+  const std::lock_guard lock(mutex_);
+  const auto found = hello ? neighbours_.find(hello->rank) : neighbours_.end();
+  // One that knows the secret and yet is no child of this rank: a copy of a rank, say. The real one is served.
+  if (found == neighbours_.end() || found->second.connection || hello->rank == shape_.parent(rank_) || shut_down_) {
+    return connection->close_now();
+  }
+  link->rank = hello->rank;
+  found->second.identity = hello->identity;
+  found->second.connection = connection;
+  if (failure_) connection->send(control_frame(FrameType::kFail, encode(*failure_)));
+  changed_.notify_all();
+}
+
+void Tree::on_frame(const LinkPointer& link, Frame frame) {
+  if (link->rank < 0 || frame.type == FrameType::kHello) {
+    const auto connection = link->connection.lock();
+    if (link->rank < 0 && frame.type == FrameType::kHello) return on_hello(link, frame);
+    if (connection) connection->close_now();
+    return;
+  }
+  if (frame.type == FrameType::kFail) {
+    if (const auto failure = decode_failure(frame.payload)) spread(*failure, link->rank);
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  Neighbour& neighbour = neighbours_.at(link->rank);
+  if (frame.type == FrameType::kGoodbye) neighbour.gone = true;
+  if (frame.type == FrameType::kData) neighbour.mailbox.push_back(std::move(frame));
+  changed_.notify_all();
+}
+
+void Tree::on_closed(const LinkPointer& link, const std::string& reason) {
+  if (link->rank < 0) return;
+  Failure failure;
+  {
+    const std::lock_guard lock(mutex_);
+    Neighbour& neighbour = neighbours_.at(link->rank);
+    if (neighbour.gone || shut_down_) return;
+    neighbour.gone = true;
+    failure = {link->rank, ncclRemoteError,
+               format("{} exited or closed its connection ({})", name_locked(link->rank), reason)};
+  }
+  spread(failure, link->rank);
+}
+
+void Tree::spread(const Failure& failure, int except) {
+  std::vector<std::shared_ptr<Connection>> others;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_ || shut_down_) return;
+    failure_ = failure;
+    for (const auto& [rank, neighbour] : neighbours_) {
+      if (rank != except && neighbour.connection && !neighbour.gone) others.push_back(neighbour.connection);
+    }
+    changed_.notify_all();
+  }
+  const Frame frame = control_frame(FrameType::kFail, encode(failure));
+  for (const auto& connection : others) connection->send(frame);
+  const std::lock_guard lock(callback_mutex_);
+  if (!callback_ || told_) return;
+  told_ = true;
+  callback_(failure);
+}
+
+void Tree::watch(FailureCallback callback) {
+  const std::lock_guard lock(callback_mutex_);
+  callback_ = std::move(callback);
+  const auto known = failure();
+  if (!callback_ || !known) return;
+  told_ = true;
+  callback_(*known);
+}
+
+std::optional<Failure> Tree::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+std::string Tree::name_locked(int rank) const {
+  const auto found = neighbours_.find(rank);
+  return describe_rank(rank, found == neighbours_.end() ? PeerIdentity() : found->second.identity);
+}
+
+void Tree::check_locked() const {
+  if (failure_) throw Error(failure_->result, failure_->sentence);
+  if (shut_down_) fail(ncclInvalidUsage, "rank {} has left its communicator's out-of-band exchange already", rank_);
+  if (abort_flag_ != nullptr && abort_flag_->load()) fail(ncclRemoteError, "rank {} aborts its communicator", rank_);
+}
+
+void Tree::check() const {
+  const std::lock_guard lock(mutex_);
+  check_locked();
+}
+
+Deadline Tree::operation_deadline() const { return Clock::now() + options_.operation_timeout; }
+
+void Tree::send(int neighbour, const OperationStep& step, const SharedBytes& payload) {
+  std::shared_ptr<Connection> connection;
+  {
+    const std::lock_guard lock(mutex_);
+    check_locked();
+    const Neighbour& to = neighbours_.at(neighbour);
+    if (!to.gone) connection = to.connection;
+  }
+  if (!connection) return;  // who waits for its answer learns that it has left
+  Frame header;
+  header.operation = step.operation;
+  header.sequence = step.sequence;
+  connection->send(header, payload);
+}
+
+std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  Neighbour& from = neighbours_.at(neighbour);
+  bool in_time = true;
+  while (from.mailbox.empty()) {
+    check_locked();
+    if (!from.gone && in_time) {
+      in_time = wait_slice(lock, deadline);
+      continue;
+    }
+    const char* what = operation_name(step.operation);
+    Failure failure{neighbour, ncclRemoteError, ""};
+    if (from.gone) {
+      failure.sentence = format("{} has left the communicator while rank {} waits for it in {} number {}",
+                                name_locked(neighbour), rank_, what, step.sequence);
+    } else {
+      failure.sentence = format("rank {} waited {} for {} in {} number {}: does every rank make the same calls?", rank_,
+                                seconds_text(options_.operation_timeout), name_locked(neighbour), what, step.sequence);
+    }
+    lock.unlock();
+    fail_operation(failure);
+  }
+  Frame frame = std::move(from.mailbox.front());
+  from.mailbox.pop_front();
+  lock.unlock();
+  expect_step(frame, neighbour, step);
+  return std::move(frame.payload);
+}
+
+void Tree::expect_step(const Frame& frame, int neighbour, const OperationStep& step) {
+  if (frame.operation == step.operation && frame.sequence == step.sequence) return;
+  fail_operation({neighbour, ncclInvalidUsage,
+                  format("ranks {} and {} do different things: rank {} is in {} number {}, rank {} in {} number {}; all ranks "
+                         "must make the same calls in the same order",
+                         rank_, neighbour, rank_, operation_name(step.operation), step.sequence, neighbour,
+                         operation_name(frame.operation), frame.sequence)});
+}
+
+void Tree::fail_operation(const Failure& failure) {
+  report(failure);
+  const Failure first = this->failure().value_or(failure);
+  throw Error(first.result, first.sentence);
+}
+
+void Tree::shutdown() {
+  std::vector<std::shared_ptr<Connection>> connections;
+  {
+    const std::lock_guard lock(mutex_);
+    if (shut_down_) return;
+    shut_down_ = true;
+    for (auto& [rank, neighbour] : neighbours_) {
+      if (!neighbour.connection) continue;
+      if (!neighbour.gone) neighbour.connection->send(control_frame(FrameType::kGoodbye));
+      connections.push_back(std::move(neighbour.connection));
+      neighbour.connection.reset();
+    }
+    changed_.notify_all();
+  }
+  service_.reset();
+  const auto deadline = Clock::now() + kFlushPatience;
+  for (const auto& connection : connections) {
+    // Almost always the system has taken everything at once.
+    while (!connection->flushed() && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
+    connection->close_after_flush();
+  }
+  const std::lock_guard lock(callback_mutex_);
+  callback_ = nullptr;
+}
+
+}  // namespace nitinol

@@ -1,0 +1,132 @@
+// One rank's place in the tree of a communicator: its connections to parent and children, what has arrived on them, and the
+// communicator's first failure. The network thread reads; operations wait for what it puts into the neighbours' mailboxes.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bootstrap/connect.h"
+#include "bootstrap/connection.h"
+#include "bootstrap/liveness.h"
+#include "bootstrap/messages.h"
+#include "bootstrap/network.h"
+#include "bootstrap/options.h"
+#include "bootstrap/tree_shape.h"
+
+namespace nitinol {
+
+struct TreeArguments {
+  int rank = 0;
+  TreeShape shape{1, 1};
+  Secret secret;  // what the ranks have in common before they meet
+  BootstrapOptions options;
+  const std::atomic<bool>* abort_flag = nullptr;
+};
+
+/// What a frame of an operation belongs to.
+struct OperationStep {
+  Operation operation = Operation::kNone;
+  std::uint64_t sequence = 0;
+};
+
+class Tree : public std::enable_shared_from_this<Tree> {
+ public:
+  /// Starts to listen: children may connect from now on. Throws Error.
+  static std::shared_ptr<Tree> start(const TreeArguments& arguments);
+  explicit Tree(const TreeArguments& arguments);
+  ~Tree();  // closes what is open, without a goodbye
+
+  int rank() const { return rank_; }
+  int nranks() const { return shape_.nranks(); }
+  const TreeShape& shape() const { return shape_; }
+  /// Known once all ranks have agreed on it: from the common secret and a number that rank 0 drew.
+  const Secret& secret() const { return secret_; }
+  void agree_on_secret(const Contact& number) { secret_ = derive_secret(secret_, "communicator", number); }
+  const BootstrapOptions& options() const { return options_; }
+  const std::atomic<bool>* abort_flag() const { return abort_flag_; }
+  const SocketAddress& listener_address() const { return listener_->address(); }
+  const Contact& contact() const { return contact_; }
+
+  /// Connects to the parent; `interrupt` is asked as well as this communicator's failure and abort flag.
+  void connect_parent(const ParentReply& parent, Deadline deadline, const Interrupt& interrupt);
+  void wait_for_children(Deadline deadline, const Interrupt& interrupt);
+
+  // Operations. One thread at a time holds the turn.
+  std::unique_lock<std::mutex> take_turn() { return std::unique_lock(turn_); }
+  OperationStep next_step(Operation operation) { return {operation, ++sequence_}; }
+  std::uint64_t next_child_number() { return ++children_made_; }
+  void send(int neighbour, const OperationStep& step, const SharedBytes& payload);
+  /// The neighbour's part of this step. Throws Error; whatever is wrong becomes the communicator's failure.
+  std::vector<std::byte> receive(int neighbour, const OperationStep& step, Deadline deadline);
+  /// Makes it the communicator's failure, and throws it.
+  [[noreturn]] void fail_operation(const Failure& failure);
+  Deadline operation_deadline() const;
+
+  /// Throws if the communicator failed, was shut down, or is to be aborted.
+  void check() const;
+  void watch(FailureCallback callback);
+  std::optional<Failure> failure() const;
+  void report(const Failure& failure) { spread(failure, -1); }
+  bool has_parent_connection() const;
+  void shutdown();
+
+ private:
+  struct Neighbour {
+    PeerIdentity identity;
+    std::shared_ptr<Connection> connection;  // null: not there yet
+    std::deque<Frame> mailbox;
+    bool gone = false;  // said goodbye, or is lost
+  };
+  /// What a connection knows about its other end; the network thread's.
+  struct Link {
+    int rank = -1;  // a child's, once it has said it
+    std::weak_ptr<Connection> connection;
+  };
+  using LinkPointer = std::shared_ptr<Link>;
+
+  std::shared_ptr<Connection> open(UniqueFd fd, const LinkPointer& link);
+  void accept_child(UniqueFd fd);
+  void on_frame(const LinkPointer& link, Frame frame);
+  void on_hello(const LinkPointer& link, const Frame& frame);
+  void on_closed(const LinkPointer& link, const std::string& reason);
+  void spread(const Failure& failure, int except);
+  void check_locked() const;
+  std::string name_locked(int rank) const;
+  bool wait_slice(std::unique_lock<std::mutex>& lock, Deadline deadline);
+  void expect_step(const Frame& frame, int neighbour, const OperationStep& step);
+
+  const int rank_;
+  const TreeShape shape_;
+  Secret secret_;
+  Contact contact_{};
+  const BootstrapOptions options_;
+  const std::atomic<bool>* const abort_flag_;
+  std::shared_ptr<Listener> listener_;
+  std::shared_ptr<void> service_;
+
+  std::mutex turn_;
+  std::uint64_t sequence_ = 0;  // of whose turn it is
+  std::atomic<std::uint64_t> children_made_{0};
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::map<int, Neighbour> neighbours_;  // parent and children
+  std::optional<Failure> failure_;
+  bool shut_down_ = false;
+
+  std::mutex callback_mutex_;  // held while the callback runs; taken before mutex_
+  FailureCallback callback_;
+  bool told_ = false;
+};
+
+/// The key that others prove when they connect to this rank.
+Secret rank_key(const Secret& secret, int rank, const Contact& contact);
+
+}  // namespace nitinol

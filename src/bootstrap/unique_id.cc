@@ -1,0 +1,79 @@
+// Making, packing and unpacking unique ids.
+#include "bootstrap/unique_id.h"
+
+#include <cstring>
+
+#include "base/error.h"
+#include "bootstrap/interfaces.h"
+#include "bootstrap/root.h"
+#include "bootstrap/wire.h"
+
+namespace nitinol {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x3144'494c'4f4e'4954;  // "TINOLID1"
+
+UniqueId id_from_address(const BootstrapOptions& options) {
+  const std::string& text = *options.comm_id;
+  const auto where = split_host_and_port(text);
+  if (!where) {
+    fail(ncclInvalidArgument, "NCCL_COMM_ID is '{}': write ipv4:port, [ipv6]:port or hostname:port", text);
+  }
+  UniqueId id;
+  id.from_address = true;
+  id.root = resolve(*where, options.family);
+  id.secret = secret_from_text(text);
+  return id;
+}
+
+}  // namespace
+
+UniqueId make_unique_id(const BootstrapOptions& options) {
+  if (options.comm_id) return id_from_address(options);
+  UniqueId id;
+  id.secret = random_secret();
+  fill_random(id.random);
+  id.root = start_root(id.secret, bootstrap_interface(options).address, RootLife::kOneCommunicator);
+  return id;
+}
+
+ncclUniqueId serialise(const UniqueId& id) {
+  ByteWriter writer;
+  writer.integer(kMagic);
+  writer.integer(static_cast<std::uint8_t>(id.from_address ? 1 : 0));
+  writer.block(id.secret.bytes.data(), id.secret.bytes.size());
+  id.root.encode(writer);
+  writer.block(id.random.data(), id.random.size());
+  const auto bytes = writer.take();
+  static_assert(8 + 1 + 32 + 19 + 16 <= NCCL_UNIQUE_ID_BYTES);
+  ncclUniqueId result;
+  std::memset(&result, 0, sizeof(result));
+  std::memcpy(result.internal, bytes.data(), bytes.size());
+  return result;
+}
+
+UniqueId parse_unique_id(const ncclUniqueId& bytes) {
+  ByteReader reader(std::as_bytes(std::span(bytes.internal)));
+  const auto magic = reader.integer<std::uint64_t>();
+  const auto from_address = reader.integer<std::uint8_t>();
+  UniqueId id;
+  id.from_address = from_address == 1;
+  reader.block(id.secret.bytes.data(), id.secret.bytes.size());
+  id.root = SocketAddress::decode(reader);
+  reader.block(id.random.data(), id.random.size());
+  if (!reader.ok() || magic != kMagic || from_address > 1 || id.root.port == 0) {
+    fail(ncclInvalidArgument,
+         "these 128 bytes are no unique id of this library: pass all ranks the bytes that ncclGetUniqueId wrote, unchanged, from "
+         "the same library");
+  }
+  return id;
+}
+
+std::uint64_t short_hash(const UniqueId& id) {
+  const Secret hash = derive_secret(id.secret, "name in logs", id.random);
+  std::uint64_t value = 0;
+  std::memcpy(&value, hash.bytes.data(), sizeof(value));
+  return value;
+}
+
+}  // namespace nitinol
