@@ -65,7 +65,7 @@ Plan Communicator::plan(const CollectiveWork& work) const {
                           .type = work.type,
                           .order_free = !reduces(work.what) || work.reduction.order_free(work.type),
                           .ranks = ranks_};
-  return choose(question, platform_, rules_);
+  return choose(question, limits_, rules_);
 }
 
 void Communicator::submit(Launch launch, const std::vector<cudaStream_t>& streams) {

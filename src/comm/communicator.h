@@ -96,7 +96,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const Config config_;
   int local_ranks_ = 1;
   Rules rules_;
-  Platform platform_;
+  Limits limits_;
   ReductionOperators operators_;
   Registrations registrations_;
 

@@ -163,10 +163,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers) {
   setup.peer_access = !settings().flag(Setting::kP2pDisable);
   setup.failed = [this](ncclResult_t code, const std::string& sentence) { fail_with(code, sentence, true); };
   std::unique_ptr<Executor> executor = make_executor(std::move(setup));
-  const Limits limits = executor->limits();
-  platform_.slot_bytes = limits.slot_bytes;
-  platform_.channels = limits.channels;
-  platform_.grain_bytes = limits.grain_bytes;
+  limits_ = executor->limits();
   const std::lock_guard lock(executor_mutex_);
   executor_ = std::move(executor);
   if (aborted_.load(std::memory_order_acquire)) executor_->abort();

@@ -9,28 +9,22 @@
 #include <vector>
 
 #include "base/error.h"
+#include "model/limits.h"
 #include "model/peer.h"
 #include "model/plan.h"
 #include "transport/transport.h"
 
 namespace nitinol {
 
-/// What tuning needs to know of an executor. Equal on all ranks of a communicator.
-struct Limits {
-  std::array<size_t, kProtocols> slot_bytes{};  ///< most payload bytes of one chunk; 0: the protocol is not offered
-  int channels = 1;                             ///< most channels (CTAs) of one operation
-  size_t grain_bytes = 64;                      ///< channels start at multiples of this
-};
-
 struct ExecutorSetup {
   int rank = 0;
-  std::vector<Peer> peers;              ///< one per rank
-  std::array<uint64_t, 2> identity{};   ///< names the communicator: equal on its ranks, unique otherwise
-  HandleExchange* handles = nullptr;    ///< outlives the executor
-  int min_channels = 0;                 ///< 0: free to choose
+  std::vector<Peer> peers;             ///< one per rank
+  std::array<uint64_t, 2> identity{};  ///< names the communicator: equal on its ranks, unique otherwise
+  HandleExchange* handles = nullptr;   ///< outlives the executor
+  int min_channels = 0;                ///< 0: free to choose
   int max_channels = 0;
-  size_t buffer_bytes = 0;              ///< NCCL_BUFFSIZE; 0: free to choose
-  bool peer_access = true;              ///< false: NCCL_P2P_DISABLE
+  size_t buffer_bytes = 0;  ///< NCCL_BUFFSIZE; 0: free to choose
+  bool peer_access = true;  ///< false: NCCL_P2P_DISABLE
   /// Called once, on any thread, when a launch fails (a peer's memory is gone, a CUDA error).
   std::function<void(ncclResult_t, const std::string&)> failed;
 };
@@ -41,7 +35,8 @@ class Executor {
   virtual ~Executor() = default;
   virtual Limits limits() const = 0;
 
-  /// Reaches whatever the launch needs and was not reached before. May wait for peers' service threads only. Throws Error.
+  /// Reaches whatever the launch needs and was not reached before. May wait for peers' service threads only. Throws
+  /// Error.
   virtual void prepare(const Launch& launch) = 0;
 
   /// Enqueues in stream order, also while the stream is being captured. Never waits for peers. Throws Error.

@@ -19,9 +19,9 @@ bool serves(const Question& question, const Rules& rules, Algorithm algorithm) {
   return any_order || algorithm::canonical(question.what, algorithm);
 }
 
-Algorithm choose_algorithm(const Question& question, const Platform& platform, const Rules& rules) {
+Algorithm choose_algorithm(const Question& question, const Limits& limits, const Rules& rules) {
   const size_t bytes = question.count * bytes_of(question.type);
-  const bool small = bytes <= platform.one_shot_bytes;
+  const bool small = bytes <= limits.one_shot_bytes;
   const Algorithm by_preference[] = {small ? Algorithm::kOneShot : Algorithm::kTwoShot,
                                      small ? Algorithm::kTwoShot : Algorithm::kOneShot, Algorithm::kRing,
                                      Algorithm::kTree};
@@ -37,14 +37,14 @@ size_t message_bytes(const Question& question, Algorithm algorithm) {
   return algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kRing ? bytes / question.ranks : bytes;
 }
 
-Protocol choose_protocol(const Question& question, const Platform& platform, const Rules& rules, size_t message) {
+Protocol choose_protocol(const Question& question, const Limits& limits, const Rules& rules, size_t message) {
   const auto what = static_cast<size_t>(question.what);
   Protocol wanted = Protocol::kSimple;
-  if (message <= platform.ll128_bytes) wanted = Protocol::kLL128;
-  if (message <= platform.ll_bytes) wanted = Protocol::kLL;
+  if (message <= limits.ll128_bytes) wanted = Protocol::kLL128;
+  if (message <= limits.ll_bytes) wanted = Protocol::kLL;
   const auto usable = [&](Protocol protocol) {
     const int index = static_cast<int>(protocol);
-    return platform.slot_bytes[index] > 0 && allowed(rules.protocols[what], index);
+    return limits.slot_bytes[index] > 0 && allowed(rules.protocols[what], index);
   };
   for (const Protocol protocol : {wanted, Protocol::kSimple, Protocol::kLL128, Protocol::kLL}) {
     if (usable(protocol)) return protocol;
@@ -52,22 +52,22 @@ Protocol choose_protocol(const Question& question, const Platform& platform, con
   fail(ncclInvalidUsage, "{}: NCCL_PROTO allows no protocol that is available here", name_of(question.what));
 }
 
-int choose_channels(const Platform& platform, const Rules& rules, size_t bytes) {
-  const size_t wanted = std::max<size_t>(1, bytes / platform.bytes_per_channel);
-  int channels = static_cast<int>(std::min<size_t>(wanted, platform.channels));
+int choose_channels(const Limits& limits, const Rules& rules, size_t bytes) {
+  const size_t wanted = std::max<size_t>(1, bytes / limits.bytes_per_channel);
+  int channels = static_cast<int>(std::min<size_t>(wanted, limits.channels));
   if (rules.max_channels > 0) channels = std::min(channels, rules.max_channels);
   return std::max(channels, 1);
 }
 
 }  // namespace
 
-Plan choose(const Question& question, const Platform& platform, const Rules& rules) {
+Plan choose(const Question& question, const Limits& limits, const Rules& rules) {
   Plan plan;
-  plan.algorithm = choose_algorithm(question, platform, rules);
+  plan.algorithm = choose_algorithm(question, limits, rules);
   const size_t message = message_bytes(question, plan.algorithm);
-  plan.protocol = choose_protocol(question, platform, rules, message);
-  plan.channels = choose_channels(platform, rules, question.count * bytes_of(question.type));
-  plan.chunk = platform.slot_bytes[static_cast<int>(plan.protocol)] / bytes_of(question.type);
+  plan.protocol = choose_protocol(question, limits, rules, message);
+  plan.channels = choose_channels(limits, rules, question.count * bytes_of(question.type));
+  plan.chunk = limits.slot_bytes[static_cast<int>(plan.protocol)] / bytes_of(question.type);
   return plan;
 }
 

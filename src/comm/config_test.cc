@@ -1,0 +1,102 @@
+#include "comm/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace nitinol {
+namespace {
+
+ncclConfig_t initialised() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  return config;
+}
+
+TEST(Config, UndefinedFieldsKeepTheBase) {
+  Config base;
+  base.max_ctas = 7;
+  base.name = "parent";
+  const ncclConfig_t config = initialised();
+  const Config read = read_config(&config, base);
+  EXPECT_EQ(read.max_ctas, 7);
+  EXPECT_EQ(read.name, "parent");
+  EXPECT_TRUE(read.blocking);
+  EXPECT_EQ(read_config(nullptr, base).max_ctas, 7);
+}
+
+TEST(Config, DefinedFieldsAreTaken) {
+  ncclConfig_t config = initialised();
+  config.blocking = 0;
+  config.minCTAs = 2;
+  config.maxCTAs = 64;
+  config.netName = "socket";
+  config.commName = "mine";
+  config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+  const Config read = read_config(&config, Config{});
+  EXPECT_FALSE(read.blocking);
+  EXPECT_EQ(read.min_ctas, 2);
+  EXPECT_EQ(read.max_ctas, 64);
+  EXPECT_EQ(read.net_name, "socket");
+  EXPECT_EQ(read.name, "mine");
+  EXPECT_EQ(read.cta_policy, NCCL_CTA_POLICY_ZERO);
+}
+
+// Programs built against older headers pass shorter structs; what lies behind is not theirs.
+TEST(Config, EveryOlderSizeIsReadOnlyAsFarAsItReaches) {
+  for (const size_t size : {24U, 40U, 48U, 72U, 80U}) {
+    ncclConfig_t config = initialised();
+    config.blocking = 0;
+    config.maxCTAs = 5;
+    config.shrinkShare = 1;
+    config.nvlinkCentricSched = 99;
+    config.size = size;
+    if (size > offsetof(ncclConfig_t, nvlinkCentricSched)) config.nvlinkCentricSched = 1;
+    const Config read = read_config(&config, Config{});
+    EXPECT_FALSE(read.blocking);
+    EXPECT_EQ(read.max_ctas, size > offsetof(ncclConfig_t, maxCTAs) ? 5 : 0) << size;
+    EXPECT_EQ(read.shrink_share, size > offsetof(ncclConfig_t, shrinkShare)) << size;
+    EXPECT_EQ(read.nvlink_centric, size > offsetof(ncclConfig_t, nvlinkCentricSched) ? 1 : 0) << size;
+  }
+}
+
+TEST(Config, ALargerStructOfALaterVersionIsAccepted) {
+  struct Later {
+    ncclConfig_t known;
+    int unknown[4];
+  } later{initialised(), {1, 2, 3, 4}};
+  later.known.size = sizeof(later);
+  later.known.maxCTAs = 9;
+  EXPECT_EQ(read_config(&later.known, Config{}).max_ctas, 9);
+}
+
+TEST(Config, AStructThatWasNotInitialisedIsRefused) {
+  ncclConfig_t config;
+  std::memset(static_cast<void*>(&config), 0, sizeof(config));
+  EXPECT_THROW(read_config(&config, Config{}), Error);
+  config = initialised();
+  config.size = 16;
+  EXPECT_THROW(read_config(&config, Config{}), Error);
+}
+
+TEST(Config, ValuesOutOfRangeAreRefused) {
+  const auto refused = [](auto change) {
+    ncclConfig_t config = initialised();
+    change(config);
+    EXPECT_THROW(read_config(&config, Config{}), Error);
+  };
+  refused([](ncclConfig_t& c) { c.blocking = 2; });
+  refused([](ncclConfig_t& c) { c.cgaClusterSize = 9; });
+  refused([](ncclConfig_t& c) { c.minCTAs = 0; });
+  refused([](ncclConfig_t& c) { c.maxCTAs = 65; });
+  refused([](ncclConfig_t& c) { c.splitShare = -1; });
+  refused([](ncclConfig_t& c) {
+    c.minCTAs = 8;
+    c.maxCTAs = 4;
+  });
+}
+
+}  // namespace
+}  // namespace nitinol

@@ -1,0 +1,23 @@
+// What an executor offers and where its algorithms and protocols cross over: what tuning needs to know of it.
+#pragma once
+
+#include <array>
+
+#include "model/types.h"
+
+namespace nitinol {
+
+/// Equal on all ranks of a communicator.
+struct Limits {
+  std::array<size_t, kProtocols> slot_bytes{};  ///< most payload bytes of one chunk; 0: the protocol is not offered
+  int channels = 1;                             ///< most channels (CTAs) of one operation
+  size_t grain_bytes = 64;                      ///< channels start at multiples of this
+
+  // Measured crossovers.
+  size_t one_shot_bytes = 16384;       ///< all-reduce, reduce, broadcast: up to this many bytes in one shot
+  size_t ll_bytes = 0;                 ///< up to this many bytes from one rank to one peer with LL,
+  size_t ll128_bytes = 0;              ///< and up to this many with LL128
+  size_t bytes_per_channel = 1 << 16;  ///< less than this is not worth another channel
+};
+
+}  // namespace nitinol

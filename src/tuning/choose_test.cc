@@ -1,0 +1,70 @@
+#include "tuning/choose.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace nitinol {
+namespace {
+
+Limits limits() {
+  Limits p;
+  p.slot_bytes = {4096, 8192, 65536};
+  p.channels = 8;
+  p.one_shot_bytes = 16384;
+  p.ll_bytes = 1024;
+  p.ll128_bytes = 32768;
+  p.bytes_per_channel = 65536;
+  return p;
+}
+
+Question all_reduce(size_t count, bool order_free = false) {
+  return {
+      .what = Collective::kAllReduce, .count = count, .type = DataType::kFloat32, .order_free = order_free, .ranks = 8};
+}
+
+TEST(Choose, SmallMessagesGoInOneShotLargeInTwo) {
+  EXPECT_EQ(choose(all_reduce(4096), limits(), Rules::any()).algorithm, Algorithm::kOneShot);
+  EXPECT_EQ(choose(all_reduce(4097), limits(), Rules::any()).algorithm, Algorithm::kTwoShot);
+}
+
+TEST(Choose, ProtocolFollowsTheBytesOfOneMessage) {
+  EXPECT_EQ(choose(all_reduce(256), limits(), Rules::any()).protocol, Protocol::kLL);
+  EXPECT_EQ(choose(all_reduce(257), limits(), Rules::any()).protocol, Protocol::kLL128);
+  EXPECT_EQ(choose(all_reduce(8 * 8192), limits(), Rules::any()).protocol, Protocol::kLL128);
+  EXPECT_EQ(choose(all_reduce(8 * 8193), limits(), Rules::any()).protocol, Protocol::kSimple);
+}
+
+TEST(Choose, AChunkIsASlotInElements) { EXPECT_EQ(choose(all_reduce(1 << 20), limits(), Rules::any()).chunk, 16384U); }
+
+TEST(Choose, ChannelsGrowWithTheMessageWithinTheUsersLimit) {
+  EXPECT_EQ(choose(all_reduce(16), limits(), Rules::any()).channels, 1);
+  EXPECT_EQ(choose(all_reduce(1 << 24), limits(), Rules::any()).channels, 8);
+  Rules rules = Rules::any();
+  rules.max_channels = 3;
+  EXPECT_EQ(choose(all_reduce(1 << 24), limits(), rules).channels, 3);
+}
+
+TEST(Choose, SumsKeepTheCanonicalOrderUnlessTheUserNamesAnAlgorithm) {
+  Rules rules = Rules::any();
+  const uint32_t ring_and_tree = 1U << static_cast<int>(Algorithm::kRing) | 1U << static_cast<int>(Algorithm::kTree);
+  rules.algorithms[static_cast<size_t>(Collective::kAllReduce)] = ring_and_tree;
+  EXPECT_THROW(choose(all_reduce(1 << 20), limits(), rules), Error);
+  EXPECT_EQ(choose(all_reduce(1 << 20, true), limits(), rules).algorithm, Algorithm::kRing);
+  restrict_algorithms("ring", rules);
+  EXPECT_EQ(choose(all_reduce(1 << 20), limits(), rules).algorithm, Algorithm::kRing);
+}
+
+TEST(Choose, NothingAllowedIsAnErrorAndNotAFallback) {
+  Rules rules = Rules::any();
+  restrict_algorithms("nvls", rules);
+  EXPECT_THROW(choose(all_reduce(16), limits(), rules), Error);
+  rules = Rules::any();
+  restrict_protocols("LL", rules);
+  Limits without_ll = limits();
+  without_ll.slot_bytes[0] = 0;
+  EXPECT_THROW(choose(all_reduce(16), without_ll, rules), Error);
+}
+
+}  // namespace
+}  // namespace nitinol
