@@ -1,0 +1,35 @@
+# nitinol-perf as a whole, over virtual GPUs: each way of spreading ranks and each mode once, results checked.
+function(perf_test name)
+  cmake_parse_arguments(PERF "" "" "LAUNCHER;LABELS;ARGS" ${ARGN})
+  add_test(NAME perf.${name} COMMAND ${PERF_LAUNCHER} $<TARGET_FILE:nitinol-perf> ${PERF_ARGS})
+  set_tests_properties(perf.${name} PROPERTIES TIMEOUT 120 LABELS "perf;${PERF_LABELS}")
+endfunction()
+
+set(brief -n 2 -m 2 -w 1 --timeout 60)
+perf_test(threads ARGS all hypercube -t 4 -b 0 -e 64K -f 64 ${brief})
+perf_test(processes ARGS all hypercube -p 4 -b 8 -e 64K -f 64 ${brief})
+perf_test(mixed ARGS all -p 2 -t 2 -g 2 -b 1K -e 1M -f 1024 ${brief})
+perf_test(types_and_operators ARGS all_reduce reduce_scatter -t 3 -d all -o all -b 300 -e 70K -i 69K ${brief})
+perf_test(every_root ARGS broadcast reduce gather scatter -t 3 -r all -b 4K -e 4K ${brief})
+perf_test(graph ARGS all -t 2 -g 2 -G -b 64 -e 256K -f 4096 ${brief})
+perf_test(non_blocking ARGS all -t 2 -g 2 --non-blocking -b 64 -e 256K -f 4096 ${brief})
+
+# A copy of the library is another library: both must work side by side.
+set(twin ${CMAKE_CURRENT_BINARY_DIR}/twin/libnccl.so.2)
+add_test(NAME perf.copy_library COMMAND ${CMAKE_COMMAND} -E copy $<TARGET_FILE:nccl> ${twin})
+file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/twin)
+set_tests_properties(perf.copy_library PROPERTIES FIXTURES_SETUP perf_twin)
+perf_test(against ARGS all -t 3 -b 1K -e 64K -f 64 ${brief} --against ${twin})
+set_tests_properties(perf.against PROPERTIES FIXTURES_REQUIRED perf_twin)
+
+perf_test(refuses_itself ARGS all_reduce --library $<TARGET_FILE:nccl> --against $<TARGET_FILE:nccl>)
+perf_test(refuses_unknown_operation ARGS all_reduced)
+perf_test(refuses_unknown_library ARGS all_reduce --library /nonexistent/libnccl.so.2)
+set_tests_properties(perf.refuses_itself perf.refuses_unknown_operation perf.refuses_unknown_library PROPERTIES
+  WILL_FAIL TRUE)
+
+find_package(MPI COMPONENTS C)
+if(MPI_C_FOUND)
+  perf_test(mpirun LABELS mpi LAUNCHER ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe -n 4
+    ARGS all_reduce sendrecv -b 1K -e 64K -f 64 ${brief})
+endif()
