@@ -46,12 +46,17 @@ class Replay {
   /// for comes; then it stands in woken() once.
   bool can_go_on(int rank);
 
+  /// Shows the next transfer; only after can_go_on(). visit(const Event&) is called once.
+  template <class Visit>
+  void look(int rank, Visit&& visit) {
+    collect(rank);
+    visit(Event{rank, step(rank), incoming_, outgoing_});
+  }
+
   /// Lets the next transfer happen; only after can_go_on(). visit(const Event&) is called once.
   template <class Visit>
   void go_on(int rank, Visit&& visit) {
-    const Step& now = step(rank);
-    collect(rank);
-    visit(Event{rank, now, incoming_, outgoing_});
+    look(rank, visit);
     finish(rank);
   }
 
