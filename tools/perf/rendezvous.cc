@@ -139,10 +139,10 @@ Socket connect_to(const Address& address) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found) != 0) return Socket();
-  Socket socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const bool connected = socket_.get() >= 0 && connect(socket_.get(), found->ai_addr, found->ai_addrlen) == 0;
+  Socket hub(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const bool connected = hub.get() >= 0 && connect(hub.get(), found->ai_addr, found->ai_addrlen) == 0;
   freeaddrinfo(found);
-  return connected ? std::move(socket_) : Socket();
+  return connected ? std::move(hub) : Socket();
 }
 
 Channel join_meeting(const JobEnvironment& job, const std::string& name) {
