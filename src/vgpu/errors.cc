@@ -149,7 +149,7 @@ constexpr ErrorText kErrors[] = {
      "attempt to terminate a thread-local capture sequence from another thread"},
     {cudaErrorTimeout, "cudaErrorTimeout", "timeout"},
     {cudaErrorGraphExecUpdateFailure, "cudaErrorGraphExecUpdateFailure",
-     "the graph update was not performed because it included changes which violated constraints specific to instantiated graph update"},
+     "the graph update was refused because it would change more than parameters"},
     {cudaErrorExternalDevice, "cudaErrorExternalDevice", "external device"},
     {cudaErrorInvalidClusterSize, "cudaErrorInvalidClusterSize", "invalid cluster size"},
     {cudaErrorFunctionNotLoaded, "cudaErrorFunctionNotLoaded", "function not loaded"},

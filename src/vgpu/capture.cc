@@ -1,0 +1,264 @@
+// See capture.h.
+#include "vgpu/capture.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+namespace nitinol::vgpu {
+namespace {
+
+std::atomic<int> g_global_captures{0};
+std::atomic<uint64_t> g_next_capture{1};
+
+// All captures in progress.
+std::vector<std::unique_ptr<Capture>>& captures() {
+  static auto* const instance = new std::vector<std::unique_ptr<Capture>>;
+  return *instance;
+}
+
+Capture* find_capture(uint64_t id) {
+  for (const auto& capture : captures()) {
+    if (capture->id == id) return capture.get();
+  }
+  return nullptr;
+}
+
+void enter(Stream& stream, Capture& capture, std::vector<GraphNode*> dependencies) {
+  stream.capture_dependencies = std::move(dependencies);
+  capture.streams.push_back(&stream);
+  if (stream.blocking()) ++device_at(stream.device).capturing;
+  stream.capture.store(&capture, std::memory_order_release);
+}
+
+void leave(Stream& stream) {
+  stream.capture.store(nullptr, std::memory_order_release);
+  stream.capture_dependencies.clear();
+  if (stream.blocking()) --device_at(stream.device).capturing;
+}
+
+void add_missing(std::vector<GraphNode*>& nodes, const std::vector<GraphNode*>& more) {
+  for (GraphNode* node : more) {
+    if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) nodes.push_back(node);
+  }
+}
+
+// Whether everything captured in the other streams comes before what the origin stream would do next.
+bool joined(const Capture& capture) {
+  std::set<const GraphNode*> before;
+  std::vector<const GraphNode*> open(capture.origin->capture_dependencies.begin(),
+                                     capture.origin->capture_dependencies.end());
+  while (!open.empty()) {
+    const GraphNode* node = open.back();
+    open.pop_back();
+    if (!before.insert(node).second) continue;
+    open.insert(open.end(), node->dependencies.begin(), node->dependencies.end());
+  }
+  return std::all_of(capture.streams.begin(), capture.streams.end(), [&](const Stream* stream) {
+    return std::all_of(stream->capture_dependencies.begin(), stream->capture_dependencies.end(),
+                       [&](const GraphNode* node) { return before.count(node) > 0; });
+  });
+}
+
+// The stream's capture if it goes on; else the error.
+cudaError_t active_capture(Stream& stream, Capture** capture) {
+  *capture = stream.capture.load(std::memory_order_relaxed);
+  if (*capture == nullptr) return cudaErrorIllegalState;
+  return (*capture)->invalid ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
+}
+
+cudaError_t append(Stream& stream, GraphNode node) {
+  Capture* capture = stream.capture.load(std::memory_order_relaxed);
+  node.dependencies = stream.capture_dependencies;
+  stream.capture_dependencies = {capture->graph->add(std::move(node))};
+  return cudaSuccess;
+}
+
+}  // namespace
+
+std::mutex& capture_mutex() {
+  static auto* const mutex = new std::mutex;
+  return *mutex;
+}
+
+cudaError_t begin_capture(Stream& stream, cudaStreamCaptureMode mode, Graph* into, std::vector<GraphNode*> after) {
+  if (mode != cudaStreamCaptureModeGlobal && mode != cudaStreamCaptureModeThreadLocal &&
+      mode != cudaStreamCaptureModeRelaxed) {
+    return cudaErrorInvalidValue;
+  }
+  if (stream.kind.load(std::memory_order_relaxed) == StreamKind::kLegacy) return cudaErrorStreamCaptureUnsupported;
+  std::lock_guard lock(capture_mutex());
+  if (capturing(stream)) return cudaErrorIllegalState;
+  auto capture = std::make_unique<Capture>();
+  capture->id = g_next_capture.fetch_add(1);
+  capture->origin = &stream;
+  capture->owns_graph = into == nullptr;
+  capture->graph = into != nullptr ? into : new Graph;
+  capture->mode = mode;
+  capture->thread = thread_state().id;
+  if (mode != cudaStreamCaptureModeRelaxed) ++thread_state().captures;
+  if (mode == cudaStreamCaptureModeGlobal) ++g_global_captures;
+  enter(stream, *capture, std::move(after));
+  captures().push_back(std::move(capture));
+  return cudaSuccess;
+}
+
+cudaError_t end_capture(Stream& stream, Graph** graph) {
+  *graph = nullptr;
+  std::lock_guard lock(capture_mutex());
+  Capture* capture = stream.capture.load(std::memory_order_relaxed);
+  if (capture == nullptr) return cudaErrorIllegalState;
+  if (capture->origin != &stream) {
+    capture->invalid = true;
+    return cudaErrorStreamCaptureUnmatched;
+  }
+  const bool relaxed = capture->mode == cudaStreamCaptureModeRelaxed;
+  if (!relaxed && capture->thread != thread_state().id) return cudaErrorStreamCaptureWrongThread;
+  cudaError_t error = cudaSuccess;
+  if (capture->invalid) {
+    error = cudaErrorStreamCaptureInvalidated;
+  } else if (!joined(*capture)) {
+    error = cudaErrorStreamCaptureUnjoined;
+  }
+  for (Stream* member : capture->streams) leave(*member);
+  if (!relaxed) --thread_state().captures;
+  if (capture->mode == cudaStreamCaptureModeGlobal) --g_global_captures;
+  if (error == cudaSuccess) {
+    *graph = capture->graph;
+  } else if (capture->owns_graph) {
+    delete capture->graph;
+  }
+  std::erase_if(captures(), [&](const auto& other) { return other.get() == capture; });
+  return error;
+}
+
+cudaError_t check_unsafe_call() {
+  const ThreadState& thread = thread_state();
+  if (thread.capture_mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
+  const bool minds_others = thread.capture_mode == cudaStreamCaptureModeGlobal && g_global_captures.load() > 0;
+  if (thread.captures == 0 && !minds_others) return cudaSuccess;
+  std::lock_guard lock(capture_mutex());
+  for (const auto& capture : captures()) {
+    const bool own = capture->thread == thread.id && capture->mode != cudaStreamCaptureModeRelaxed;
+    if (own || (minds_others && capture->mode == cudaStreamCaptureModeGlobal)) capture->invalid = true;
+  }
+  return cudaErrorStreamCaptureUnsupported;
+}
+
+cudaError_t spoil_capture(Stream& stream, cudaError_t error) {
+  std::lock_guard lock(capture_mutex());
+  if (Capture* capture = stream.capture.load(std::memory_order_relaxed)) capture->invalid = true;
+  return error;
+}
+
+cudaError_t check_not_capturing(Stream& stream) {
+  if (capturing(stream)) return spoil_capture(stream, cudaErrorStreamCaptureUnsupported);
+  return check_legacy(stream);
+}
+
+cudaError_t check_legacy(Stream& stream) {
+  if (stream.kind.load(std::memory_order_relaxed) != StreamKind::kLegacy) return cudaSuccess;
+  if (device_at(stream.device).capturing.load() == 0) return cudaSuccess;
+  std::lock_guard lock(capture_mutex());
+  for (const auto& capture : captures()) {
+    for (const Stream* member : capture->streams) {
+      if (member->blocking() && member->device == stream.device) capture->invalid = true;
+    }
+  }
+  return cudaErrorStreamCaptureImplicit;
+}
+
+cudaError_t capture_task(Stream& stream, cudaGraphNodeType type, Task& task) {
+  std::lock_guard lock(capture_mutex());
+  Capture* capture = nullptr;
+  if (cudaError_t error = active_capture(stream, &capture)) return error;
+  GraphNode node;
+  node.type = type;
+  node.task = std::make_shared<Task>(std::move(task));
+  return append(stream, std::move(node));
+}
+
+cudaError_t capture_event_node(Stream& stream, cudaGraphNodeType type, Event& event) {
+  std::lock_guard lock(capture_mutex());
+  Capture* capture = nullptr;
+  if (cudaError_t error = active_capture(stream, &capture)) return error;
+  GraphNode node;
+  node.type = type;
+  node.event = &event;
+  return append(stream, std::move(node));
+}
+
+cudaError_t capture_subgraph(Stream& stream, std::vector<GraphNode> nodes,
+                             const std::vector<std::vector<size_t>>& dependencies) {
+  std::lock_guard lock(capture_mutex());
+  Capture* capture = nullptr;
+  if (cudaError_t error = active_capture(stream, &capture)) return error;
+  std::vector<GraphNode*> added;
+  std::vector<bool> is_last(nodes.size(), true);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    GraphNode* node = capture->graph->add(std::move(nodes[i]));
+    node->dependencies.clear();
+    for (const size_t dependency : dependencies[i]) {
+      node->dependencies.push_back(added[dependency]);
+      is_last[dependency] = false;
+    }
+    if (dependencies[i].empty()) node->dependencies = stream.capture_dependencies;
+    added.push_back(node);
+  }
+  if (added.empty()) return cudaSuccess;
+  stream.capture_dependencies.clear();
+  for (size_t i = 0; i < added.size(); ++i) {
+    if (is_last[i]) stream.capture_dependencies.push_back(added[i]);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t capture_point(Stream& stream, CapturedPoint* point) {
+  std::lock_guard lock(capture_mutex());
+  Capture* capture = nullptr;
+  if (cudaError_t error = active_capture(stream, &capture)) return error;
+  point->capture = capture->id;
+  point->nodes = stream.capture_dependencies;
+  return cudaSuccess;
+}
+
+cudaError_t join_capture(Stream& stream, const CapturedPoint& point) {
+  std::lock_guard lock(capture_mutex());
+  Capture* capture = find_capture(point.capture);
+  Capture* current = stream.capture.load(std::memory_order_relaxed);
+  if (capture == nullptr) {
+    if (current != nullptr) current->invalid = true;
+    return cudaErrorCapturedEvent;
+  }
+  if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
+  if (current == capture) {
+    add_missing(stream.capture_dependencies, point.nodes);
+    return cudaSuccess;
+  }
+  if (current != nullptr) {
+    current->invalid = true;
+    capture->invalid = true;
+    return cudaErrorStreamCaptureMerge;
+  }
+  if (stream.kind.load(std::memory_order_relaxed) == StreamKind::kLegacy) {
+    capture->invalid = true;
+    return cudaErrorStreamCaptureUnsupported;
+  }
+  enter(stream, *capture, point.nodes);
+  return cudaSuccess;
+}
+
+cudaError_t misuse_captured(const CapturedPoint& point) {
+  std::lock_guard lock(capture_mutex());
+  if (Capture* capture = find_capture(point.capture)) capture->invalid = true;
+  return cudaErrorCapturedEvent;
+}
+
+cudaError_t submit(Stream& stream, cudaGraphNodeType type, Task& task) {
+  if (capturing(stream)) return capture_task(stream, type, task);
+  if (cudaError_t error = check_legacy(stream)) return error;
+  Submission(stream).run(std::move(task));
+  return cudaSuccess;
+}
+
+}  // namespace nitinol::vgpu

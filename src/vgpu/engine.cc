@@ -1,0 +1,344 @@
+// See engine.h.
+#include "vgpu/engine.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <limits>
+#include <thread>
+
+#include "vgpu/runtime.h"
+
+namespace nitinol::vgpu {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr microseconds kTick{200};
+constexpr microseconds kLongestTick{800};       // while nothing has been left waiting
+constexpr int kWatchMicroseconds = 10'000;      // a stream with nothing to do is watched for so long
+constexpr std::chrono::seconds kWorkerIdle{2};  // then an idle worker ends
+constexpr uint64_t kEverything = std::numeric_limits<uint64_t>::max();
+
+std::atomic<bool> g_stopped{false};
+
+struct WorkerPool {
+  std::mutex mutex;
+  std::condition_variable work;
+  std::deque<Stream*> jobs;  // claimed streams
+  size_t idle = 0;
+  size_t workers = 0;
+};
+
+struct Ticker {
+  std::mutex mutex;
+  std::condition_variable work;
+  std::vector<Stream*> incoming;
+  bool running = false;
+  bool asleep = false;
+};
+
+WorkerPool& workers() {
+  static WorkerPool* const instance = new WorkerPool;
+  return *instance;
+}
+
+Ticker& ticker() {
+  static Ticker* const instance = new Ticker;
+  return *instance;
+}
+
+// Signals are for the program's own threads.
+bool start_thread(void (*body)()) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  bool started = true;
+  try {
+    std::thread(body).detach();
+  } catch (const std::exception&) {
+    started = false;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return started;
+}
+
+bool has_unclaimed_work(Stream& stream) { return !stream.claimed && !stream.parked && !stream.queue.empty(); }
+
+bool try_claim(Stream& stream) {
+  std::lock_guard lock(stream.mutex);
+  if (!has_unclaimed_work(stream)) return false;
+  stream.claimed = true;
+  return true;
+}
+
+// The stream may go on: the point that it was parked on is reached.
+void unpark(Stream& stream) {
+  {
+    std::lock_guard lock(stream.mutex);
+    stream.parked = false;
+    if (stream.claimed || stream.queue.empty()) return;
+    stream.aged = true;
+    stream.seen_completed = stream.completed.load(std::memory_order_relaxed);
+    if (!stream.listed) watch(stream);
+    if (stream.sleepers > 0) stream.changed.notify_all();
+  }
+  ThreadState& thread = thread_state();
+  if (thread.is_worker) thread.released.push_back(&stream);
+}
+
+void complete_one(Stream& stream, std::unique_lock<std::mutex>& lock) {
+  const uint64_t done = stream.completed.load(std::memory_order_relaxed) + 1;
+  stream.completed.store(done, std::memory_order_release);
+  if (stream.sleepers > 0) stream.changed.notify_all();
+  if (stream.waiters.empty()) return;
+  std::vector<Stream*> ready;
+  std::erase_if(stream.waiters, [&](const Waiter& waiter) {
+    if (waiter.sequence > done) return false;
+    ready.push_back(waiter.stream);
+    return true;
+  });
+  if (ready.empty()) return;
+  lock.unlock();
+  for (Stream* waiter : ready) unpark(*waiter);
+  lock.lock();
+}
+
+// Executes a stream that the caller has claimed until so many operations are complete or none is left. Returns the
+// point that the next operation waits for if that is not reached.
+Point execute(Stream& stream, uint64_t until) {
+  std::unique_lock lock(stream.mutex);
+  while (!stream.queue.empty() && stream.completed.load(std::memory_order_relaxed) < until) {
+    if (engine_stopped()) return {};
+    Operation& first = stream.queue.front();
+    if (first.wait) {
+      if (!first.wait.reached()) return first.wait;
+      stream.queue.pop();
+    } else {
+      Task task = std::move(first.task);
+      stream.queue.pop();
+      lock.unlock();
+      task();
+      task.reset();
+      lock.lock();
+    }
+    complete_one(stream, lock);
+  }
+  return {};
+}
+
+// Gives up the claim. With `keep_if_work`, keeps it and returns true if there is more to do.
+bool release_claim(Stream& stream, bool keep_if_work) {
+  {
+    std::lock_guard lock(stream.mutex);
+    const bool empty = stream.queue.empty();
+    if (keep_if_work && !empty && !stream.parked && !engine_stopped()) return true;
+    if (!(empty && stream.destroyed.load(std::memory_order_relaxed))) {
+      stream.claimed = false;
+      if (!empty) {
+        if (!stream.listed && !stream.parked) watch(stream);
+        if (stream.sleepers > 0) stream.changed.notify_all();
+      }
+      return false;
+    }
+  }
+  recycle_stream(stream);
+  return false;
+}
+
+// Leaves a claimed stream to the stream of the point that it waits for. False if the point has been reached meanwhile.
+bool park(Stream& stream, const Point& point) {
+  {
+    std::lock_guard lock(stream.mutex);
+    stream.parked = true;
+  }
+  {
+    std::lock_guard lock(point.stream->mutex);
+    if (!point.reached()) {
+      point.stream->waiters.push_back({point.sequence, &stream});
+      return true;
+    }
+  }
+  std::lock_guard lock(stream.mutex);
+  stream.parked = false;
+  return false;
+}
+
+Stream* claim_released() {
+  std::vector<Stream*>& released = thread_state().released;
+  while (!released.empty()) {
+    Stream* stream = released.back();
+    released.pop_back();
+    if (try_claim(*stream)) return stream;
+  }
+  return nullptr;
+}
+
+// Executes a claimed stream, and then what that has set free, until there is nothing more.
+void work_on(Stream* stream) {
+  while (stream != nullptr) {
+    const Point blocker = execute(*stream, kEverything);
+    if (blocker && !park(*stream, blocker)) continue;
+    if (release_claim(*stream, true)) continue;
+    if (blocker && try_claim(*blocker.stream)) {
+      stream = blocker.stream;
+    } else {
+      stream = claim_released();
+    }
+  }
+}
+
+void worker_main() {
+  thread_state().is_worker = true;
+  WorkerPool& pool = workers();
+  std::unique_lock lock(pool.mutex);
+  for (;;) {
+    if (pool.jobs.empty()) {
+      ++pool.idle;
+      const bool found = pool.work.wait_for(lock, kWorkerIdle, [&] { return !pool.jobs.empty(); });
+      --pool.idle;
+      if (!found) break;
+    }
+    Stream* stream = pool.jobs.front();
+    pool.jobs.pop_front();
+    lock.unlock();
+    work_on(stream);
+    lock.lock();
+  }
+  --pool.workers;
+}
+
+// Hands a claimed stream to a worker of its own.
+void dispatch(Stream& stream) {
+  WorkerPool& pool = workers();
+  std::lock_guard lock(pool.mutex);
+  pool.jobs.push_back(&stream);
+  if (pool.jobs.size() <= pool.idle) {
+    pool.work.notify_one();
+  } else if (start_thread(worker_main)) {
+    ++pool.workers;
+  }
+}
+
+enum class Sight { kWaiting, kBusy, kQuiet };
+
+// What the ticker finds at a stream: work that waits (which it gives away when it has seen it waiting before), none at
+// the moment, or none for a long time.
+Sight look_at(Stream& stream, microseconds since_last) {
+  {
+    std::lock_guard lock(stream.mutex);
+    const uint64_t completed = stream.completed.load(std::memory_order_relaxed);
+    const bool moved = completed != std::exchange(stream.seen_completed, completed);
+    if (!has_unclaimed_work(stream)) {
+      stream.aged = false;
+      stream.idle_microseconds = moved ? 0 : stream.idle_microseconds + static_cast<int>(since_last.count());
+      if (stream.idle_microseconds < kWatchMicroseconds) return Sight::kBusy;
+      stream.listed = false;
+      return Sight::kQuiet;
+    }
+    stream.idle_microseconds = 0;
+    if (moved || !std::exchange(stream.aged, true)) {
+      stream.aged = true;
+      return Sight::kWaiting;
+    }
+    stream.aged = false;
+    stream.claimed = true;
+  }
+  dispatch(stream);
+  return Sight::kWaiting;
+}
+
+void ticker_main() {
+  Ticker& self = ticker();
+  std::vector<Stream*> watched;
+  microseconds interval = kTick;
+  for (;;) {
+    {
+      std::unique_lock lock(self.mutex);
+      if (watched.empty() && self.incoming.empty()) {
+        self.asleep = true;
+        self.work.wait(lock, [&] { return !self.incoming.empty(); });
+        self.asleep = false;
+        interval = kTick;
+      }
+      watched.insert(watched.end(), self.incoming.begin(), self.incoming.end());
+      self.incoming.clear();
+    }
+    std::this_thread::sleep_for(interval);
+    if (engine_stopped()) return;
+    bool waiting = false;
+    std::erase_if(watched, [&](Stream* stream) {
+      const Sight sight = look_at(*stream, interval);
+      waiting = waiting || sight == Sight::kWaiting;
+      return sight == Sight::kQuiet;
+    });
+    interval = waiting ? kTick : std::min(2 * interval, kLongestTick);
+  }
+}
+
+// Sleeps until the point is reached or the stream can be executed by the caller.
+void sleep_until_changed(Stream& stream, uint64_t sequence) {
+  give_away_own_work();
+  std::unique_lock lock(stream.mutex);
+  ++stream.sleepers;
+  stream.changed.wait(lock, [&] {
+    return stream.completed.load(std::memory_order_relaxed) >= sequence || (!stream.claimed && !stream.queue.empty());
+  });
+  --stream.sleepers;
+}
+
+}  // namespace
+
+void wait_for(Point point) {
+  while (!point.reached() && !engine_stopped()) {
+    Stream& stream = *point.stream;
+    bool claimed = false;
+    {
+      std::lock_guard lock(stream.mutex);
+      claimed = !stream.claimed && !stream.queue.empty();
+      if (claimed) stream.claimed = true;
+    }
+    if (!claimed) {
+      sleep_until_changed(stream, point.sequence);
+      continue;
+    }
+    while (Point blocker = execute(stream, point.sequence)) wait_for(blocker);
+    release_claim(stream, false);
+  }
+}
+
+void give_to_worker(Stream& stream) {
+  if (try_claim(stream)) dispatch(stream);
+}
+
+void give_away_own_work() {
+  ThreadState& thread = thread_state();
+  if (thread.own_work.empty()) return;
+  std::erase_if(thread.own_work, [&](Stream* stream) {
+    if (stream->enqueuer.load(std::memory_order_relaxed) != thread.id) return true;
+    give_to_worker(*stream);
+    return false;
+  });
+}
+
+void watch(Stream& stream) {
+  stream.listed = true;
+  stream.idle_microseconds = 0;
+  Ticker& clock = ticker();
+  std::lock_guard lock(clock.mutex);
+  clock.incoming.push_back(&stream);
+  if (!clock.running) {
+    clock.running = start_thread(ticker_main);
+  } else if (clock.asleep) {
+    clock.work.notify_one();
+  }
+}
+
+void stop_engine() { g_stopped.store(true, std::memory_order_release); }
+
+bool engine_stopped() { return g_stopped.load(std::memory_order_acquire); }
+
+}  // namespace nitinol::vgpu

@@ -1,0 +1,29 @@
+// The engine that executes streams.
+//
+// Queueing work wakes nobody. A thread that waits for a stream executes it itself if nobody else does; that is the fast
+// way, without a system call. Whatever is not waited for is given to worker threads: by the ticker, a thread that looks
+// now and then for work that has been waiting since it looked last; by a kernel that is about to sleep; by a query. There
+// is a worker for every stream that is given away, so a kernel that blocks holds up no other stream.
+#pragma once
+
+#include "vgpu/stream.h"
+
+namespace nitinol::vgpu {
+
+// Returns when the point is reached (or the process is ending), having executed what leads to it if nobody else does.
+void wait_for(Point point);
+
+// Gives the stream to a worker, if it has work that nobody executes.
+void give_to_worker(Stream& stream);
+
+// Gives to workers what the calling thread has queued and nobody executes.
+void give_away_own_work();
+
+// Makes the ticker look at the stream; its mutex is held.
+void watch(Stream& stream);
+
+// Stops workers from beginning further operations, for the end of the process.
+void stop_engine();
+bool engine_stopped();
+
+}  // namespace nitinol::vgpu

@@ -1,0 +1,203 @@
+// See event.h; and the event functions of the API.
+#include "vgpu/event.h"
+
+#include "cuda_runtime_api.h"
+#include "vgpu/capture.h"
+#include "vgpu/engine.h"
+#include "vgpu/runtime.h"
+
+namespace nitinol::vgpu {
+namespace {
+
+struct Pool {
+  std::mutex mutex;
+  std::vector<Event*> all;
+  std::vector<Event*> free;
+};
+
+Pool& pool() {
+  static Pool* const instance = new Pool;
+  return *instance;
+}
+
+Event* create_event(unsigned flags) {
+  Event* event = nullptr;
+  {
+    std::lock_guard lock(pool().mutex);
+    if (pool().free.empty()) {
+      pool().all.push_back(event = new Event);
+    } else {
+      event = pool().free.back();
+      pool().free.pop_back();
+    }
+  }
+  event->flags = flags;
+  event->device = thread_state().device;
+  event->alive.store(true, std::memory_order_release);
+  return event;
+}
+
+void destroy_event(Event& event) {
+  {
+    std::lock_guard lock(event.mutex);
+    event.alive.store(false, std::memory_order_release);
+    ++event.version;
+    event.recorded = false;
+    event.point = {};
+    event.captured.reset();
+  }
+  std::lock_guard lock(pool().mutex);
+  pool().free.push_back(&event);
+}
+
+cudaError_t record_in_capture(Event& event, Stream& stream) {
+  auto point = std::make_shared<CapturedPoint>();
+  if (cudaError_t error = capture_point(stream, point.get())) return error;
+  std::lock_guard lock(event.mutex);
+  ++event.version;
+  event.recorded = true;
+  event.captured = std::move(point);
+  return cudaSuccess;
+}
+
+// What a query or a wait refers to; an error for events that belong to a capture.
+cudaError_t awaited_point(Event& event, Point* point) {
+  std::shared_ptr<CapturedPoint> captured;
+  {
+    std::lock_guard lock(event.mutex);
+    captured = event.captured;
+    *point = event.point;
+  }
+  return captured != nullptr ? misuse_captured(*captured) : check_unsafe_call();
+}
+
+}  // namespace
+
+Event* find_event(cudaEvent_t handle) {
+  auto* event = reinterpret_cast<Event*>(handle);
+  return event != nullptr && event->alive.load(std::memory_order_acquire) ? event : nullptr;
+}
+
+Point event_point(Event& event) {
+  std::lock_guard lock(event.mutex);
+  return event.captured != nullptr ? Point{} : event.point;
+}
+
+void record_event(Event& event, Submission& submission) {
+  std::lock_guard lock(event.mutex);
+  if (!event.alive.load(std::memory_order_relaxed)) return;
+  const uint64_t version = ++event.version;
+  if (event.timed()) {
+    submission.run(Task([&event, version] {
+      std::lock_guard when_executed(event.mutex);
+      if (event.version == version) event.time = std::chrono::steady_clock::now();
+    }));
+  }
+  event.recorded = true;
+  event.captured.reset();
+  event.point = submission.end();
+}
+
+}  // namespace nitinol::vgpu
+
+using namespace nitinol::vgpu;
+
+extern "C" {
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  return guarded([&] {
+    constexpr unsigned kKnown = cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
+    if (event == nullptr || (flags & ~kKnown) != 0) return cudaErrorInvalidValue;
+    if ((flags & cudaEventInterprocess) != 0 && (flags & cudaEventDisableTiming) == 0) return cudaErrorInvalidValue;
+    *event = handle_of(create_event(flags));
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t handle) {
+  return guarded([&] {
+    Event* event = find_event(handle);
+    if (event == nullptr) return cudaErrorInvalidResourceHandle;
+    destroy_event(*event);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return cudaEventRecordWithFlags(event, stream, cudaEventRecordDefault);
+}
+
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event_handle, cudaStream_t stream_handle, unsigned flags) {
+  return guarded([&] {
+    Event* event = find_event(event_handle);
+    Stream* stream = find_stream(stream_handle);
+    if (event == nullptr || stream == nullptr) return cudaErrorInvalidResourceHandle;
+    if ((flags & ~static_cast<unsigned>(cudaEventRecordExternal)) != 0) return cudaErrorInvalidValue;
+    const bool external = flags == cudaEventRecordExternal;
+    if (capturing(*stream)) {
+      return external ? capture_event_node(*stream, cudaGraphNodeTypeEventRecord, *event)
+                      : record_in_capture(*event, *stream);
+    }
+    if (external) return cudaErrorInvalidValue;
+    if (event->device != stream->device) return cudaErrorInvalidResourceHandle;
+    if (cudaError_t error = check_legacy(*stream)) return error;
+    Submission submission(*stream);
+    record_event(*event, submission);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t handle) {
+  return guarded([&] {
+    Event* event = find_event(handle);
+    if (event == nullptr) return cudaErrorInvalidResourceHandle;
+    Point point;
+    if (cudaError_t error = awaited_point(*event, &point)) return error;
+    if (point.reached()) return cudaSuccess;
+    give_to_worker(*point.stream);
+    return cudaErrorNotReady;
+  });
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
+  return guarded([&] {
+    Event* event = find_event(handle);
+    if (event == nullptr) return cudaErrorInvalidResourceHandle;
+    Point point;
+    if (cudaError_t error = awaited_point(*event, &point)) return error;
+    wait_for(point);
+    return usable();
+  });
+}
+
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start_handle, cudaEvent_t end_handle) {
+  return guarded([&] {
+    if (ms == nullptr) return cudaErrorInvalidValue;
+    std::chrono::steady_clock::time_point times[2];
+    bool ready = true;
+    for (int i = 0; i < 2; ++i) {
+      Event* event = find_event(i == 0 ? start_handle : end_handle);
+      if (event == nullptr) return cudaErrorInvalidResourceHandle;
+      std::lock_guard lock(event->mutex);
+      if (!event->timed() || !event->recorded) return cudaErrorInvalidResourceHandle;
+      if (event->captured != nullptr) return cudaErrorCapturedEvent;
+      ready = ready && event->point.reached();
+      times[i] = event->time;
+    }
+    if (!ready) return cudaErrorNotReady;
+    *ms = std::chrono::duration<float, std::milli>(times[1] - times[0]).count();
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t*, cudaEvent_t) {
+  return guarded([] { return cudaErrorNotSupported; });
+}
+
+cudaError_t cudaIpcOpenEventHandle(cudaEvent_t*, cudaIpcEventHandle_t) {
+  return guarded([] { return cudaErrorNotSupported; });
+}
+
+}  // extern "C"

@@ -1,0 +1,179 @@
+// The API's functions that share memory between processes. A handle says which file of which process holds the memory;
+// the opener reaches it through /proc and checks by the file's name that it is still the same file.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cuda_runtime_api.h"
+#include "vgpu/capture.h"
+#include "vgpu/engine.h"
+#include "vgpu/memory.h"
+#include "vgpu/runtime.h"
+
+namespace nitinol::vgpu {
+namespace {
+
+constexpr uint32_t kMagic = 0x4e56474d;
+constexpr size_t kPage = 4096;
+
+struct Handle {
+  uint32_t magic;
+  int32_t process;
+  int32_t fd;
+  int32_t device;
+  uint64_t offset;
+  uint64_t size;
+  uint64_t tag;
+};
+static_assert(sizeof(Handle) <= CUDA_IPC_HANDLE_SIZE);
+
+// Memory of another process that is mapped here; opening it again only counts.
+struct Opened {
+  uint64_t tag;
+  uint64_t offset;
+  void* mapping;
+  size_t mapped;
+  void* pointer;
+  int count;
+};
+
+struct OpenedTable {
+  std::mutex mutex;
+  std::vector<Opened> entries;
+};
+
+OpenedTable& opened() {
+  static OpenedTable* const instance = new OpenedTable;
+  return *instance;
+}
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  ~FileDescriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+bool has_tag(int fd, uint64_t tag) {
+  char wanted[64];
+  std::snprintf(wanted, sizeof wanted, "nitinol-vgpu-%016llx", static_cast<unsigned long long>(tag));
+  const std::string link = "/proc/self/fd/" + std::to_string(fd);
+  char name[256];
+  const ssize_t length = readlink(link.c_str(), name, sizeof name - 1);
+  if (length < 0) return false;
+  name[length] = '\0';
+  return std::strstr(name, wanted) != nullptr;
+}
+
+cudaError_t map(const Handle& handle, Opened* entry) {
+  const std::string path = "/proc/" + std::to_string(handle.process) + "/fd/" + std::to_string(handle.fd);
+  const FileDescriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (file.get() < 0 || !has_tag(file.get(), handle.tag)) return cudaErrorMapBufferObjectFailed;
+  const size_t inside = handle.offset % kPage;
+  const size_t length = inside + handle.size;
+  void* mapping = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(),
+                       static_cast<off_t>(handle.offset - inside));
+  if (mapping == MAP_FAILED) return cudaErrorMapBufferObjectFailed;
+  *entry = {handle.tag, handle.offset, mapping, length, static_cast<char*>(mapping) + inside, 1};
+  return cudaSuccess;
+}
+
+cudaError_t open_handle(const Handle& handle, void** pointer) {
+  OpenedTable& table = opened();
+  std::lock_guard lock(table.mutex);
+  for (Opened& entry : table.entries) {
+    if (entry.tag != handle.tag || entry.offset != handle.offset) continue;
+    ++entry.count;
+    *pointer = entry.pointer;
+    return cudaSuccess;
+  }
+  Opened entry{};
+  if (cudaError_t error = map(handle, &entry)) return error;
+  Allocation allocation;
+  allocation.extent.base = reinterpret_cast<uintptr_t>(entry.pointer);
+  allocation.size = handle.size;
+  allocation.origin = Origin::kImported;
+  allocation.type = cudaMemoryTypeDevice;
+  allocation.device = thread_state().device;
+  add_known(allocation);
+  table.entries.push_back(entry);
+  *pointer = entry.pointer;
+  return cudaSuccess;
+}
+
+cudaError_t close_opened(void* pointer) {
+  OpenedTable& table = opened();
+  std::lock_guard lock(table.mutex);
+  for (Opened& entry : table.entries) {
+    if (entry.pointer != pointer) continue;
+    if (--entry.count > 0) return cudaSuccess;
+    remove_known(pointer, Origin::kImported);
+    munmap(entry.mapping, entry.mapped);
+    std::erase_if(table.entries, [&](const Opened& other) { return other.pointer == pointer; });
+    return cudaSuccess;
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace
+}  // namespace nitinol::vgpu
+
+using namespace nitinol::vgpu;
+
+extern "C" {
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* out, void* pointer) {
+  return guarded([&] {
+    if (out == nullptr || pointer == nullptr) return cudaErrorInvalidValue;
+    if (cudaError_t error = check_unsafe_call()) return error;
+    const std::optional<Allocation> allocation = find_allocation(pointer);
+    if (!allocation || allocation->origin != Origin::kAllocated || allocation->type != cudaMemoryTypeDevice) {
+      return cudaErrorInvalidValue;
+    }
+    const Extent& extent = allocation->extent;
+    const Handle handle{kMagic,        getpid(),         extent.fd, allocation->device,
+                        extent.offset, allocation->size, extent.tag};
+    std::memset(out, 0, sizeof *out);
+    std::memcpy(out, &handle, sizeof handle);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaIpcOpenMemHandle(void** pointer, cudaIpcMemHandle_t in, unsigned flags) {
+  return guarded([&] {
+    Handle handle{};
+    std::memcpy(&handle, &in, sizeof handle);
+    if (pointer == nullptr || flags != cudaIpcMemLazyEnablePeerAccess) return cudaErrorInvalidValue;
+    if (handle.magic != kMagic || handle.size == 0) return cudaErrorInvalidValue;
+    if (cudaError_t error = check_unsafe_call()) return error;
+    if (handle.process == getpid()) return cudaErrorDeviceUninitialized;  // as CUDA: not in the process that made it
+    return open_handle(handle, pointer);
+  });
+}
+
+cudaError_t cudaIpcCloseMemHandle(void* pointer) {
+  return guarded([&] {
+    if (pointer == nullptr) return cudaErrorInvalidValue;
+    if (cudaError_t error = check_unsafe_call()) return error;
+    const std::optional<Allocation> allocation = find_allocation(pointer);
+    if (!allocation || allocation->origin != Origin::kImported) return cudaErrorInvalidValue;
+    synchronize_device(allocation->device);
+    return close_opened(pointer);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,88 @@
+// See runtime.h.
+#include "vgpu/runtime.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "vgpu/engine.h"
+
+namespace nitinol::vgpu {
+namespace {
+
+std::atomic<Runtime*> g_runtime{nullptr};
+std::once_flag g_runtime_once;
+std::atomic<bool> g_forked{false};
+
+thread_local ThreadState* t_state = nullptr;
+
+// Ends the thread's state. A later call from the thread (out of another thread-local's destructor) starts a new one.
+struct ThreadStateOwner {
+  ~ThreadStateOwner() {
+    if (t_state == nullptr) return;
+    for (Stream* stream : t_state->per_thread_streams) {
+      if (stream != nullptr) destroy_stream(*stream);
+    }
+    delete t_state;
+    t_state = nullptr;
+  }
+};
+
+void after_fork_in_child() {
+  if (g_runtime.load(std::memory_order_acquire) != nullptr) g_forked.store(true, std::memory_order_release);
+}
+
+__attribute__((destructor)) void at_unload() { stop_engine(); }
+
+}  // namespace
+
+int device_count() {
+  static const int count = [] {
+    const char* text = std::getenv("NITINOL_VGPUS");
+    const int value = text != nullptr && *text != '\0' ? std::atoi(text) : 8;
+    return std::clamp(value, 1, 1024);
+  }();
+  return count;
+}
+
+Runtime& runtime() {
+  Runtime* found = g_runtime.load(std::memory_order_acquire);
+  if (found != nullptr) return *found;
+  std::call_once(g_runtime_once, [] {
+    pthread_atfork(nullptr, nullptr, after_fork_in_child);
+    g_runtime.store(new Runtime(device_count()), std::memory_order_release);
+  });
+  return *g_runtime.load(std::memory_order_acquire);
+}
+
+ThreadState& thread_state() {
+  if (t_state == nullptr) {
+    static thread_local ThreadStateOwner owner;
+    (void)&owner;
+    static std::atomic<uint64_t> next_id{1};
+    t_state = new ThreadState;
+    t_state->id = next_id.fetch_add(1);
+  }
+  return *t_state;
+}
+
+cudaError_t usable() {
+  if (engine_stopped()) return cudaErrorCudartUnloading;
+  if (g_forked.load(std::memory_order_acquire)) return cudaErrorInitializationError;
+  return cudaSuccess;
+}
+
+void synchronize_device(int device) {
+  std::vector<Point> ends;
+  {
+    Device& d = device_at(device);
+    std::lock_guard lock(d.mutex);
+    for (Stream* stream : d.streams) {
+      if (!stream->idle()) ends.push_back(stream->end());
+    }
+  }
+  for (const Point& end : ends) wait_for(end);
+}
+
+}  // namespace nitinol::vgpu

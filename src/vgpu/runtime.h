@@ -1,0 +1,76 @@
+// What the process and each thread keep for the runtime API: devices, the current device, the last error; and the frame
+// that every API function runs in.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <set>
+#include <vector>
+
+#include "driver_types.h"
+#include "vgpu/stream.h"
+
+namespace nitinol::vgpu {
+
+constexpr int kGreatestPriority = -5;  // streams have priorities from 0 down to this
+
+struct Device {
+  std::mutex mutex;
+  std::vector<Stream*> streams;  // all of the device's streams that may have work, but for those inside graphs
+  std::set<int> peers;           // whose memory this device may access
+  std::atomic<Stream*> legacy{nullptr};
+  std::atomic<int> capturing{0};  // how many of its blocking streams are being captured
+  std::atomic<size_t> allocated{0};
+};
+
+struct Runtime {
+  explicit Runtime(int count) : devices(static_cast<size_t>(count)) {}
+  std::vector<Device> devices;
+};
+
+// Created by the first call that needs it, never destroyed (threads may outlive main).
+Runtime& runtime();
+int device_count();
+inline Device& device_at(int index) { return runtime().devices[static_cast<size_t>(index)]; }
+
+struct ThreadState {
+  uint64_t id = 0;  // unique in the process's life
+  int device = 0;
+  unsigned device_flags = 0;
+  cudaError_t last_error = cudaSuccess;
+  std::vector<Stream*> own_work;            // streams this thread was the last to queue work in
+  std::vector<Stream*> released;            // streams that operations executed here have unparked
+  std::vector<Stream*> per_thread_streams;  // by device
+  bool is_worker = false;
+  cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+  int captures = 0;  // begun by this thread, not relaxed, not ended
+  std::vector<cudaGraphNode_t> capture_dependencies;  // what cudaStreamGetCaptureInfo handed out
+};
+ThreadState& thread_state();
+
+// Success, or why no call can work: the process is ending, or was forked from one that had used the runtime.
+cudaError_t usable();
+
+template <typename Body>
+cudaError_t guarded(Body body) noexcept {
+  cudaError_t error = usable();
+  if (error == cudaSuccess) {
+    try {
+      error = body();
+    } catch (const std::bad_alloc&) {
+      error = cudaErrorMemoryAllocation;
+    } catch (...) {
+      error = cudaErrorOperatingSystem;
+    }
+  }
+  if (error != cudaSuccess) thread_state().last_error = error;
+  return error;
+}
+
+// Waits for everything queued on a device.
+void synchronize_device(int device);
+
+}  // namespace nitinol::vgpu

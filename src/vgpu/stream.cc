@@ -1,0 +1,168 @@
+// See stream.h.
+#include "vgpu/stream.h"
+
+#include <algorithm>
+
+#include "vgpu/engine.h"
+#include "vgpu/runtime.h"
+
+namespace nitinol::vgpu {
+namespace {
+
+// Every stream object there is, so that leak checkers see them, and those free for reuse.
+struct Pool {
+  std::mutex mutex;
+  std::vector<Stream*> all;
+  std::vector<Stream*> free;
+};
+
+Pool& pool() {
+  static Pool* const instance = new Pool;
+  return *instance;
+}
+
+std::atomic<uint64_t> g_next_id{1};
+
+// Where the blocking streams of the device stand, for an operation in the legacy stream, which waits for them all.
+std::vector<Point> ends_of_blocking_streams(Device& device, const Stream& legacy) {
+  std::vector<Point> ends;
+  std::lock_guard lock(device.mutex);
+  for (Stream* stream : device.streams) {
+    if (stream != &legacy && stream->blocking() && !stream->idle()) ends.push_back(stream->end());
+  }
+  return ends;
+}
+
+}  // namespace
+
+Submission::Submission(Stream& stream) : stream_(stream), lock_(stream.mutex, std::defer_lock) {
+  const StreamKind kind = stream.kind.load(std::memory_order_relaxed);
+  if (kind == StreamKind::kLegacy) {
+    const std::vector<Point> ends = ends_of_blocking_streams(device_at(stream.device), stream);
+    lock_.lock();
+    for (const Point& end : ends) wait(end);
+    return;
+  }
+  Stream* legacy = nullptr;
+  if (kind != StreamKind::kLane && stream.blocking()) {
+    legacy = device_at(stream.device).legacy.load(std::memory_order_acquire);
+  }
+  const Point legacy_end = legacy != nullptr ? legacy->end() : Point{};
+  lock_.lock();
+  if (legacy != nullptr) wait(legacy_end);
+}
+
+Submission::~Submission() {
+  if (!pushed_) return;
+  ThreadState& thread = thread_state();
+  if (stream_.enqueuer.load(std::memory_order_relaxed) != thread.id) {
+    stream_.enqueuer.store(thread.id, std::memory_order_relaxed);
+    if (std::find(thread.own_work.begin(), thread.own_work.end(), &stream_) == thread.own_work.end()) {
+      thread.own_work.push_back(&stream_);
+    }
+  }
+  if (!stream_.listed) watch(stream_);
+  if (stream_.sleepers > 0) stream_.changed.notify_all();
+}
+
+void Submission::run(Task task) { push({std::move(task), {}}); }
+
+void Submission::wait(Point point) {
+  if (point.stream == &stream_ || point.reached()) return;
+  push({{}, point});
+}
+
+void Submission::push(Operation operation) {
+  stream_.queue.push(std::move(operation));
+  stream_.submitted.store(stream_.submitted.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  pushed_ = true;
+}
+
+Stream* create_stream(StreamKind kind, int device, unsigned flags, int priority) {
+  Stream* stream = nullptr;
+  {
+    std::lock_guard lock(pool().mutex);
+    if (pool().free.empty()) {
+      pool().all.push_back(stream = new Stream);
+    } else {
+      stream = pool().free.back();
+      pool().free.pop_back();
+    }
+  }
+  {
+    std::lock_guard lock(stream->mutex);
+    stream->destroyed = false;
+    stream->device = device;
+    stream->flags = flags;
+    stream->priority = priority;
+    stream->id = g_next_id.fetch_add(1);
+    stream->enqueuer.store(0);
+    stream->kind.store(kind, std::memory_order_release);
+  }
+  if (kind != StreamKind::kLane) {
+    Device& d = device_at(device);
+    std::lock_guard lock(d.mutex);
+    d.streams.push_back(stream);
+  }
+  return stream;
+}
+
+void destroy_stream(Stream& stream) {
+  bool empty = false;
+  {
+    std::lock_guard lock(stream.mutex);
+    stream.destroyed = true;
+    empty = stream.queue.empty() && !stream.claimed;
+    if (empty) stream.claimed = true;  // so that nobody else recycles it
+  }
+  if (empty) recycle_stream(stream);
+}
+
+void recycle_stream(Stream& stream) {
+  if (stream.kind.load(std::memory_order_relaxed) != StreamKind::kLane) {
+    Device& device = device_at(stream.device);
+    std::lock_guard lock(device.mutex);
+    std::erase(device.streams, &stream);
+  }
+  {
+    std::lock_guard lock(stream.mutex);
+    stream.kind.store(StreamKind::kFree, std::memory_order_release);
+    stream.claimed = false;
+  }
+  std::lock_guard lock(pool().mutex);
+  pool().free.push_back(&stream);
+}
+
+Stream& legacy_stream(int device) {
+  Device& d = device_at(device);
+  Stream* found = d.legacy.load(std::memory_order_acquire);
+  if (found != nullptr) return *found;
+  Stream* created = create_stream(StreamKind::kLegacy, device, cudaStreamDefault, 0);
+  if (d.legacy.compare_exchange_strong(found, created)) return *created;
+  destroy_stream(*created);
+  return *found;
+}
+
+namespace {
+
+Stream* per_thread_stream() {
+  ThreadState& thread = thread_state();
+  const auto device = static_cast<size_t>(thread.device);
+  if (thread.per_thread_streams.size() <= device) thread.per_thread_streams.resize(device + 1);
+  Stream*& stream = thread.per_thread_streams[device];
+  if (stream == nullptr) stream = create_stream(StreamKind::kPerThread, thread.device, cudaStreamDefault, 0);
+  return stream;
+}
+
+}  // namespace
+
+Stream* find_stream(cudaStream_t handle) {
+  if (handle == nullptr || handle == cudaStreamLegacy) return &legacy_stream(thread_state().device);
+  if (handle == cudaStreamPerThread) return per_thread_stream();
+  auto* stream = reinterpret_cast<Stream*>(handle);
+  const bool alive = stream->kind.load(std::memory_order_acquire) == StreamKind::kNormal &&
+                     !stream->destroyed.load(std::memory_order_acquire);
+  return alive ? stream : nullptr;
+}
+
+}  // namespace nitinol::vgpu
