@@ -1,0 +1,198 @@
+// Bad arguments get an error and a sentence, and change nothing.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "cluster.h"
+#include "nccl.h"
+
+namespace nitinol::testing {
+namespace {
+
+/// Throws unless the call returns `code` and the last error holds `words`.
+void refuses(ncclResult_t result, ncclResult_t code, const char* words) {
+  if (result != code) {
+    throw std::runtime_error("returned " + std::to_string(result) + ", not " + std::to_string(code) + " (" + words +
+                             ")");
+  }
+  if (std::strstr(ncclGetLastError(nullptr), words) == nullptr) {
+    throw std::runtime_error(std::string("'") + ncclGetLastError(nullptr) + "' lacks '" + words + "'");
+  }
+}
+
+/// Two ranks as threads; afterwards an operation must still work.
+void with_two_ranks(const std::function<void(Rank&, void* buffer)>& body) {
+  EXPECT_EQ("", run_ranks({2}, [&](Rank& self) {
+              void* buffer = nullptr;
+              EXPECT_CALL(cudaMalloc(&buffer, 4096));
+              body(self, buffer);
+              const int32_t one = 1;
+              int32_t sum = 0;
+              EXPECT_CALL(cudaMemcpy(buffer, &one, sizeof(one), cudaMemcpyHostToDevice));
+              EXPECT_CALL(ncclAllReduce(buffer, buffer, 1, ncclInt32, ncclSum, self.comm, self.stream));
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              EXPECT_CALL(cudaMemcpy(&sum, buffer, sizeof(sum), cudaMemcpyDeviceToHost));
+              if (sum != 2) throw std::runtime_error("the communicator is not usable any more");
+              EXPECT_CALL(cudaFree(buffer));
+            }));
+}
+
+TEST(Arguments, NullAndForeignCommunicatorsAreRefusedByEveryCall) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              uint64_t garbage[32] = {1, 2, 3};
+              int number = 0;
+              ncclResult_t state = ncclSuccess;
+              auto* foreign = reinterpret_cast<ncclComm_t>(garbage);
+              for (ncclComm_t bad : {ncclComm_t{nullptr}, foreign}) {
+                const char* words = bad == nullptr ? "NULL" : "corrupted";
+                refuses(ncclAllReduce(&number, &number, 1, ncclInt, ncclSum, bad, nullptr), ncclInvalidArgument, words);
+                refuses(ncclBcast(&number, 1, ncclInt, 0, bad, nullptr), ncclInvalidArgument, words);
+                refuses(ncclSend(&number, 1, ncclInt, 0, bad, nullptr), ncclInvalidArgument, words);
+                refuses(ncclCommCount(bad, &number), ncclInvalidArgument, words);
+                refuses(ncclCommUserRank(bad, &number), ncclInvalidArgument, words);
+                refuses(ncclCommCuDevice(bad, &number), ncclInvalidArgument, words);
+                refuses(ncclCommGetAsyncError(bad, &state), ncclInvalidArgument, words);
+                refuses(ncclCommSplit(bad, 0, 0, &bad, nullptr), ncclInvalidArgument, words);
+              }
+              refuses(ncclAllReduce(&number, &number, 1, ncclInt, ncclSum, nullptr, nullptr), ncclInvalidArgument,
+                      "AllReduce : comm argument is NULL");
+              refuses(ncclBcast(&number, 1, ncclInt, 0, nullptr, nullptr), ncclInvalidArgument, "Broadcast");
+            }));
+}
+
+TEST(Arguments, EndingNothingSucceeds) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              EXPECT_CALL(ncclCommFinalize(nullptr));
+              EXPECT_CALL(ncclCommDestroy(nullptr));
+              EXPECT_CALL(ncclCommAbort(nullptr));
+              EXPECT_CALL(ncclCommRevoke(nullptr, 3));
+              EXPECT_CALL(ncclCommWindowDeregister(nullptr, nullptr));
+            }));
+}
+
+TEST(Arguments, NullOutputsAreRefused) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              refuses(ncclGetVersion(nullptr), ncclInvalidArgument, "version");
+              refuses(ncclGetUniqueId(nullptr), ncclInvalidArgument, "uniqueId");
+              refuses(ncclCommInitRank(nullptr, 1, id, 0), ncclInvalidArgument, "NULL");
+              refuses(ncclCommInitAll(nullptr, 1, nullptr), ncclInvalidArgument, "NULL");
+              refuses(ncclMemAlloc(nullptr, 8), ncclInvalidArgument, "ptr");
+            }));
+}
+
+TEST(Arguments, ImpossibleRanksAreRefusedBeforeAnythingIsDone) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              refuses(ncclCommInitRank(&comm, 0, id, 0), ncclInvalidArgument, "number of ranks");
+              refuses(ncclCommInitRank(&comm, 2, id, 2), ncclInvalidArgument, "invalid rank");
+              refuses(ncclCommInitRank(&comm, 2, id, -1), ncclInvalidArgument, "invalid rank");
+              ncclUniqueId ids[2] = {id, id};
+              refuses(ncclCommInitRankScalable(&comm, 1, 0, 2, ids, nullptr), ncclInvalidArgument, "ids");
+              refuses(ncclCommInitRankScalable(&comm, 1, 0, 0, ids, nullptr), ncclInvalidArgument, "ids");
+              const int devices[] = {0, 4711};
+              ncclComm_t comms[2];
+              refuses(ncclCommInitAll(comms, 2, devices), ncclInvalidArgument, "invalid device 4711");
+              refuses(ncclCommInitAll(comms, -1, nullptr), ncclInvalidArgument, "number of devices");
+              ncclUniqueId other;
+              std::memset(&other, 7, sizeof(other));
+              if (ncclCommInitRank(&comm, 1, other, 0) != ncclInvalidArgument)
+                throw std::runtime_error("took a wrong id");
+              EXPECT_CALL(ncclCommInitRank(&comm, 1, id, 0));
+              EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
+TEST(Arguments, BadRootPeerTypeOperatorAndCountAreRefused) {
+  with_two_ranks([](Rank& self, void* b) {
+    const ncclComm_t c = self.comm;
+    const cudaStream_t s = self.stream;
+    refuses(ncclBroadcast(b, b, 1, ncclInt, 2, c, s), ncclInvalidArgument, "invalid root 2");
+    refuses(ncclReduce(b, b, 1, ncclInt, ncclSum, -1, c, s), ncclInvalidArgument, "invalid root -1");
+    refuses(ncclSend(b, 1, ncclInt, 2, c, s), ncclInvalidArgument, "invalid peer 2");
+    refuses(ncclRecv(b, 1, ncclInt, -1, c, s), ncclInvalidArgument, "invalid peer -1");
+    refuses(ncclAllReduce(b, b, 1, ncclNumTypes, ncclSum, c, s), ncclInvalidArgument, "invalid type 12");
+    refuses(ncclAllReduce(b, b, 1, static_cast<ncclDataType_t>(-1), ncclSum, c, s), ncclInvalidArgument,
+            "invalid type");
+    refuses(ncclAllReduce(b, b, 1, ncclInt, ncclNumOps, c, s), ncclInvalidArgument, "operator");
+    refuses(ncclAllReduce(b, b, 1, ncclInt, static_cast<ncclRedOp_t>(-3), c, s), ncclInvalidArgument, "operator");
+    refuses(ncclAllReduce(b, b, static_cast<size_t>(-1), ncclInt, ncclSum, c, s), ncclInvalidArgument, "count");
+    refuses(ncclAllGather(b, b, SIZE_MAX / 8, ncclInt, c, s), ncclInvalidArgument, "count");
+    refuses(ncclAllReduce(nullptr, b, 1, ncclInt, ncclSum, c, s), ncclInvalidArgument, "sendbuff");
+    refuses(ncclAllReduce(b, nullptr, 1, ncclInt, ncclSum, c, s), ncclInvalidArgument, "recvbuff");
+  });
+}
+
+TEST(Arguments, OperatorsAreTiedToTheirTypeAndCommunicator) {
+  with_two_ranks([](Rank& self, void* b) {
+    float scalar = 2;
+    ncclRedOp_t op = ncclSum;
+    refuses(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat, ncclScalarHostImmediate, nullptr), ncclInvalidArgument,
+            "NULL");
+    EXPECT_CALL(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat, ncclScalarHostImmediate, self.comm));
+    refuses(ncclAllReduce(b, b, 1, ncclDouble, op, self.comm, self.stream), ncclInvalidArgument, "data type");
+    EXPECT_CALL(ncclRedOpDestroy(op, self.comm));
+    refuses(ncclRedOpDestroy(op, self.comm), ncclInvalidArgument, "does not exist");
+    refuses(ncclRedOpDestroy(ncclAvg, self.comm), ncclInvalidArgument, "operator is a NCCL builtin.");
+    refuses(ncclRedOpDestroy(op, nullptr), ncclInvalidArgument, "invalid communicator passed.");
+  });
+}
+
+TEST(Arguments, ABadCallInsideAGroupFailsTheGroupAndLeavesTheCommunicatorUsable) {
+  with_two_ranks([](Rank& self, void* b) {
+    EXPECT_CALL(ncclGroupStart());
+    EXPECT_CALL(ncclAllReduce(b, b, 1, ncclInt, ncclSum, self.comm, self.stream));
+    refuses(ncclBroadcast(b, b, 1, ncclInt, 9, self.comm, self.stream), ncclInvalidArgument, "root");
+    refuses(ncclGroupEnd(), ncclInvalidArgument, "group");
+  });
+}
+
+TEST(Arguments, ADestroyedCommunicatorIsRecognised) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              int count = 0;
+              EXPECT_CALL(ncclCommInitRank(&comm, 1, id, 0));
+              EXPECT_CALL(ncclCommDestroy(comm));
+              refuses(ncclCommCount(comm, &count), ncclInvalidArgument, "destroyed");
+              refuses(ncclAllReduce(&count, &count, 1, ncclInt, ncclSum, comm, nullptr), ncclInvalidArgument,
+                      "destroyed");
+              refuses(ncclCommDestroy(comm), ncclInvalidArgument, "destroyed");
+            }));
+}
+
+TEST(Arguments, WhatIsNotBuiltSaysSo) {
+  with_two_ranks([](Rank& self, void* b) {
+    int excluded = 1;
+    ncclComm_t other = nullptr;
+    ncclWindow_t window = nullptr;
+    refuses(ncclCommShrink(self.comm, &excluded, 1, &other, nullptr, NCCL_SHRINK_DEFAULT), ncclInvalidUsage,
+            "not built");
+    refuses(ncclCommRevoke(self.comm, NCCL_REVOKE_DEFAULT), ncclInvalidUsage, "not built");
+    refuses(ncclCommWindowRegister(self.comm, b, 4096, &window, NCCL_WIN_DEFAULT), ncclInvalidUsage, "not built");
+  });
+}
+
+TEST(Arguments, RegistrationsAreHandedBackOnce) {
+  with_two_ranks([](Rank& self, void* b) {
+    void* first = nullptr;
+    void* second = nullptr;
+    EXPECT_CALL(ncclCommRegister(self.comm, b, 4096, &first));
+    EXPECT_CALL(ncclCommRegister(self.comm, b, 4096, &second));
+    EXPECT_CALL(ncclCommDeregister(self.comm, first));
+    refuses(ncclCommDeregister(self.comm, first), ncclInvalidUsage, "not a registration");
+    EXPECT_CALL(ncclCommDeregister(self.comm, second));
+    EXPECT_CALL(ncclCommDeregister(self.comm, nullptr));
+    refuses(ncclCommRegister(self.comm, nullptr, 8, &first), ncclInvalidArgument, "NULL");
+    refuses(ncclCommRegister(self.comm, b, 0, &first), ncclInvalidArgument, "empty");
+  });
+}
+
+TEST(Arguments, ErrorTextsAreThoseOfTheContract) {
+  EXPECT_STREQ(ncclGetErrorString(ncclSuccess), "no error");
+  EXPECT_STREQ(ncclGetErrorString(ncclRemoteError), "remote process exited or there was a network error");
+  EXPECT_STREQ(ncclGetErrorString(static_cast<ncclResult_t>(4711)), "unknown result code");
+  EXPECT_STREQ(ncclGetErrorString(static_cast<ncclResult_t>(-1)), "unknown result code");
+}
+
+}  // namespace
+}  // namespace nitinol::testing
