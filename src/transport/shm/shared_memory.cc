@@ -40,6 +40,7 @@ SharedMemory SharedMemory::create(size_t bytes, bool shareable) {
   if (!shareable) {
     memory.data_ = map_or_fail(bytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
     memory.bytes_ = bytes;
+    ::madvise(memory.data_, bytes, MADV_NOHUGEPAGE);  // touching a byte must not cost megabytes
     return memory;
   }
   memory.fd_ = UniqueFd(::memfd_create("nitinol", MFD_CLOEXEC | MFD_ALLOW_SEALING));

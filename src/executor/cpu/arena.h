@@ -1,0 +1,107 @@
+// A rank's arena: the memory into which other ranks of the host put what they send to it.
+//
+//   page 0            header: who and what shape, the bell that wakes the rank, the abort word
+//   then              for each peer and lane: one Connection, the state of the queue from that peer to this rank
+//   from a new page   for each peer and lane: the slots' data
+//
+// A queue has kSlots slots. Slot k % kSlots is filled when its sequence is k + 1; the receiver counts in `consumed`
+// what it has taken. Small payloads lie beside their sequence, in the same cache line. The file behind the arena is
+// sparse: what no message has touched costs nothing. Collectives and messages have lanes of their own, so that their
+// order among each other does not matter.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "transport/transport.h"
+
+namespace nitinol::cpu {
+
+enum class Lane : int { kCollectives, kMessages };
+inline constexpr int kLanes = 2;
+inline constexpr int kSlots = 4;
+inline constexpr size_t kInlineBytes = 48;
+
+/// What a rank is told when it is woken, and what it says when it sleeps: which queue, and which end of it.
+enum class Event : uint32_t { kFilled, kFreed };
+constexpr uint32_t bell_code(int peer, Lane lane, Event event) {
+  return 1 + 4 * static_cast<uint32_t>(peer) + 2 * static_cast<uint32_t>(lane) + static_cast<uint32_t>(event);
+}
+inline constexpr uint32_t kAwake = 0;
+inline constexpr uint32_t kAnything = ~0U;
+
+struct Slot {
+  alignas(64) std::atomic<uint64_t> sequence;
+  uint64_t bytes;
+  std::array<std::byte, kInlineBytes> payload;
+};
+static_assert(sizeof(Slot) == 64 && std::atomic<uint64_t>::is_always_lock_free);
+
+struct Connection {
+  alignas(64) std::atomic<uint64_t> consumed;
+  std::array<Slot, kSlots> slots;
+};
+
+/// The shape of the arenas of a communicator: the same on all its ranks.
+struct Geometry {
+  int ranks = 1;
+  std::array<size_t, kLanes> slot_bytes{};
+
+  /// `buffer_bytes` is the user's wish for the size of a queue; 0: none.
+  static Geometry of(int ranks, size_t buffer_bytes);
+
+  size_t connection_offset(int peer, Lane lane) const;
+  size_t data_offset(int peer, Lane lane) const;
+  size_t total_bytes() const;
+};
+
+struct ArenaHeader {
+  uint64_t magic;
+  uint32_t version;
+  int32_t rank;
+  int32_t ranks;
+  int32_t slots;
+  std::array<uint64_t, 2> identity;
+  std::array<uint64_t, kLanes> slot_bytes;
+  /// kAwake, or what the sleeping rank waits for: a bell_code() or kAnything. A futex.
+  alignas(64) std::atomic<uint32_t> asleep;
+  alignas(64) std::atomic<uint32_t> aborted;
+};
+
+/// A rank's own arena, or that of a peer. Its memory is trusted no further than that it is there.
+class Arena {
+ public:
+  /// Makes a rank's own arena; `shareable`: with other processes.
+  static std::shared_ptr<Arena> create(const Geometry& geometry, int rank, std::array<uint64_t, 2> identity,
+                                       bool shareable);
+  /// The arena that a peer in another process has made. Throws Error if it is not what it should be.
+  static std::shared_ptr<Arena> map(const Geometry& geometry, int rank, std::array<uint64_t, 2> identity,
+                                    const MemoryHandle& handle);
+  ~Arena();
+
+  MemoryHandle share() const { return memory_.share(); }
+  ArenaHeader& header() const { return *reinterpret_cast<ArenaHeader*>(memory_.data()); }
+  Connection& from(int peer, Lane lane) const {
+    return *reinterpret_cast<Connection*>(memory_.data() + geometry_.connection_offset(peer, lane));
+  }
+  std::byte* data_from(int peer, Lane lane) const { return memory_.data() + geometry_.data_offset(peer, lane); }
+
+  /// Tells the arena's owner that something it may be waiting for has happened. Any thread, any process.
+  void ring(uint32_t code) const {
+    const uint32_t asleep = header().asleep.load();
+    if (asleep != kAwake && (asleep == code || asleep == kAnything)) wake();
+  }
+  /// Wakes the owner whatever it waits for.
+  void wake() const;
+
+ private:
+  Arena(SharedMemory memory, const Geometry& geometry) : memory_(std::move(memory)), geometry_(geometry) {}
+
+  SharedMemory memory_;
+  Geometry geometry_;
+};
+
+}  // namespace nitinol::cpu

@@ -1,0 +1,27 @@
+// Where ranks find the arenas of ranks in the same process.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "executor/cpu/arena.h"
+
+namespace nitinol::cpu {
+
+/// A rank of a communicator.
+struct RankName {
+  std::array<uint64_t, 2> identity{};
+  int rank = 0;
+  friend auto operator<=>(const RankName&, const RankName&) = default;
+};
+
+/// Enters an arena for as long as it lives.
+void enter_arena(const RankName& name, const std::shared_ptr<Arena>& arena);
+void remove_arena(const RankName& name);
+
+/// The arena that the rank has entered; waits until it has. Throws Error at the deadline.
+std::shared_ptr<Arena> find_arena(const RankName& name, std::chrono::steady_clock::time_point deadline);
+
+}  // namespace nitinol::cpu

@@ -1,0 +1,53 @@
+// The executor of virtual GPUs: a launch is a kernel that a stream's thread runs.
+#include "executor/executor.h"
+
+#include <vgpu.h>
+
+#include <utility>
+
+#include "device/check.h"
+#include "executor/cpu/kernel.h"
+
+namespace nitinol {
+
+namespace cpu {
+namespace {
+
+class CpuExecutor : public Executor {
+ public:
+  explicit CpuExecutor(ExecutorSetup setup) : engine_(std::make_shared<Engine>(std::move(setup))) {}
+  ~CpuExecutor() override { engine_->rank().close(); }
+
+  Limits limits() const override {
+    Limits limits;
+    limits.slot_bytes[static_cast<size_t>(Protocol::kSimple)] = engine_->rank().slot_bytes(Lane::kCollectives);
+    return limits;
+  }
+
+  void prepare(const Launch& launch) override { engine_->rank().prepare(launch); }
+
+  void launch(Launch launch, cudaStream_t stream) override {
+    std::unique_ptr<Kernel> kernel = engine_->make_kernel(std::move(launch));
+    const VgpuKernel call{
+        .run = [](void* state) { static_cast<Kernel*>(state)->run(); },
+        .state = kernel.get(),
+        .release = [](void* state) { Engine::recycle(std::unique_ptr<Kernel>(static_cast<Kernel*>(state))); },
+    };
+    cuda_check(vgpuLaunchKernel(stream, &call), "vgpuLaunchKernel");
+    static_cast<void>(kernel.release());  // the stream's now
+  }
+
+  void abort() override { engine_->rank().abort(); }
+
+ private:
+  std::shared_ptr<Engine> engine_;
+};
+
+}  // namespace
+}  // namespace cpu
+
+std::unique_ptr<Executor> make_executor(ExecutorSetup setup) {
+  return std::make_unique<cpu::CpuExecutor>(std::move(setup));
+}
+
+}  // namespace nitinol

@@ -1,0 +1,36 @@
+#include "executor/cpu/kernel.h"
+
+#include <utility>
+
+namespace nitinol::cpu {
+
+std::unique_ptr<Kernel> Engine::make_kernel(Launch launch) {
+  std::unique_ptr<Kernel> kernel;
+  {
+    const std::lock_guard lock(spares_mutex_);
+    if (!spares_.empty()) {
+      kernel = std::move(spares_.back());
+      spares_.pop_back();
+    }
+  }
+  if (!kernel) kernel = std::make_unique<Kernel>();
+  kernel->engine_ = shared_from_this();
+  kernel->collectives_ = std::move(launch.collectives);
+  kernel->messages_.assign(std::move(launch.messages), rank_);
+  return kernel;
+}
+
+void Engine::recycle(std::unique_ptr<Kernel> kernel) {
+  const std::shared_ptr<Engine> engine = std::move(kernel->engine_);
+  const std::lock_guard lock(engine->spares_mutex_);
+  if (engine->spares_.size() < kMostSpares) engine->spares_.push_back(std::move(kernel));
+}
+
+void Kernel::run() {
+  Rank& rank = engine_->rank();
+  const auto lock = rank.begin();
+  for (const CollectiveWork& work : collectives_) run_collective(rank, engine_->workspace(), work);
+  if (!messages_.empty()) messages_.run(rank);
+}
+
+}  // namespace nitinol::cpu

@@ -1,0 +1,51 @@
+// A launch as it is put into a stream: everything its operations need, however often a graph runs them.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "executor/cpu/messages.h"
+#include "executor/cpu/primitives.h"
+#include "executor/cpu/rank.h"
+
+namespace nitinol::cpu {
+
+class Kernel;
+
+/// A rank with what its kernels share. Lives as long as the executor and every kernel in a stream or graph.
+class Engine : public std::enable_shared_from_this<Engine> {
+ public:
+  explicit Engine(ExecutorSetup setup) : rank_(std::move(setup)), workspace_(rank_.ranks()) {}
+
+  Rank& rank() { return rank_; }
+  Workspace& workspace() { return workspace_; }
+
+  /// A kernel for the launch, used again after recycle(). Any thread.
+  std::unique_ptr<Kernel> make_kernel(Launch launch);
+  static void recycle(std::unique_ptr<Kernel> kernel);
+
+ private:
+  static constexpr size_t kMostSpares = 64;
+
+  Rank rank_;
+  Workspace workspace_;
+  std::mutex spares_mutex_;
+  std::vector<std::unique_ptr<Kernel>> spares_;
+};
+
+class Kernel {
+ public:
+  /// Runs the operations; returns when this rank's part is done, or soon after an abort. Not from two threads at a
+  /// time.
+  void run();
+
+ private:
+  friend class Engine;
+
+  std::shared_ptr<Engine> engine_;  ///< empty while the kernel is a spare
+  std::vector<CollectiveWork> collectives_;
+  Messages messages_;
+};
+
+}  // namespace nitinol::cpu

@@ -1,0 +1,130 @@
+#include "executor/cpu/messages.h"
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "algorithm/primitives.h"
+
+namespace nitinol::cpu {
+
+namespace {
+
+using Direction = MessageWork::Direction;
+
+bool is_send(const MessageWork& message) { return message.direction == Direction::kSend; }
+
+/// Sends start with the next rank and receives with the previous one, so that not everybody sends to the same rank
+/// first.
+int distance_to(const MessageWork& message, const Rank& rank) {
+  return is_send(message) ? algorithm::rank_before(message.peer, rank.rank(), rank.ranks())
+                          : algorithm::rank_before(rank.rank(), message.peer, rank.ranks());
+}
+
+}  // namespace
+
+void Messages::assign(std::vector<MessageWork> messages, const Rank& rank) {
+  messages_ = std::move(messages);
+  queues_.clear();
+  self_sends_ = self_receives_ = 0;
+  const auto key = [&](const MessageWork& message) {
+    return std::make_tuple(distance_to(message, rank), static_cast<int>(message.direction));
+  };
+  const auto before = [&](const MessageWork& a, const MessageWork& b) { return key(a) < key(b); };
+  if (messages_.size() > 1) std::stable_sort(messages_.begin(), messages_.end(), before);
+  for (size_t i = 0; i < messages_.size(); ++i) {
+    const MessageWork& message = messages_[i];
+    if (message.peer == rank.rank()) {
+      ++(is_send(message) ? self_sends_ : self_receives_);
+      continue;
+    }
+    if (queues_.empty() || queues_.back().peer != message.peer || queues_.back().direction != message.direction) {
+      queues_.push_back({.peer = message.peer, .direction = message.direction, .first = i});
+    }
+    ++queues_.back().count;
+  }
+  active_.reserve(queues_.size());
+}
+
+/// The i-th send to the rank itself goes into its i-th receive.
+bool Messages::copy_to_self(Rank& rank) {
+  if (self_sends_ != self_receives_) {
+    rank.report(ncclInvalidUsage,
+                format("rank {} has {} sends to itself and {} receives from itself in one group: they must pair",
+                       rank.rank(), self_sends_, self_receives_));
+    return false;
+  }
+  for (size_t i = 0; i < self_sends_; ++i) {
+    const MessageWork& send = messages_[i];
+    const MessageWork& receive = messages_[self_sends_ + i];
+    if (send.bytes != receive.bytes) {
+      rank.report(ncclInvalidUsage,
+                  format("rank {} sends {} bytes to itself and receives {}", rank.rank(), send.bytes, receive.bytes));
+      return false;
+    }
+    if (send.bytes > 0 && send.buffer != receive.buffer) std::memmove(receive.buffer, send.buffer, send.bytes);
+  }
+  return true;
+}
+
+bool Messages::ready(Rank& rank, const Queue& queue) const {
+  Link& link = rank.link_to(queue.peer, Lane::kMessages);
+  return queue.direction == Direction::kSend ? Rank::has_room(link) : Rank::filled(link);
+}
+
+/// Moves one piece of the queue, which is ready. False if what arrived is not what was expected.
+bool Messages::advance(Rank& rank, Queue& queue) {
+  const MessageWork& message = messages_[queue.first + queue.next];
+  Link& link = rank.link_to(queue.peer, Lane::kMessages);
+  const size_t bytes = std::min(message.bytes - queue.offset, rank.slot_bytes(Lane::kMessages));
+  std::byte* const data = static_cast<std::byte*>(message.buffer) + queue.offset;
+  if (queue.direction == Direction::kSend) {
+    if (bytes > 0) std::memcpy(rank.free_data(link, Lane::kMessages, bytes), data, bytes);
+    rank.publish(queue.peer, Lane::kMessages, bytes);
+  } else {
+    if (Rank::filled_bytes(link) != bytes) {
+      rank.report(ncclInvalidUsage,
+                  format("rank {} receives {} bytes from rank {}, whose message has another size (a piece of {} bytes "
+                         "came where {} were expected)",
+                         rank.rank(), message.bytes, queue.peer, Rank::filled_bytes(link), bytes));
+      return false;
+    }
+    if (bytes > 0) std::memcpy(data, rank.filled_data(link, Lane::kMessages, bytes), bytes);
+    rank.release(queue.peer, Lane::kMessages);
+  }
+  queue.offset += bytes;
+  if (queue.offset == message.bytes) {
+    ++queue.next;
+    queue.offset = 0;
+  }
+  return true;
+}
+
+void Messages::run(Rank& rank) {
+  if (rank.stopped() || !copy_to_self(rank)) return;
+  active_.clear();
+  for (size_t i = 0; i < queues_.size(); ++i) {
+    queues_[i].next = queues_[i].offset = 0;
+    active_.push_back(i);
+  }
+  const auto any_ready = [&] {
+    return std::any_of(active_.begin(), active_.end(), [&](size_t i) { return ready(rank, queues_[i]); });
+  };
+  while (!active_.empty()) {
+    bool moved = false;
+    for (const size_t i : active_) {
+      if (!ready(rank, queues_[i])) continue;
+      if (!advance(rank, queues_[i])) return;
+      moved = true;
+    }
+    if (moved) {
+      std::erase_if(active_, [&](size_t i) { return queues_[i].next == queues_[i].count; });
+    } else if (!rank.await_anything(any_ready)) {
+      return;
+    }
+    if (rank.stopped()) return;
+  }
+}
+
+}  // namespace nitinol::cpu

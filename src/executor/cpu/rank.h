@@ -1,0 +1,131 @@
+// One rank as its operations see it: its arena, the queues to and from its peers, and the means to wait.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "executor/cpu/arena.h"
+#include "executor/cpu/waiter.h"
+#include "executor/executor.h"
+
+namespace nitinol::cpu {
+
+/// The queues to and from one peer in one lane. The counts are the rank's own; nothing a peer writes can change them.
+struct Link {
+  Connection* out = nullptr;  ///< in the peer's arena
+  std::byte* out_data = nullptr;
+  Connection* in = nullptr;  ///< in the own arena
+  std::byte* in_data = nullptr;
+  uint64_t sent = 0;
+  uint64_t freed = 0;  ///< how many of them the peer is known to have taken
+  uint64_t received = 0;
+};
+
+class Rank {
+ public:
+  /// Makes the arena and offers it to peers. Throws Error.
+  explicit Rank(ExecutorSetup setup);
+  Rank(const Rank&) = delete;
+  Rank& operator=(const Rank&) = delete;
+
+  int rank() const { return rank_; }
+  int ranks() const { return static_cast<int>(peers_.size()); }
+  const Geometry& geometry() const { return geometry_; }
+  size_t slot_bytes(Lane lane) const { return geometry_.slot_bytes[static_cast<int>(lane)]; }
+
+  // Set-up: one thread at a time.
+
+  /// Reaches the memory of the peers that the launch needs. Throws Error.
+  void prepare(const Launch& launch);
+  /// Nothing is offered, nobody called any more; operations that still run may finish.
+  void close();
+
+  // Any thread.
+
+  void abort();
+  void report(ncclResult_t code, const std::string& sentence);
+
+  // Operations: one at a time, which the holder of the lock is.
+
+  std::unique_lock<std::mutex> begin() { return std::unique_lock(running_); }
+  bool stopped() const { return waiter_.aborted(); }
+
+  /// Waits until the next slot from the peer is filled; false: stop.
+  bool await_filled(int peer, Lane lane) {
+    Link& link = link_to(peer, lane);
+    return waiter_.until([&] { return filled(link); }, bell_code(peer, lane, Event::kFilled));
+  }
+  /// Waits until the next slot to the peer is free; false: stop.
+  bool await_free(int peer, Lane lane) {
+    Link& link = link_to(peer, lane);
+    return waiter_.until([&] { return has_room(link); }, bell_code(peer, lane, Event::kFreed));
+  }
+  template <class Ready>
+  bool await_anything(Ready&& ready) {
+    return waiter_.until(ready, kAnything);
+  }
+
+  static bool filled(const Link& link) {
+    return link.in->slots[link.received % kSlots].sequence.load() == link.received + 1;
+  }
+  static bool has_room(Link& link) {
+    if (link.sent - link.freed < kSlots) return true;
+    link.freed = link.out->consumed.load();
+    return link.sent - link.freed < kSlots;
+  }
+
+  /// Payload of the filled slot: what its `bytes` claim is checked by the caller before anything is read.
+  const std::byte* filled_data(const Link& link, Lane lane, size_t bytes) const {
+    const size_t index = link.received % kSlots;
+    return bytes <= kInlineBytes ? link.in->slots[index].payload.data() : link.in_data + index * slot_bytes(lane);
+  }
+  static uint64_t filled_bytes(const Link& link) { return link.in->slots[link.received % kSlots].bytes; }
+  /// Where the payload of the free slot goes.
+  std::byte* free_data(const Link& link, Lane lane, size_t bytes) const {
+    const size_t index = link.sent % kSlots;
+    return bytes <= kInlineBytes ? link.out->slots[index].payload.data() : link.out_data + index * slot_bytes(lane);
+  }
+
+  void publish(int peer, Lane lane, size_t bytes) {
+    Link& link = link_to(peer, lane);
+    Slot& slot = link.out->slots[link.sent % kSlots];
+    slot.bytes = bytes;
+    slot.sequence.store(++link.sent);
+    arenas_[peer]->ring(bell_code(rank_, lane, Event::kFilled));
+  }
+  void release(int peer, Lane lane) {
+    Link& link = link_to(peer, lane);
+    link.in->consumed.store(++link.received);
+    arenas_[peer]->ring(bell_code(rank_, lane, Event::kFreed));
+  }
+
+  Link& link_to(int peer, Lane lane) { return links_[static_cast<size_t>(peer) * kLanes + static_cast<size_t>(lane)]; }
+
+ private:
+  void reach(int peer);
+  void reach_for(const CollectiveWork& work);
+
+  int rank_;
+  std::array<uint64_t, 2> identity_;
+  HandleExchange* handles_;
+  std::vector<Peer> peers_;
+  Geometry geometry_;
+  std::shared_ptr<Arena> own_;
+  Waiter waiter_;
+
+  int unreached_;                               ///< how many peers have not been reached yet
+  std::vector<std::shared_ptr<Arena>> arenas_;  ///< of each peer that was reached
+  std::vector<Link> links_;                     ///< for each peer its lanes
+  std::vector<bool> known_;                     ///< by collective, algorithm and root: its peers are reached
+
+  std::mutex running_;
+  std::mutex reporting_;
+  std::function<void(ncclResult_t, const std::string&)> failed_;  ///< empty once it was called
+};
+
+}  // namespace nitinol::cpu

@@ -1,0 +1,66 @@
+// How a rank waits: it looks a while, lets others run a while, then sleeps until somebody rings its bell.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "executor/cpu/arena.h"
+
+namespace nitinol::cpu {
+
+/// How long to look before sleeping.
+struct Patience {
+  int spins = 0;   ///< looks without letting go of the processor
+  int yields = 0;  ///< looks with letting others run in between
+
+  /// `ranks` that share this host's processors; `wish`: the user's number of looks, or negative.
+  static Patience of(int ranks, int64_t wish);
+};
+
+class Waiter {
+ public:
+  /// Sleeps on the bell of the rank's own arena.
+  Waiter(const Arena& own, Patience patience) : own_(own), patience_(patience) {}
+
+  bool aborted() const { return own_.header().aborted.load(std::memory_order_relaxed) != 0; }
+
+  /// Returns true once ready() does, false if the rank is told to abort. Whoever makes ready() true rings with `code`.
+  template <class Ready>
+  bool until(Ready&& ready, uint32_t code) {
+    if (ready()) return true;
+    for (int i = 0; i < patience_.spins; ++i) {
+      pause();
+      if (ready()) return true;
+      if (i % 1024 == 1023 && aborted()) return false;
+    }
+    for (int i = 0; !aborted(); ++i) {
+      if (i < patience_.yields) {
+        yield();
+      } else {
+        // From here on whoever makes ready() true, or aborts, sees that we sleep; what happened before, we see now.
+        own_.header().asleep.store(code);
+        if (!ready() && own_.header().aborted.load() == 0) sleep(code);
+        own_.header().asleep.store(kAwake);
+      }
+      if (ready()) return true;
+    }
+    return false;
+  }
+
+ private:
+  static void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("isb" ::: "memory");
+#endif
+  }
+  static void yield();
+  /// Until the bell rings, or a moment has passed: then we look ourselves, in case a ringer was killed half-way.
+  void sleep(uint32_t code) const;
+
+  const Arena& own_;
+  Patience patience_;
+};
+
+}  // namespace nitinol::cpu

@@ -1,0 +1,50 @@
+#include "transport/p2p/driver.h"
+
+#include <cuda_runtime.h>
+
+#include "base/error.h"
+
+namespace nitinol::p2p {
+
+namespace {
+
+template <class Function>
+bool find(const char* name, Function& function) {
+  constexpr unsigned int kVersion = 12000;  // all of these are older
+  void* address = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  const cudaError_t status =
+      cudaGetDriverEntryPointByVersion(name, &address, kVersion, cudaEnableDefault, &found);
+  if (status != cudaSuccess || found != cudaDriverEntryPointSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return false;
+  }
+  function = reinterpret_cast<Function>(address);
+  return true;
+}
+
+Driver look_up() {
+  Driver d;
+  d.complete = find("cuMemGetAllocationGranularity", d.granularity) && find("cuMemCreate", d.create) &&
+               find("cuMemRelease", d.release) && find("cuMemAddressReserve", d.reserve) &&
+               find("cuMemAddressFree", d.unreserve) && find("cuMemMap", d.map) && find("cuMemUnmap", d.unmap) &&
+               find("cuMemSetAccess", d.set_access) && find("cuMemExportToShareableHandle", d.share) &&
+               find("cuMemImportFromShareableHandle", d.import) && find("cuGetErrorString", d.error_string);
+  return d;
+}
+
+}  // namespace
+
+const Driver& driver() {
+  static const Driver found = look_up();
+  return found;
+}
+
+void driver_check(CUresult result, const char* what) {
+  if (result == CUDA_SUCCESS) return;
+  const char* text = nullptr;
+  if (driver().error_string == nullptr || driver().error_string(result, &text) != CUDA_SUCCESS) text = "unknown error";
+  fail(ncclUnhandledCudaError, "{}: {} (CUresult {})", what, text, static_cast<int>(result));
+}
+
+}  // namespace nitinol::p2p
