@@ -29,8 +29,6 @@ ALLOWED = {
     },
     "api": {"comm", "base", "model"},
 }
-# Of the transports, those who only use one see the interface and not how it is made.
-INTERFACE_ONLY = {"executor": {"transport"}, "registration": {"transport"}}
 # An algorithm is arithmetic over primitives: it knows no CUDA API, no socket, no thread.
 ALGORITHM_FORBIDDEN = re.compile(
     r"^(cuda.*|sys/.*|netinet/.*|arpa/.*|pthread\.h|unistd\.h|poll\.h|thread|mutex|shared_mutex|condition_variable|future|atomic|semaphore"
@@ -53,17 +51,15 @@ def room_of(path, src):
     return "/".join(parts[:2])
 
 
-def may_include(includer, included, header_name):
-    """Whether a file in the folder `includer` may include the header of that name in the folder `included`."""
+def may_include(includer, included):
+    """Whether a file in the folder `includer` may include a header of the folder `included`."""
     if includer == included:
         return True
     top, other = includer.split("/")[0], included.split("/")[0]
     if top == other:
         return "/" not in included and "/" in includer  # a backend sees its interface, nobody a backend
     if top != "comm" and "/" in included:
-        return False  # backends are reached through their interface
-    if other in INTERFACE_ONLY.get(top, ()) and header_name != f"{other}/{other}.h":
-        return False
+        return False  # backends are reached through their interface, the headers in their parent's folder
     return other in ALLOWED.get(includer, ALLOWED.get(top, set()))
 
 
@@ -108,7 +104,7 @@ def check_source(path, root, say):
                 say(f'{name}: "{header}" is no file under src/: includes are written from there')
             continue
         ours.append(target)
-        if in_src and not may_include(room, room_of(target, src), header):
+        if in_src and not may_include(room, room_of(target, src)):
             say(f"{name}: {room}/ must not include {header} (docs/design.md, the dependency rule)")
         if name.parts[0] in ("tools", "examples", "bench"):
             say(f"{name}: {name.parts[0]}/ is to use the public headers alone, not {header}")

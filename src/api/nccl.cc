@@ -4,7 +4,6 @@
 #include "api/entry.h"
 #include "base/last_error.h"
 #include "base/settings.h"
-#include "bootstrap/unique_id.h"
 #include "comm/create.h"
 #include "comm/departure.h"
 #include "comm/handle.h"
@@ -58,7 +57,7 @@ NITINOL_ENTRY(void, ncclResetDebugInit, ()) { reset_log(); }
 NITINOL_ENTRY(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * uniqueId)) {
   return guarded([&] {
     require(uniqueId, "ncclGetUniqueId", "uniqueId");
-    *uniqueId = serialise(make_unique_id(bootstrap_options()));
+    *uniqueId = create_id();
     return ncclSuccess;
   });
 }

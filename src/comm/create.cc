@@ -5,6 +5,8 @@
 
 #include "base/log.h"
 #include "base/settings.h"
+#include "bootstrap/unique_id.h"
+#include "comm/communicator.h"
 #include "comm/group.h"
 #include "comm/handle.h"
 #include "device/guards.h"
@@ -66,6 +68,8 @@ void split_now(Communicator& parent, SplitChoice mine, Communicator* child) {
 }
 
 }  // namespace
+
+ncclUniqueId create_id() { return serialise(make_unique_id(bootstrap_options())); }
 
 void create(ncclComm_t* handle, int ranks, std::span<const ncclUniqueId> ids, int rank, const ncclConfig_t* config,
             const char* function) {

@@ -7,6 +7,9 @@
 
 namespace nitinol {
 
+/// An id for a new communicator, with this process as the rendezvous. Throws Error.
+ncclUniqueId create_id();
+
 /// One rank, on the calling thread's device. `handle` is set at once for a non-blocking communicator, else when the
 /// group ends, and is null if that fails. Throws Error.
 void create(ncclComm_t* handle, int ranks, std::span<const ncclUniqueId> ids, int rank, const ncclConfig_t* config,
