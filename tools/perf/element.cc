@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 
@@ -138,7 +139,11 @@ long long decode_integer(const ElementType& type, const std::byte* in) {
 }
 
 std::string element_text(const ElementType& type, const std::byte* in) {
-  if (type.kind == kFloat) return std::to_string(decode_float(type, in));
+  if (type.kind == kFloat) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.9g", decode_float(type, in));
+    return text;
+  }
   if (type.kind == kUnsigned) return std::to_string(static_cast<unsigned long long>(decode_integer(type, in)));
   return std::to_string(decode_integer(type, in));
 }

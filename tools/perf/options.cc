@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 
 #include "library.h"
 
@@ -164,7 +165,10 @@ void finish(const Raw& raw, Options& o) {
 ParseResult parse_options(int argc, char** argv) {
   Raw raw;
   ParseResult result;
-  for (int i = 0; i < argc; ++i) result.options.command_line += (i == 0 ? "" : " ") + std::string(argv[i]);
+  for (int i = 0; i < argc; ++i) {
+    if (std::strncmp(argv[i], "--worker=", 9) == 0) continue;  // ours, not the user's
+    result.options.command_line += (i == 0 ? "" : " ") + std::string(argv[i]);
+  }
   CLI::App app(kDescription);
   add_what(app, raw, result.options);
   add_who(app, result.options);
