@@ -39,6 +39,7 @@ class Kernel {
   /// Runs the operations; returns when this rank's part is done, or soon after an abort. Not from two threads at a
   /// time.
   void run();
+  const std::shared_ptr<Engine>& engine() const { return engine_; }
 
  private:
   friend class Engine;
