@@ -1,0 +1,221 @@
+// Graphs: what they keep, how they are built, launched and updated.
+#include <atomic>
+
+#include "vgpu/graph_test_support.h"
+
+namespace nitinol::vgpu::test {
+namespace {
+
+struct Counts {
+  std::atomic<int> runs{0};
+  std::atomic<int> releases{0};
+};
+
+VgpuKernel counting_kernel(Counts& counts) {
+  return {[](void* p) { ++static_cast<Counts*>(p)->runs; }, &counts,
+          [](void* p) { ++static_cast<Counts*>(p)->releases; }};
+}
+
+TEST(Graphs, KeepKernelsUntilNobodyCanRunThem) {
+  StreamOwner stream;
+  Counts counts;
+  const VgpuKernel kernel = counting_kernel(counts);
+  begin(stream);
+  ASSERT_CUDA(vgpuLaunchKernel(stream, &kernel));
+  cudaGraph_t graph = nullptr;
+  ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
+  cudaGraphExec_t exec = nullptr;
+  ASSERT_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+  ASSERT_CUDA(cudaGraphDestroy(graph));
+  Gate gate;
+  enqueue_gate(stream, gate);
+  ASSERT_CUDA(cudaGraphLaunch(exec, stream));
+  ASSERT_CUDA(cudaGraphLaunch(exec, stream));
+  ASSERT_CUDA(cudaGraphExecDestroy(exec));
+  EXPECT_EQ(counts.releases, 0);
+  gate.open();
+  ASSERT_CUDA(cudaStreamSynchronize(stream));
+  EXPECT_EQ(counts.runs, 2);
+  EXPECT_EQ(counts.releases, 1);
+}
+
+TEST(Graphs, ARefusedKernelStaysTheCallers) {
+  StreamOwner stream;
+  Counts counts;
+  const VgpuKernel kernel = counting_kernel(counts);
+  begin(stream);
+  EXPECT_CUDA_ERROR(cudaStreamQuery(stream), cudaErrorStreamCaptureUnsupported);
+  EXPECT_CUDA_ERROR(vgpuLaunchKernel(stream, &kernel), cudaErrorStreamCaptureInvalidated);
+  end_spoilt(stream);
+  EXPECT_EQ(counts.releases, 0);
+  begin(stream);
+  ASSERT_CUDA(vgpuLaunchKernel(stream, &kernel));
+  EXPECT_CUDA_ERROR(cudaStreamQuery(stream), cudaErrorStreamCaptureUnsupported);
+  end_spoilt(stream);
+  EXPECT_EQ(counts.releases, 1);
+  EXPECT_EQ(counts.runs, 0);
+}
+
+TEST(Graphs, HoldUserObjects) {
+  StreamOwner stream;
+  int destroyed = 0;
+  cudaUserObject_t object = nullptr;
+  ASSERT_CUDA(cudaUserObjectCreate(
+      &object, &destroyed, [](void* p) { ++*static_cast<int*>(p); }, 1, cudaUserObjectNoDestructorSync));
+  GraphOwner owner;
+  ASSERT_CUDA(cudaGraphCreate(&owner.graph, 0));
+  ASSERT_CUDA(cudaGraphRetainUserObject(owner.graph, object, 1, cudaGraphUserObjectMove));
+  ASSERT_CUDA(cudaUserObjectRetain(object, 2));
+  ASSERT_CUDA(cudaUserObjectRelease(object, 2));
+  {
+    InstanceOwner instance(owner.graph);
+    ASSERT_CUDA(cudaGraphDestroy(std::exchange(owner.graph, nullptr)));
+    EXPECT_EQ(destroyed, 0);
+    ASSERT_CUDA(cudaGraphLaunch(instance.exec, stream));
+  }
+  ASSERT_CUDA(cudaStreamSynchronize(stream));
+  EXPECT_EQ(destroyed, 1);
+  EXPECT_CUDA_ERROR(cudaUserObjectCreate(&object, nullptr, nullptr, 1, cudaUserObjectNoDestructorSync),
+                    cudaErrorInvalidValue);
+  cudaGetLastError();
+}
+
+TEST(Graphs, UserObjectsCanBeTakenFromThem) {
+  int destroyed = 0;
+  cudaUserObject_t object = nullptr;
+  ASSERT_CUDA(cudaUserObjectCreate(
+      &object, &destroyed, [](void* p) { ++*static_cast<int*>(p); }, 1, cudaUserObjectNoDestructorSync));
+  GraphOwner owner;
+  ASSERT_CUDA(cudaGraphCreate(&owner.graph, 0));
+  ASSERT_CUDA(cudaGraphRetainUserObject(owner.graph, object));
+  ASSERT_CUDA(cudaUserObjectRelease(object));
+  EXPECT_CUDA_ERROR(cudaGraphReleaseUserObject(owner.graph, object, 2), cudaErrorInvalidValue);
+  EXPECT_EQ(destroyed, 0);
+  ASSERT_CUDA(cudaGraphReleaseUserObject(owner.graph, object));
+  EXPECT_EQ(destroyed, 1);
+  cudaGetLastError();
+}
+
+TEST(Graphs, AreBuiltByHand) {
+  StreamOwner stream;
+  DeviceArray<int> array(4);
+  DeviceArray<int> copy(4);
+  GraphOwner owner;
+  ASSERT_CUDA(cudaGraphCreate(&owner.graph, 0));
+  cudaGraphNode_t fill = nullptr;
+  cudaGraphNode_t copying = nullptr;
+  cudaGraphNode_t host = nullptr;
+  cudaGraphNode_t empty = nullptr;
+  int runs = 0;
+  const cudaHostNodeParams host_params{[](void* p) { ++*static_cast<int*>(p); }, &runs};
+  const cudaMemsetParams fill_params{array.get(), 0, 0x01020304, 4, 4, 1};
+  ASSERT_CUDA(cudaGraphAddMemcpyNode1D(&copying, owner.graph, nullptr, 0, copy.get(), array.get(), array.bytes(),
+                                       cudaMemcpyDeviceToDevice));
+  ASSERT_CUDA(cudaGraphAddMemsetNode(&fill, owner.graph, nullptr, 0, &fill_params));
+  ASSERT_CUDA(cudaGraphAddDependencies(owner.graph, &fill, &copying, nullptr, 1));
+  ASSERT_CUDA(cudaGraphAddHostNode(&host, owner.graph, &copying, 1, &host_params));
+  ASSERT_CUDA(cudaGraphAddEmptyNode(&empty, owner.graph, &host, 1));
+  InstanceOwner instance(owner.graph);
+  ASSERT_CUDA(cudaGraphUpload(instance.exec, stream));
+  ASSERT_CUDA(cudaGraphLaunch(instance.exec, stream));
+  ASSERT_CUDA(cudaStreamSynchronize(stream));
+  EXPECT_THAT(copy.values(), testing::Each(0x01020304));
+  EXPECT_EQ(runs, 1);
+  ASSERT_CUDA(cudaGraphAddDependencies(owner.graph, &empty, &fill, nullptr, 1));
+  cudaGraphExec_t circle = nullptr;
+  EXPECT_CUDA_ERROR(cudaGraphInstantiateWithFlags(&circle, owner.graph, 0), cudaErrorInvalidValue);
+  cudaGetLastError();
+}
+
+TEST(Graphs, LaunchedInACaptureBecomePartOfIt) {
+  StreamOwner stream;
+  std::vector<int> order;
+  begin(stream);
+  enqueue(stream, [&] { order.push_back(2); });
+  enqueue(stream, [&] { order.push_back(3); });
+  GraphOwner inner;
+  ASSERT_CUDA(cudaStreamEndCapture(stream, &inner.graph));
+  InstanceOwner inner_instance(inner.graph);
+  begin(stream);
+  enqueue(stream, [&] { order.push_back(1); });
+  ASSERT_CUDA(cudaGraphLaunch(inner_instance.exec, stream));
+  enqueue(stream, [&] { order.push_back(4); });
+  GraphOwner outer;
+  ASSERT_CUDA(cudaStreamEndCapture(stream, &outer.graph));
+  InstanceOwner instance(outer.graph);
+  ASSERT_CUDA(cudaGraphLaunch(instance.exec, stream));
+  ASSERT_CUDA(cudaStreamSynchronize(stream));
+  EXPECT_THAT(order, testing::ElementsAre(1, 2, 3, 4));
+}
+
+TEST(Graphs, CaptureMayGoOnInAnExistingGraph) {
+  StreamOwner stream;
+  int runs = 0;
+  GraphOwner owner;
+  ASSERT_CUDA(cudaGraphCreate(&owner.graph, 0));
+  cudaGraphNode_t first = nullptr;
+  ASSERT_CUDA(cudaGraphAddEmptyNode(&first, owner.graph, nullptr, 0));
+  ASSERT_CUDA(cudaStreamBeginCaptureToGraph(stream, owner.graph, &first, nullptr, 1, cudaStreamCaptureModeRelaxed));
+  enqueue(stream, [&] { ++runs; });
+  cudaGraph_t same = nullptr;
+  ASSERT_CUDA(cudaStreamEndCapture(stream, &same));
+  EXPECT_EQ(same, owner.graph);
+  EXPECT_EQ(node_count(owner.graph), 2u);
+  InstanceOwner instance(owner.graph);
+  ASSERT_CUDA(cudaGraphLaunch(instance.exec, nullptr));
+  ASSERT_CUDA(cudaStreamSynchronize(nullptr));
+  EXPECT_EQ(runs, 1);
+}
+
+TEST(Graphs, InstancesTakeOverWhatAGraphOfTheSameFormDoes) {
+  StreamOwner stream;
+  int runs = 0;
+  auto capture = [&](int step, int times, cudaGraph_t* graph) {
+    begin(stream);
+    for (int i = 0; i < times; ++i) enqueue(stream, [&runs, step] { runs += step; });
+    ASSERT_CUDA(cudaStreamEndCapture(stream, graph));
+  };
+  GraphOwner first;
+  GraphOwner second;
+  GraphOwner longer;
+  capture(1, 1, &first.graph);
+  capture(10, 1, &second.graph);
+  capture(100, 2, &longer.graph);
+  InstanceOwner instance(first.graph);
+  cudaGraphExecUpdateResultInfo info;
+  ASSERT_CUDA(cudaGraphExecUpdate(instance.exec, second.graph, &info));
+  EXPECT_EQ(info.result, cudaGraphExecUpdateSuccess);
+  EXPECT_CUDA_ERROR(cudaGraphExecUpdate(instance.exec, longer.graph, &info), cudaErrorGraphExecUpdateFailure);
+  EXPECT_EQ(info.result, cudaGraphExecUpdateErrorTopologyChanged);
+  ASSERT_CUDA(cudaGraphLaunch(instance.exec, stream));
+  ASSERT_CUDA(cudaStreamSynchronize(stream));
+  EXPECT_EQ(runs, 10);
+  cudaGetLastError();
+}
+
+TEST(Graphs, OwnTheMemoryThatIsAllocatedInACapture) {
+  StreamOwner stream;
+  int* pointer = nullptr;
+  int* result = nullptr;
+  ASSERT_CUDA(cudaMallocHost(&result, sizeof *result));
+  *result = 0;
+  {
+    begin(stream);
+    ASSERT_CUDA(cudaMallocAsync(&pointer, sizeof *pointer, stream));
+    ASSERT_CUDA(cudaMemsetAsync(pointer, 1, sizeof *pointer, stream));
+    ASSERT_CUDA(cudaMemcpyAsync(result, pointer, sizeof *pointer, cudaMemcpyDeviceToHost, stream));
+    ASSERT_CUDA(cudaFreeAsync(pointer, stream));
+    GraphOwner owner;
+    ASSERT_CUDA(cudaStreamEndCapture(stream, &owner.graph));
+    InstanceOwner instance(owner.graph);
+    ASSERT_CUDA(cudaGraphLaunch(instance.exec, stream));
+    ASSERT_CUDA(cudaStreamSynchronize(stream));
+    EXPECT_EQ(*result, 0x01010101);
+  }
+  EXPECT_CUDA_ERROR(cudaFree(pointer), cudaErrorInvalidValue);
+  ASSERT_CUDA(cudaFreeHost(result));
+  cudaGetLastError();
+}
+
+}  // namespace
+}  // namespace nitinol::vgpu::test
