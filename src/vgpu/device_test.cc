@@ -10,8 +10,12 @@
 #include "cuda_fp8.h"
 #include "vgpu/test_support.h"
 
+extern "C" int nitinol_vgpu_header_test(void);
+
 namespace nitinol::vgpu::test {
 namespace {
+
+TEST(Headers, WorkInC) { EXPECT_EQ(nitinol_vgpu_header_test(), 0); }
 
 TEST(Devices, AreEightUnlessSaidOtherwise) {
   int count = 0;

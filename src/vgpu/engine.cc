@@ -81,7 +81,7 @@ void unpark(Stream& stream) {
     std::lock_guard lock(stream.mutex);
     stream.parked = false;
     if (stream.claimed || stream.queue.empty()) return;
-    stream.aged = true;
+    stream.aged = true;  // it has waited long enough
     stream.seen_completed = stream.completed.load(std::memory_order_relaxed);
     if (!stream.listed) watch(stream);
     if (stream.sleepers > 0) stream.changed.notify_all();
@@ -326,6 +326,8 @@ void give_away_own_work() {
 
 void watch(Stream& stream) {
   stream.listed = true;
+  stream.aged = true;  // if nothing has happened at the ticker's first look, it has been waiting for a whole interval
+  stream.seen_completed = stream.completed.load(std::memory_order_relaxed);
   stream.idle_microseconds = 0;
   Ticker& clock = ticker();
   std::lock_guard lock(clock.mutex);

@@ -1,0 +1,226 @@
+// Virtual GPUs in several processes: memory handles, fork, the environment, and the end of a process. Each child is this
+// program again, running one of the tests that are disabled here.
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "vgpu/test_support.h"
+
+extern char** environ;
+
+namespace nitinol::vgpu::test {
+namespace {
+
+constexpr const char* kHandleVariable = "VGPU_TEST_HANDLE";
+
+std::string to_hex(const cudaIpcMemHandle_t& handle) {
+  std::string text;
+  for (const char c : handle.reserved) {
+    char two[3];
+    std::snprintf(two, sizeof two, "%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    text += two;
+  }
+  return text;
+}
+
+cudaIpcMemHandle_t from_hex(const char* text) {
+  cudaIpcMemHandle_t handle;
+  for (size_t i = 0; i < sizeof handle.reserved; ++i) {
+    handle.reserved[i] = static_cast<char>(std::stoi(std::string(text + 2 * i, 2), nullptr, 16));
+  }
+  return handle;
+}
+
+// Runs one disabled test in a process of its own, with one more environment variable; true if it passed.
+bool passes_in_child(const std::string& test, const std::string& variable = "") {
+  const std::string filter = "--gtest_filter=*." + test;
+  std::string program = "/proc/self/exe";
+  std::string disabled = "--gtest_also_run_disabled_tests";
+  std::string mutable_filter = filter;
+  std::string mutable_variable = variable;
+  char* arguments[] = {program.data(), mutable_filter.data(), disabled.data(), nullptr};
+  std::vector<char*> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (std::strncmp(*entry, "GTEST_", 6) != 0) environment.push_back(*entry);
+  }
+  if (!variable.empty()) environment.insert(environment.begin(), mutable_variable.data());
+  environment.push_back(nullptr);
+  pid_t child = 0;
+  if (posix_spawn(&child, program.c_str(), nullptr, nullptr, arguments, environment.data()) != 0) return false;
+  int status = 0;
+  if (waitpid(child, &status, 0) != child) return false;
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+cudaIpcMemHandle_t handle_from_environment() { return from_hex(std::getenv(kHandleVariable)); }
+
+TEST(Ipc, DISABLED_OpenAndChange) {
+  char* pointer = nullptr;
+  void* again = nullptr;
+  ASSERT_CUDA(cudaSetDevice(3));
+  ASSERT_CUDA(cudaIpcOpenMemHandle(reinterpret_cast<void**>(&pointer), handle_from_environment(),
+                                   cudaIpcMemLazyEnablePeerAccess));
+  ASSERT_CUDA(cudaIpcOpenMemHandle(&again, handle_from_environment(), cudaIpcMemLazyEnablePeerAccess));
+  EXPECT_EQ(again, pointer);
+  cudaPointerAttributes attributes;
+  ASSERT_CUDA(cudaPointerGetAttributes(&attributes, pointer + 5000));
+  EXPECT_EQ(attributes.type, cudaMemoryTypeDevice);
+  EXPECT_EQ(attributes.device, 3);
+  EXPECT_EQ(vgpuMemoryShareable(pointer, nullptr, nullptr, nullptr), 0);
+  char value = 0;
+  ASSERT_CUDA(cudaMemcpy(&value, pointer + 4999, 1, cudaMemcpyDeviceToHost));
+  EXPECT_EQ(value, 17);
+  ASSERT_CUDA(cudaMemset(pointer, 34, 10000));
+  ASSERT_CUDA(cudaDeviceSynchronize());
+  EXPECT_CUDA_ERROR(cudaFree(pointer), cudaErrorInvalidValue);
+  EXPECT_CUDA(cudaIpcCloseMemHandle(pointer));
+  EXPECT_CUDA(cudaIpcCloseMemHandle(pointer));
+  EXPECT_CUDA_ERROR(cudaIpcCloseMemHandle(pointer), cudaErrorInvalidValue);
+}
+
+TEST(Ipc, MemoryIsSharedWithAnotherProcess) {
+  DeviceArray<char> before(100);
+  DeviceArray<char> array(10000);
+  array.set(std::vector<char>(10000, 17));
+  cudaIpcMemHandle_t handle;
+  ASSERT_CUDA(cudaIpcGetMemHandle(&handle, array.get() + 10));
+  EXPECT_TRUE(passes_in_child("DISABLED_OpenAndChange", std::string(kHandleVariable) + "=" + to_hex(handle)));
+  EXPECT_THAT(array.values(), testing::Each(34));
+}
+
+TEST(Ipc, SmallMemoryIsSharedToo) {
+  DeviceArray<char> padding(300);
+  DeviceArray<char> array(10000 - 4096);
+  cudaIpcMemHandle_t handle;
+  ASSERT_CUDA(cudaIpcGetMemHandle(&handle, padding.get()));
+  EXPECT_TRUE(passes_in_child("DISABLED_OpenSmall", std::string(kHandleVariable) + "=" + to_hex(handle)));
+  EXPECT_THAT(padding.values(), testing::Each(5));
+}
+
+TEST(Ipc, DISABLED_OpenSmall) {
+  void* pointer = nullptr;
+  ASSERT_CUDA(cudaIpcOpenMemHandle(&pointer, handle_from_environment(), cudaIpcMemLazyEnablePeerAccess));
+  EXPECT_CUDA_ERROR(cudaMemset(pointer, 5, 301), cudaErrorInvalidValue);
+  ASSERT_CUDA(cudaMemset(pointer, 5, 300));
+  ASSERT_CUDA(cudaIpcCloseMemHandle(pointer));
+}
+
+TEST(Ipc, DISABLED_OpenStale) {
+  void* pointer = nullptr;
+  EXPECT_CUDA_ERROR(cudaIpcOpenMemHandle(&pointer, handle_from_environment(), cudaIpcMemLazyEnablePeerAccess),
+                    cudaErrorMapBufferObjectFailed);
+}
+
+TEST(Ipc, RefusesWrongHandles) {
+  DeviceArray<char> array(100);
+  cudaIpcMemHandle_t handle;
+  ASSERT_CUDA(cudaIpcGetMemHandle(&handle, array.get()));
+  void* pointer = nullptr;
+  EXPECT_CUDA_ERROR(cudaIpcOpenMemHandle(&pointer, handle, cudaIpcMemLazyEnablePeerAccess),
+                    cudaErrorDeviceUninitialized);
+  EXPECT_CUDA_ERROR(cudaIpcOpenMemHandle(&pointer, handle, 0), cudaErrorInvalidValue);
+  EXPECT_CUDA_ERROR(cudaIpcOpenMemHandle(&pointer, cudaIpcMemHandle_t{}, cudaIpcMemLazyEnablePeerAccess),
+                    cudaErrorInvalidValue);
+  int local = 0;
+  EXPECT_CUDA_ERROR(cudaIpcGetMemHandle(&handle, &local), cudaErrorInvalidValue);
+  EXPECT_CUDA_ERROR(cudaIpcCloseMemHandle(array.get()), cudaErrorInvalidValue);
+  ASSERT_CUDA(cudaIpcGetMemHandle(&handle, array.get()));
+  handle.reserved[32] = static_cast<char>(handle.reserved[32] + 1);  // another file's name
+  EXPECT_TRUE(passes_in_child("DISABLED_OpenStale", std::string(kHandleVariable) + "=" + to_hex(handle)));
+  cudaGetLastError();
+}
+
+// Runs the function in a forked child; true if it returned true.
+template <typename Function>
+bool holds_in_fork(Function function) {
+  const pid_t child = fork();
+  if (child == 0) _exit(function() ? 0 : 1);
+  int status = 0;
+  return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+bool works() {
+  void* pointer = nullptr;
+  int count = 0;
+  const VgpuKernel kernel{[](void* p) { ++*static_cast<int*>(p); }, &count, nullptr};
+  return cudaMalloc(&pointer, 100) == cudaSuccess && vgpuLaunchKernel(nullptr, &kernel) == cudaSuccess &&
+         cudaDeviceSynchronize() == cudaSuccess && count == 1 && cudaFree(pointer) == cudaSuccess;
+}
+
+TEST(Fork, DISABLED_BeforeAndAfterUse) {
+  EXPECT_TRUE(holds_in_fork(works));
+  EXPECT_TRUE(works());
+  EXPECT_TRUE(holds_in_fork([] {
+    void* pointer = nullptr;
+    return cudaMalloc(&pointer, 100) == cudaErrorInitializationError;
+  }));
+}
+
+TEST(Fork, AChildMayUseTheRuntimeOnlyIfTheParentHadNot) { EXPECT_TRUE(passes_in_child("DISABLED_BeforeAndAfterUse")); }
+
+TEST(Environment, DISABLED_ThreeDevices) {
+  int count = 0;
+  EXPECT_CUDA(cudaGetDeviceCount(&count));
+  EXPECT_EQ(count, 3);
+  EXPECT_CUDA_ERROR(cudaSetDevice(3), cudaErrorInvalidDevice);
+}
+
+TEST(Environment, SaysHowManyDevicesThereAre) {
+  EXPECT_TRUE(passes_in_child("DISABLED_ThreeDevices", "NITINOL_VGPUS=3"));
+}
+
+Gate* g_never = nullptr;
+
+TEST(Exit, DISABLED_WithWorkPending) {
+  g_never = new Gate;
+  for (int i = 0; i < 4; ++i) {
+    cudaStream_t stream = nullptr;
+    ASSERT_CUDA(cudaStreamCreate(&stream));
+    Gate started;
+    if (i % 2 == 0) enqueue(stream, [&] { started.open(); });
+    enqueue_gate(stream, *g_never);
+    enqueue(stream, [] {});
+    if (i % 2 == 0) started.wait();
+  }
+}
+
+TEST(Exit, WithWorkPendingIsClean) { EXPECT_TRUE(passes_in_child("DISABLED_WithWorkPending")); }
+
+struct UsesTheRuntimeLate {
+  ~UsesTheRuntimeLate() {
+    if (stream == nullptr) return;
+    cudaStreamSynchronize(stream);
+    cudaStreamDestroy(stream);
+    cudaFree(memory);
+  }
+  cudaStream_t stream = nullptr;
+  void* memory = nullptr;
+};
+UsesTheRuntimeLate g_late;
+thread_local UsesTheRuntimeLate t_late;
+
+TEST(Exit, DISABLED_WithCallsFromDestructors) {
+  for (UsesTheRuntimeLate* late : {&g_late, &t_late}) {
+    ASSERT_CUDA(cudaStreamCreate(&late->stream));
+    ASSERT_CUDA(cudaMalloc(&late->memory, 1000));
+    ASSERT_CUDA(cudaMemsetAsync(late->memory, 1, 1000, late->stream));
+  }
+}
+
+TEST(Exit, CallsFromDestructorsAreHarmless) { EXPECT_TRUE(passes_in_child("DISABLED_WithCallsFromDestructors")); }
+
+TEST(Exit, ThreadsMayEndWithWorkInTheirOwnStream) {
+  int ran = 0;
+  std::thread([&] { enqueue(cudaStreamPerThread, [&] { ran = 1; }); }).join();
+  ASSERT_CUDA(cudaDeviceSynchronize());
+  EXPECT_EQ(ran, 1);
+}
+
+}  // namespace
+}  // namespace nitinol::vgpu::test
