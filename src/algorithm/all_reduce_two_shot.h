@@ -1,5 +1,5 @@
-// All-reduce in two steps without a barrier between: a block of each round goes to the rank that reduces it, and the sum
-// is pushed to everybody. The next round's blocks leave before this round's sums are awaited.
+// All-reduce in two steps without a barrier between: a block of each round goes to the rank that reduces it, and the
+// sum is pushed to everybody. The next round's blocks leave before this round's sums are awaited.
 #pragma once
 
 #include "algorithm/two_shot.h"
@@ -12,14 +12,17 @@ struct AllReduceTwoShot {
   template <class P>
   static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
     const size_t rounds = rounds_in(share, p.ranks());
-    scatter_blocks(p, share, 0);
+    Round next = round_of(share, 0, p.ranks());
+    scatter_blocks(p, next);
     for (size_t k = 0; k < rounds; ++k) {
-      const Run mine = block_of(share, k, p.rank(), p.ranks());
+      const Round now = next;
+      const Run mine = block_of(now, p.rank());
       if (mine.count > 0) {
         p.reduce_from_all_and_push_to_all(input(mine.offset, mine.count), output(mine.offset, mine.count));
       }
-      if (k + 1 < rounds) scatter_blocks(p, share, k + 1);
-      gather_blocks(p, share, k);
+      next = round_of(share, k + 1, p.ranks());
+      scatter_blocks(p, next);
+      gather_blocks(p, now);
     }
   }
 };

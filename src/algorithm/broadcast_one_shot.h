@@ -10,9 +10,10 @@ struct BroadcastOneShot {
 
   template <class P>
   static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
-    const size_t chunks = chunks_in(share);
+    const Share even = even_chunks(share, 1);
+    const size_t chunks = chunks_in(even);
     for (size_t k = 0; k < chunks; ++k) {
-      const Run chunk = chunk_of(share, k);
+      const Run chunk = chunk_of(even, k);
       if (p.rank() == p.root()) {
         p.copy_and_push_to_all(input(chunk.offset, chunk.count), output(chunk.offset, chunk.count));
       } else {

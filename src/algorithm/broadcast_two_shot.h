@@ -1,5 +1,6 @@
-// Broadcast in two steps: the root deals out one block of each round to each rank, and every rank pushes its block to all
-// the others, so that the root's outgoing bandwidth is needed about once and not n-1 times.
+// Broadcast in two steps: the root deals out one block of each round to each rank, and every rank pushes its block to
+// all the others, so that the root's outgoing bandwidth is needed about once and not n-1 times. Each round's blocks are
+// dealt and passed on before those of the round before are awaited.
 #pragma once
 
 #include "algorithm/two_shot.h"
@@ -9,37 +10,56 @@ namespace nitinol::algorithm {
 struct BroadcastTwoShot {
   static constexpr Row row{.what = Collective::kBroadcast, .algorithm = Algorithm::kTwoShot, .canonical = true};
 
+  /// The root's first step: each other rank's block, which the root also needs itself.
   template <class P>
-  static NITINOL_HOST_DEVICE void deal(P& p, const Share& share, size_t round) {
-    scatter_blocks(p, share, round);
-    const Run mine = block_of(share, round, p.rank(), p.ranks());
-    if (mine.count > 0) {
-      p.copy_and_push_to_all(input(mine.offset, mine.count), output(mine.offset, mine.count));
+  static NITINOL_HOST_DEVICE void deal(P& p, const Round& round) {
+    for (int distance = 1; distance < p.ranks(); ++distance) {
+      const int peer = rank_after(p.rank(), distance, p.ranks());
+      const Run block = block_of(round, peer);
+      if (block.count > 0) p.copy_and_send(input(block.offset, block.count), output(block.offset, block.count), peer);
     }
-    for (int peer = 0; peer < p.ranks(); ++peer) {
-      const Run block = block_of(share, round, peer, p.ranks());
-      if (peer != p.rank() && block.count > 0) {
-        p.copy(input(block.offset, block.count), output(block.offset, block.count));
+  }
+
+  template <class P>
+  static NITINOL_HOST_DEVICE void lead(P& p, const Share& share) {
+    const size_t rounds = rounds_in(share, p.ranks());
+    Round next = round_of(share, 0, p.ranks());
+    deal(p, next);
+    for (size_t k = 0; k < rounds; ++k) {
+      const Run mine = block_of(next, p.rank());
+      next = round_of(share, k + 1, p.ranks());
+      deal(p, next);
+      if (mine.count > 0) {
+        p.copy_and_push_to_all(input(mine.offset, mine.count), output(mine.offset, mine.count));
       }
     }
   }
 
   template <class P>
-  static NITINOL_HOST_DEVICE void pass_on(P& p, const Share& share, size_t round) {
-    const Run mine = block_of(share, round, p.rank(), p.ranks());
+  static NITINOL_HOST_DEVICE void pass_on(P& p, const Run& mine) {
     if (mine.count > 0) p.recv_and_push_to_all_but(p.root(), output(mine.offset, mine.count), p.root());
-    gather_blocks(p, share, round);
+  }
+
+  template <class P>
+  static NITINOL_HOST_DEVICE void follow(P& p, const Share& share) {
+    const size_t rounds = rounds_in(share, p.ranks());
+    Round next = round_of(share, 0, p.ranks());
+    pass_on(p, block_of(next, p.rank()));
+    for (size_t k = 0; k < rounds; ++k) {
+      const Round now = next;
+      next = round_of(share, k + 1, p.ranks());
+      pass_on(p, block_of(next, p.rank()));
+      gather_blocks(p, now);
+    }
   }
 
   template <class P>
   static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
-    const size_t rounds = rounds_in(share, p.ranks());
-    for (size_t k = 0; k < rounds; ++k) {
-      if (p.rank() == p.root()) {
-        deal(p, share, k);
-      } else {
-        pass_on(p, share, k);
-      }
+    const Share even = even_chunks(share, p.ranks());
+    if (p.rank() == p.root()) {
+      lead(p, even);
+    } else {
+      follow(p, even);
     }
   }
 };

@@ -4,12 +4,12 @@
 //   p.send(B, input(chunk))  ->   [slot][slot][slot][slot]                    ->   p.recv(A, output(chunk))
 //
 // Every ordered pair of ranks has, in each channel, one connection: a queue of a few slots that lies in the receiver's
-// memory. A transfer takes elements from its sources (a span of the rank's own buffers, the oldest slot of one or of all
-// incoming connections), combines them if there are several, and puts the result into its sinks (a span of the rank's
-// own buffers, the next free slot of outgoing connections). It waits until all its source slots are filled and all its
-// sink slots are free; then it frees the former and publishes the latter. So a channel is a network of sequential
-// programs over bounded queues: its result, and whether it deadlocks, do not depend on timing (Kahn 1974), which is what
-// lets the verifier prove an algorithm right by running it once.
+// memory. A transfer takes elements from its sources (a span of the rank's own buffers, the oldest slot of one or of
+// all incoming connections), combines them if there are several, and puts the result into its sinks (a span of the
+// rank's own buffers, the next free slot of outgoing connections). It waits until all its source slots are filled and
+// all its sink slots are free; then it frees the former and publishes the latter. So a channel is a network of
+// sequential programs over bounded queues: its result, and whether it deadlocks, do not depend on timing (Kahn 1974),
+// which is what lets the verifier prove an algorithm right by running it once.
 //
 // An algorithm is a template over a class P that offers, through Verbs<P> below, these primitives plus rank(), ranks()
 // and root(). It knows no CUDA, no socket, no thread. All counts are elements; no transfer is longer than Share::chunk.
@@ -71,6 +71,10 @@ class Verbs {
   NITINOL_HOST_DEVICE void send(int to, Span own) {
     self().template transfer<Flow{.own = true, .to = Peers::kOne}>({.own = own, .to = to, .count = own.count});
   }
+  NITINOL_HOST_DEVICE void copy_and_send(Span own, Span into, int to) {
+    self().template transfer<Flow{.own = true, .into = true, .to = Peers::kOne}>(
+        {.own = own, .into = into, .to = to, .count = own.count});
+  }
   NITINOL_HOST_DEVICE void push_to_all(Span own) {
     self().template transfer<Flow{.own = true, .to = Peers::kAll}>({.own = own, .count = own.count});
   }
@@ -126,16 +130,40 @@ class Verbs {
   NITINOL_HOST_DEVICE P& self() { return static_cast<P&>(*this); }
 };
 
-/// The rank `distance` steps after `rank`, around the end.
-NITINOL_HOST_DEVICE int rank_after(int rank, int distance, int ranks) { return (rank + distance) % ranks; }
+/// The rank `distance` steps after `rank`, around the end; distance <= ranks.
+NITINOL_HOST_DEVICE int rank_after(int rank, int distance, int ranks) {
+  const int sum = rank + distance;
+  return sum < ranks ? sum : sum - ranks;
+}
 /// The rank `distance` steps before `rank`, around the end; distance <= ranks.
-NITINOL_HOST_DEVICE int rank_before(int rank, int distance, int ranks) { return (rank - distance + ranks) % ranks; }
+NITINOL_HOST_DEVICE int rank_before(int rank, int distance, int ranks) {
+  const int difference = rank - distance;
+  return difference < 0 ? difference + ranks : difference;
+}
 
-/// The k-th chunk of a share, as a run of elements within a rank's block. Empty beyond the last.
+/// Chunks and blocks keep to multiples of so many elements (but for rests), so that they stay aligned if the share is.
+inline constexpr size_t kGrain = 16;
+
+/// The share with chunks made smaller so that its last round of `blocks` chunks is about as large as the others. As
+/// many rounds as before, but the pipeline fills and drains faster.
+NITINOL_HOST_DEVICE Share even_chunks(Share share, int blocks) {
+  const size_t count = share.end - share.begin;
+  const size_t round = share.chunk * blocks;
+  if (count <= round) return share;
+  const size_t rounds = (count + round - 1) / round;
+  const size_t even = (count + rounds * blocks - 1) / (rounds * blocks);
+  const size_t chunk = (even + kGrain - 1) / kGrain * kGrain;
+  if (chunk < share.chunk) share.chunk = chunk;
+  return share;
+}
+
+/// A run of elements within a rank's block.
 struct Run {
   size_t offset = 0;
   size_t count = 0;
 };
+
+/// The k-th chunk of a share. Empty beyond the last.
 NITINOL_HOST_DEVICE Run chunk_of(const Share& share, size_t k) {
   const size_t offset = share.begin + k * share.chunk;
   if (offset >= share.end) return Run{share.end, 0};
@@ -145,21 +173,30 @@ NITINOL_HOST_DEVICE size_t chunks_in(const Share& share) {
   return (share.end - share.begin + share.chunk - 1) / share.chunk;
 }
 
-/// Round k of a share cut into one block per rank: rounds of ranks * chunk elements, the last one cut evenly.
-/// Blocks keep to multiples of 16 elements, so that they stay aligned if the share is.
-NITINOL_HOST_DEVICE Run block_of(const Share& share, size_t k, int index, int ranks) {
-  const size_t round = share.chunk * ranks;
-  const size_t begin = share.begin + k * round;
-  const size_t left = share.end - begin < round ? share.end - begin : round;
-  size_t block = (left + ranks - 1) / ranks;
-  block = (block + 15) / 16 * 16;
-  if (block > share.chunk) block = share.chunk;
-  const size_t offset = block * index;
-  if (offset >= left) return Run{begin + left, 0};
-  return Run{begin + offset, left - offset < block ? left - offset : block};
-}
+/// A part of a share that is cut into one block per rank: ranks * chunk elements, the last round what is left, cut
+/// evenly.
+struct Round {
+  size_t begin = 0;
+  size_t end = 0;
+  size_t block = 0;  ///< elements of each block; the last ones may be shorter or empty
+};
 NITINOL_HOST_DEVICE size_t rounds_in(const Share& share, int ranks) {
   return (share.end - share.begin + share.chunk * ranks - 1) / (share.chunk * ranks);
+}
+/// Empty beyond the last.
+NITINOL_HOST_DEVICE Round round_of(const Share& share, size_t k, int ranks) {
+  const size_t full = share.chunk * ranks;
+  const size_t begin = share.begin + k * full;
+  if (begin >= share.end) return Round{share.end, share.end, share.chunk};
+  const size_t left = share.end - begin;
+  if (left >= full) return Round{begin, begin + full, share.chunk};
+  const size_t block = ((left + ranks - 1) / ranks + kGrain - 1) / kGrain * kGrain;
+  return Round{begin, share.end, block < share.chunk ? block : share.chunk};
+}
+NITINOL_HOST_DEVICE Run block_of(const Round& round, int index) {
+  const size_t offset = round.begin + round.block * index;
+  if (offset >= round.end) return Run{round.end, 0};
+  return Run{offset, round.end - offset < round.block ? round.end - offset : round.block};
 }
 
 }  // namespace nitinol::algorithm

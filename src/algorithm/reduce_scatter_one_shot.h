@@ -1,4 +1,5 @@
-// Reduce-scatter: every rank pushes to each other rank that rank's block, chunk by chunk, and reduces its own in rank order.
+// Reduce-scatter: every rank pushes to each other rank that rank's block, chunk by chunk, and reduces its own in rank
+// order.
 #pragma once
 
 #include "algorithm/row.h"

@@ -1,5 +1,5 @@
-// Reduce in two steps: each rank reduces one block of each round and sends the sum to the root. The work of reducing and
-// the incoming bandwidth are shared by all ranks.
+// Reduce in two steps: each rank reduces one block of each round and sends the sum to the root. The work of reducing
+// and the incoming bandwidth are shared by all ranks.
 #pragma once
 
 #include "algorithm/two_shot.h"
@@ -22,11 +22,14 @@ struct ReduceTwoShot {
   template <class P>
   static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
     const size_t rounds = rounds_in(share, p.ranks());
-    scatter_blocks(p, share, 0);
+    Round next = round_of(share, 0, p.ranks());
+    scatter_blocks(p, next);
     for (size_t k = 0; k < rounds; ++k) {
-      reduce_mine(p, block_of(share, k, p.rank(), p.ranks()));
-      if (k + 1 < rounds) scatter_blocks(p, share, k + 1);
-      if (p.rank() == p.root()) gather_blocks(p, share, k);
+      const Round now = next;
+      reduce_mine(p, block_of(now, p.rank()));
+      next = round_of(share, k + 1, p.ranks());
+      scatter_blocks(p, next);
+      if (p.rank() == p.root()) gather_blocks(p, now);
     }
   }
 };

@@ -9,29 +9,43 @@ namespace nitinol::algorithm {
 struct AllReduceRing {
   static constexpr Row row{.what = Collective::kAllReduce, .algorithm = Algorithm::kRing, .canonical = false};
 
+  /// Each block goes around once and gathers all contributions; it ends with the rank whose index it has.
+  template <class P>
+  static NITINOL_HOST_DEVICE void reduce_around(P& p, const Round& round) {
+    const int next = rank_after(p.rank(), 1, p.ranks());
+    const int previous = rank_before(p.rank(), 1, p.ranks());
+    const Run first = block_of(round, previous);
+    if (first.count > 0) p.send(next, input(first.offset, first.count));
+    for (int step = 2; step < p.ranks(); ++step) {
+      const Run block = block_of(round, rank_before(p.rank(), step, p.ranks()));
+      if (block.count > 0) p.recv_reduce_send(previous, input(block.offset, block.count), next);
+    }
+    const Run mine = block_of(round, p.rank());
+    if (mine.count > 0) {
+      p.recv_reduce_finish_send(previous, input(mine.offset, mine.count), output(mine.offset, mine.count), next);
+    }
+  }
+
+  /// The results go around.
+  template <class P>
+  static NITINOL_HOST_DEVICE void pass_around(P& p, const Round& round) {
+    const int next = rank_after(p.rank(), 1, p.ranks());
+    const int previous = rank_before(p.rank(), 1, p.ranks());
+    for (int step = 1; step < p.ranks() - 1; ++step) {
+      const Run block = block_of(round, rank_before(p.rank(), step, p.ranks()));
+      if (block.count > 0) p.recv_and_send(previous, output(block.offset, block.count), next);
+    }
+    const Run last = block_of(round, next);
+    if (last.count > 0) p.recv(previous, output(last.offset, last.count));
+  }
+
   template <class P>
   static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
-    const int n = p.ranks();
-    const int next = rank_after(p.rank(), 1, n);
-    const int previous = rank_before(p.rank(), 1, n);
-    const size_t rounds = rounds_in(share, n);
+    const size_t rounds = rounds_in(share, p.ranks());
     for (size_t k = 0; k < rounds; ++k) {
-      const Run first = block_of(share, k, previous, n);
-      if (first.count > 0) p.send(next, input(first.offset, first.count));
-      for (int step = 2; step < n; ++step) {
-        const Run block = block_of(share, k, rank_before(p.rank(), step, n), n);
-        if (block.count > 0) p.recv_reduce_send(previous, input(block.offset, block.count), next);
-      }
-      const Run mine = block_of(share, k, p.rank(), n);
-      if (mine.count > 0) {
-        p.recv_reduce_finish_send(previous, input(mine.offset, mine.count), output(mine.offset, mine.count), next);
-      }
-      for (int step = 1; step < n - 1; ++step) {
-        const Run block = block_of(share, k, rank_before(p.rank(), step, n), n);
-        if (block.count > 0) p.recv_and_send(previous, output(block.offset, block.count), next);
-      }
-      const Run last = block_of(share, k, next, n);
-      if (last.count > 0) p.recv(previous, output(last.offset, last.count));
+      const Round round = round_of(share, k, p.ranks());
+      reduce_around(p, round);
+      pass_around(p, round);
     }
   }
 };
@@ -69,8 +83,8 @@ struct AllGatherRing {
     const size_t chunks = chunks_in(share);
     for (size_t k = 0; k < chunks; ++k) {
       const Run chunk = chunk_of(share, k);
-      p.send(next, input(chunk.offset, chunk.count));
-      p.copy(input(chunk.offset, chunk.count), output(p.rank() * share.stride + chunk.offset, chunk.count));
+      p.copy_and_send(input(chunk.offset, chunk.count), output(p.rank() * share.stride + chunk.offset, chunk.count),
+                      next);
       for (int step = 1; step < n - 1; ++step) {
         const int owner = rank_before(p.rank(), step, n);
         p.recv_and_send(previous, output(owner * share.stride + chunk.offset, chunk.count), next);
@@ -85,19 +99,43 @@ struct BroadcastRing {
 
   template <class P>
   static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
-    const int n = p.ranks();
-    const int next = rank_after(p.rank(), 1, n);
-    const int previous = rank_before(p.rank(), 1, n);
-    const size_t chunks = chunks_in(share);
+    const int next = rank_after(p.rank(), 1, p.ranks());
+    const int previous = rank_before(p.rank(), 1, p.ranks());
+    const Share even = even_chunks(share, 1);
+    const size_t chunks = chunks_in(even);
     for (size_t k = 0; k < chunks; ++k) {
-      const Run chunk = chunk_of(share, k);
+      const Run chunk = chunk_of(even, k);
+      const Span out = output(chunk.offset, chunk.count);
       if (p.rank() == p.root()) {
-        p.send(next, input(chunk.offset, chunk.count));
-        p.copy(input(chunk.offset, chunk.count), output(chunk.offset, chunk.count));
+        p.copy_and_send(input(chunk.offset, chunk.count), out, next);
       } else if (next == p.root()) {
-        p.recv(previous, output(chunk.offset, chunk.count));
+        p.recv(previous, out);
       } else {
-        p.recv_and_send(previous, output(chunk.offset, chunk.count), next);
+        p.recv_and_send(previous, out, next);
+      }
+    }
+  }
+};
+
+/// A chain that ends with the root, each rank adding its own on the way.
+struct ReduceRing {
+  static constexpr Row row{.what = Collective::kReduce, .algorithm = Algorithm::kRing, .canonical = false};
+
+  template <class P>
+  static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
+    const int next = rank_after(p.rank(), 1, p.ranks());
+    const int previous = rank_before(p.rank(), 1, p.ranks());
+    const Share even = even_chunks(share, 1);
+    const size_t chunks = chunks_in(even);
+    for (size_t k = 0; k < chunks; ++k) {
+      const Run chunk = chunk_of(even, k);
+      const Span in = input(chunk.offset, chunk.count);
+      if (p.rank() == p.root()) {
+        p.recv_reduce_finish(previous, in, output(chunk.offset, chunk.count));
+      } else if (previous == p.root()) {
+        p.send(next, in);
+      } else {
+        p.recv_reduce_send(previous, in, next);
       }
     }
   }

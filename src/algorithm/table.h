@@ -28,12 +28,13 @@ struct List {
 
 using Table = List<AllReduceOneShot, AllReduceTwoShot, AllReduceRing, AllReduceTree,  //
                    ReduceScatterOneShot, ReduceScatterRing,                           //
-                   ReduceOneShot, ReduceTwoShot,                                      //
+                   ReduceOneShot, ReduceTwoShot, ReduceRing,                          //
                    BroadcastOneShot, BroadcastTwoShot, BroadcastRing, BroadcastTree,  //
                    AllGatherOneShot, AllGatherRing,                                   //
                    AllToAllOneShot, GatherOneShot, ScatterOneShot>;
 
-/// Slots that each connection must have for every algorithm of the table to be free of deadlock (shown by the verifier).
+/// Slots that each connection must have for every algorithm of the table to be free of deadlock (shown by the
+/// verifier).
 inline constexpr int kLeastSlots = 2;
 
 /// Runs the algorithm on one rank and channel; false if the table has no such row. More than one rank is needed.

@@ -1,5 +1,6 @@
 // The common half of the two-shot algorithms: each round of the data is cut into one block per rank, and every rank
-// pushes to each other rank that rank's block, starting with its successor so that no two push to the same rank at once.
+// pushes to each other rank that rank's block, starting with its successor so that no two push to the same rank at
+// once.
 #pragma once
 
 #include "algorithm/row.h"
@@ -7,20 +8,20 @@
 namespace nitinol::algorithm {
 
 template <class P>
-NITINOL_HOST_DEVICE void scatter_blocks(P& p, const Share& share, size_t round) {
+NITINOL_HOST_DEVICE void scatter_blocks(P& p, const Round& round) {
   for (int distance = 1; distance < p.ranks(); ++distance) {
     const int peer = rank_after(p.rank(), distance, p.ranks());
-    const Run block = block_of(share, round, peer, p.ranks());
+    const Run block = block_of(round, peer);
     if (block.count > 0) p.send(peer, input(block.offset, block.count));
   }
 }
 
 /// Receives every other rank's block of the round into the output, nearest predecessor first.
 template <class P>
-NITINOL_HOST_DEVICE void gather_blocks(P& p, const Share& share, size_t round) {
+NITINOL_HOST_DEVICE void gather_blocks(P& p, const Round& round) {
   for (int distance = 1; distance < p.ranks(); ++distance) {
     const int peer = rank_before(p.rank(), distance, p.ranks());
-    const Run block = block_of(share, round, peer, p.ranks());
+    const Run block = block_of(round, peer);
     if (block.count > 0) p.recv(peer, output(block.offset, block.count));
   }
 }
