@@ -111,12 +111,12 @@ std::optional<std::vector<RankBlock>> decode_blocks(std::span<const std::byte> b
 void exchange_barrier(Tree& tree, Deadline deadline) {
   const auto turn = tree.take_turn();
   const OperationStep step = tree.next_step(Operation::kBarrier);
+  tree.check();
   const int parent = tree.shape().parent(tree.rank());
   for (const int child : tree.shape().children(tree.rank())) tree.receive(child, step, deadline);
   if (parent >= 0) tree.send(parent, step, nullptr);
   if (parent >= 0) tree.receive(parent, step, deadline);
   flood(tree, step, nullptr, parent);
-  tree.check();
 }
 
 void exchange_broadcast(Tree& tree, std::span<std::byte> data, int root, Deadline deadline) {

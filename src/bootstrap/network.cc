@@ -86,6 +86,10 @@ std::shared_ptr<Listener> Network::listen(const SocketAddress& address) {
   const std::lock_guard lock(mutex_);
   auto& known = listeners_[address];
   if (auto listener = known.lock()) return listener;
+  for (const auto& [wanted, other] : listeners_) {
+    auto listener = other.lock();
+    if (listener && listener->address() == address) return listener;
+  }
   UniqueFd fd = bind_socket(address);
   const SocketAddress bound = bound_address(fd.get(), address);
   auto listener = std::make_shared<Listener>(bound, Acceptor::start(std::move(fd), reactor_, services_));

@@ -8,6 +8,7 @@ namespace {
 
 constexpr int kMostNamed = 16;
 constexpr std::chrono::milliseconds kAfterlife{60'000};
+constexpr std::chrono::milliseconds kConnectingGrace{5'000};
 
 Frame make_frame(FrameType type, std::vector<std::byte> payload) {
   Frame frame;
@@ -67,6 +68,7 @@ void Root::on_frame(const VisitorPointer& visitor, const Frame& frame) {
   } else if (frame.type == FrameType::kLookup && !visitor->registration) {
     visitor->looking_up = true;
     if (failure_) return send_error(visitor, *failure_);
+    if (state_ == State::kFinished) return turn_away(visitor);
     serve_lookups();
     check_finished();
   } else if (frame.type == FrameType::kDone && visitor->registration && !visitor->done) {
@@ -116,6 +118,7 @@ void Root::on_first_registration(const Registration& registration) {
 }
 
 void Root::start_timer(std::chrono::milliseconds delay) {
+  if (timer_) Network::instance().reactor().cancel(*timer_);
   timer_ = Network::instance().reactor().run_after(delay, [weak = weak_from_this()] {
     if (const auto root = weak.lock()) root->on_timeout();
   });
@@ -151,6 +154,8 @@ std::optional<Failure> Root::objection(const Registration& registration) const {
 
 void Root::reply_to_all() {
   state_ = State::kConnecting;
+  // Other blocks' ranks may come later than these, and their roots are to say so first.
+  start_timer(std::chrono::milliseconds(first_->timeout_ms) + kConnectingGrace);
   const int begin = shape_->block_begin(first_->index);
   for (const auto& [rank, visitor] : members_) {
     ParentReply reply;
@@ -184,14 +189,30 @@ void Root::finish() {
   state_ = State::kFinished;
   if (timer_) Network::instance().reactor().cancel(*timer_);
   timer_.reset();
-  for (const auto& visitor : visitors_) visitor->connection->close_after_flush();
-  visitors_.clear();
-  members_.clear();
+  dismiss_visitors();
   listener_.reset();
   if (life_ == RootLife::kOneCommunicator) {
     Network::instance().bury(std::move(service_));
   } else {
     service_.reset();
+  }
+}
+
+// Those who have not said yet what they want may still do so, and get the answer that fits.
+void Root::dismiss_visitors() {
+  members_.clear();
+  for (auto visitor = visitors_.begin(); visitor != visitors_.end();) {
+    const bool silent = !(*visitor)->registration && !(*visitor)->looking_up;
+    if (silent && life_ == RootLife::kOneCommunicator) {
+      ++visitor;
+      continue;
+    }
+    if (silent) {
+      (*visitor)->connection->send(failure_ ? make_frame(FrameType::kError, encode(*failure_))
+                                            : make_frame(FrameType::kGoodbye, {}));
+    }
+    (*visitor)->connection->close_after_flush();
+    visitor = visitors_.erase(visitor);
   }
 }
 
@@ -204,9 +225,7 @@ void Root::fail_all(const Failure& failure) {
   if (life_ == RootLife::kReusable) return finish();
   // Ranks that are still to come hear the same; the socket stays open for them until the id's time is over.
   state_ = State::kFinished;
-  for (const auto& visitor : visitors_) visitor->connection->close_after_flush();
-  visitors_.clear();
-  members_.clear();
+  dismiss_visitors();
   if (!timer_) start_timer(kAfterlife);
 }
 

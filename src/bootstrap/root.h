@@ -60,6 +60,7 @@ class Root : public std::enable_shared_from_this<Root> {
   void serve_lookups();
   void check_finished();
   void finish();
+  void dismiss_visitors();
   void fail_all(const Failure& failure);
   void send_error(const VisitorPointer& visitor, const Failure& failure);
   void turn_away(const VisitorPointer& visitor);

@@ -1,0 +1,97 @@
+// Communicators split off others.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "bootstrap/testing.h"
+
+namespace nitinol {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::error_of;
+using testing::join_all;
+using testing::run_threads;
+
+TEST(Child, GroupsOfAParentAreIndependent) {
+  auto all = join_all(10);
+  // Odd ranks in reverse order; even ranks but 0; rank 0 in none.
+  const std::vector<std::vector<int>> groups = {{9, 7, 5, 3, 1}, {2, 4, 6, 8}};
+  std::vector<std::unique_ptr<Bootstrap>> children(10);
+  run_threads(10, [&](int rank) {
+    const auto& group = groups[rank % 2 == 1 ? 0 : 1];
+    const auto place = std::find(group.begin(), group.end(), rank);
+    auto child = rank == 0 ? all[0]->make_child({}, -1)
+                           : all[static_cast<std::size_t>(rank)]->make_child(group, static_cast<int>(place - group.begin()));
+    if (rank == 0) {
+      EXPECT_EQ(child, nullptr);
+      return;
+    }
+    EXPECT_EQ(child->all_gather_value(rank), group);
+    children[static_cast<std::size_t>(rank)] = std::move(child);
+  });
+  EXPECT_TRUE(children[1]->secret() == children[9]->secret());
+  EXPECT_FALSE(children[1]->secret() == children[2]->secret());
+  EXPECT_FALSE(children[1]->secret() == all[1]->secret());
+  // The parent may go first.
+  run_threads(10, [&](int rank) { all[static_cast<std::size_t>(rank)]->shutdown(); });
+  all.clear();
+  run_threads(4, [&](int i) { children[static_cast<std::size_t>(2 * i + 2)]->barrier(); });
+}
+
+TEST(Child, ChildrenOfChildrenAndRepeatedSplits) {
+  auto all = join_all(4);
+  run_threads(4, [&](int rank) {
+    auto& mine = all[static_cast<std::size_t>(rank)];
+    const auto first = mine->make_child({0, 1, 2, 3}, rank);
+    const auto second = mine->make_child({0, 1, 2, 3}, rank);
+    const auto grandchild = first->make_child({rank / 2 * 2, rank / 2 * 2 + 1}, rank % 2);
+    EXPECT_FALSE(first->secret() == second->secret());
+    EXPECT_EQ(grandchild->all_gather_value(rank)[0], rank / 2 * 2);
+    second->barrier();
+    for (const auto* one : {&first, &second, &grandchild}) (*one)->shutdown();
+  });
+}
+
+TEST(Child, DifferentListsAreAnError) {
+  auto all = join_all(3);
+  run_threads(3, [&](int rank) {
+    const std::vector<int> members = rank == 2 ? std::vector<int>{2, 1} : std::vector<int>{1, 2};
+    const int index = rank == 2 ? 0 : rank - 1;
+    if (rank == 0) {
+      EXPECT_EQ(all[0]->make_child({}, 0), nullptr);
+      return;
+    }
+    const Error error = error_of([&] { all[static_cast<std::size_t>(rank)]->make_child(members, index); });
+    EXPECT_EQ(error.code(), ncclInvalidUsage);
+  });
+  run_threads(3, [&](int rank) { all[static_cast<std::size_t>(rank)]->barrier(); });
+}
+
+TEST(Child, AWrongListFailsTheMembersAndNobodyElse) {
+  auto all = join_all(3);
+  run_threads(3, [&](int rank) {
+    auto& mine = all[static_cast<std::size_t>(rank)];
+    if (rank == 0) {
+      EXPECT_EQ(error_of([&] { mine->make_child({0, 1, 1}, 0); }).code(), ncclInvalidArgument);
+    } else if (rank == 1) {
+      EXPECT_THAT(error_of([&] { mine->make_child({0, 1}, 1); }).what(), HasSubstr("rank 0 of the communicator"));
+    } else {
+      EXPECT_EQ(mine->make_child({2}, 0)->size(), 1);
+    }
+    mine->barrier();
+  });
+}
+
+TEST(Child, AParentThatFailsEndsTheSplit) {
+  auto all = join_all(3);
+  all[2].reset();
+  run_threads(2, [&](int rank) {
+    const Error error = error_of([&] { all[static_cast<std::size_t>(rank)]->make_child({0, 1, 2}, rank); });
+    EXPECT_EQ(error.code(), ncclRemoteError);
+    EXPECT_THAT(error.what(), HasSubstr("rank 2"));
+  });
+}
+
+}  // namespace
+}  // namespace nitinol

@@ -1,0 +1,97 @@
+// Handing descriptors around.
+#include "bootstrap/fd_exchange.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "bootstrap/testing.h"
+
+namespace nitinol {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::error_of;
+using testing::run_threads;
+
+std::chrono::steady_clock::time_point soon() { return std::chrono::steady_clock::now() + std::chrono::seconds(20); }
+
+UniqueFd memory_with(const std::string& text) {
+  UniqueFd fd(memfd_create("nitinol-test", MFD_CLOEXEC));
+  EXPECT_EQ(::write(fd.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  return fd;
+}
+
+std::string text_of(const UniqueFd& fd) {
+  std::array<char, 64> text{};
+  const auto size = ::pread(fd.get(), text.data(), text.size(), 0);
+  return std::string(text.data(), size < 0 ? 0 : static_cast<std::size_t>(size));
+}
+
+TEST(FdExchangeOf, APublishedDescriptorIsFetchedWithItsMetadata) {
+  const Secret secret = random_secret();
+  FdExchange exchange(secret);
+  const FdKey key = FdKey::random();
+  exchange.publish(key, memory_with("hello"), 4096);
+  for (int i = 0; i < 3; ++i) {
+    const SharedFd got = exchange.fetch(exchange.server_name(), key, soon());
+    EXPECT_EQ(text_of(got.fd), "hello");
+    EXPECT_EQ(got.metadata, 4096u);
+    EXPECT_NE(::fcntl(got.fd.get(), F_GETFD) & FD_CLOEXEC, 0);
+  }
+}
+
+TEST(FdExchangeOf, RanksOfOneCommunicatorShareAndThreadsFetchAtOnce) {
+  const Secret secret = random_secret();
+  FdExchange first(secret);
+  std::vector<FdKey> keys(8);
+  for (auto& key : keys) {
+    key = FdKey::random();
+    first.publish(key, [] { return SharedFd{memory_with("made"), 7}; });
+  }
+  run_threads(8, [&](int i) {
+    const FdExchange mine(secret);
+    const SharedFd got = mine.fetch(first.server_name(), keys[static_cast<std::size_t>(i)], soon());
+    EXPECT_EQ(text_of(got.fd), "made");
+  });
+}
+
+TEST(FdExchangeOf, WithdrawnUnknownAndForeignKeysAreErrors) {
+  FdExchange exchange(random_secret());
+  const FdKey key = FdKey::random();
+  exchange.publish(key, memory_with("x"), 0);
+  exchange.withdraw(key);
+  EXPECT_EQ(error_of([&] { exchange.fetch(exchange.server_name(), key, soon()); }).code(), ncclRemoteError);
+  exchange.publish(key, []() -> SharedFd { throw std::runtime_error("no"); });
+  EXPECT_EQ(error_of([&] { exchange.fetch(exchange.server_name(), key, soon()); }).code(), ncclRemoteError);
+  exchange.publish(key, memory_with("x"), 0);
+  // Another communicator's secret does not open this one's door.
+  const FdExchange other(random_secret());
+  const FdExchange neighbour(random_secret());
+  EXPECT_EQ(error_of([&] { other.fetch(exchange.server_name(), key, soon()); }).code(), ncclRemoteError);
+}
+
+TEST(FdExchangeOf, ADestroyedExchangeHasWithdrawnItsKeys) {
+  const Secret secret = random_secret();
+  const FdExchange stays(secret);
+  const FdKey key = FdKey::random();
+  {
+    FdExchange goes(secret);
+    goes.publish(key, memory_with("x"), 0);
+    EXPECT_TRUE(stays.fetch(stays.server_name(), key, soon()).fd);
+  }
+  EXPECT_EQ(error_of([&] { stays.fetch(stays.server_name(), key, soon()); }).code(), ncclRemoteError);
+}
+
+TEST(FdExchangeOf, AProcessThatIsGoneIsAnErrorThatSaysWhatToTry) {
+  const FdExchange exchange(random_secret());
+  FdServerName nobody = exchange.server_name();
+  nobody.text[12] = nobody.text[12] == 'a' ? 'b' : 'a';
+  const Error error = error_of([&] { exchange.fetch(nobody, FdKey::random(), soon()); });
+  EXPECT_EQ(error.code(), ncclRemoteError);
+  EXPECT_THAT(error.what(), HasSubstr("network namespace"));
+}
+
+}  // namespace
+}  // namespace nitinol

@@ -1,0 +1,144 @@
+// What goes wrong while ranks join: every rank gets one sentence that says who and what.
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <optional>
+
+#include "bootstrap/testing.h"
+
+namespace nitinol {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using testing::error_of;
+using testing::join_all;
+using testing::quick_options;
+using testing::run_threads;
+
+struct Joining {
+  int rank;
+  int nranks;
+};
+
+/// Lets each of `who` join with one id; returns their errors.
+std::vector<Error> join_errors(const std::vector<Joining>& who, const BootstrapOptions& options,
+                               const std::vector<UniqueId>& ids) {
+  std::vector<Error> errors(who.size(), Error(ncclSuccess, ""));
+  run_threads(static_cast<int>(who.size()), [&](int i) {
+    const Joining& joining = who[static_cast<std::size_t>(i)];
+    errors[static_cast<std::size_t>(i)] =
+        error_of([&] { Bootstrap::join({ids, joining.rank, joining.nranks, options, nullptr}); });
+  });
+  return errors;
+}
+
+TEST(JoinFailure, NamesTheRanksThatDidNotArrive) {
+  BootstrapOptions options = quick_options();
+  options.init_timeout = std::chrono::milliseconds(300);
+  const auto errors = join_errors({{0, 6}, {1, 6}, {2, 6}, {4, 6}}, options, {make_unique_id(options)});
+  for (const auto& error : errors) {
+    EXPECT_EQ(error.code(), ncclRemoteError);
+    EXPECT_THAT(error.what(), HasSubstr("ranks 3, 5 (of 6) did not arrive within 300 ms"));
+  }
+}
+
+TEST(JoinFailure, NamesTheRankThatWasStartedTwice) {
+  const auto options = quick_options();
+  const auto errors = join_errors({{0, 4}, {1, 4}, {1, 4}, {3, 4}}, options, {make_unique_id(options)});
+  for (const auto& error : errors) {
+    EXPECT_EQ(error.code(), ncclInvalidUsage);
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 was started twice"));
+  }
+}
+
+TEST(JoinFailure, NamesTheRanksThatDisagreeAboutTheirNumber) {
+  const auto options = quick_options();
+  const auto errors = join_errors({{0, 3}, {1, 4}, {2, 3}}, options, {make_unique_id(options)});
+  for (const auto& error : errors) {
+    EXPECT_EQ(error.code(), ncclInvalidUsage);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("gives 3"), HasSubstr("gives 4")));
+  }
+}
+
+TEST(JoinFailure, RefusesRanksOutOfRange) {
+  const auto options = quick_options();
+  const auto id = make_unique_id(options);
+  EXPECT_EQ(error_of([&] { Bootstrap::join({{id}, 4, 4, options, nullptr}); }).code(), ncclInvalidArgument);
+  EXPECT_EQ(error_of([&] { Bootstrap::join({{id}, -1, 4, options, nullptr}); }).code(), ncclInvalidArgument);
+  EXPECT_EQ(error_of([&] { Bootstrap::join({{id}, 0, 0, options, nullptr}); }).code(), ncclInvalidArgument);
+  EXPECT_EQ(error_of([&] { Bootstrap::join({{}, 0, 1, options, nullptr}); }).code(), ncclInvalidArgument);
+  EXPECT_EQ(error_of([&] { Bootstrap::join({{id, id}, 0, 1, options, nullptr}); }).code(), ncclInvalidArgument);
+}
+
+TEST(JoinFailure, RefusesAnIdThatWasUsed) {
+  const auto options = quick_options();
+  const auto id = make_unique_id(options);
+  const auto first = join_all(2, {id}, options);
+  const Error error = error_of([&] { Bootstrap::join({{id}, 0, 2, options, nullptr}); });
+  EXPECT_EQ(error.code(), ncclInvalidUsage);
+  EXPECT_THAT(error.what(), HasSubstr("has served its communicator already"));
+}
+
+TEST(JoinFailure, AbortEndsAJoinThatWaits) {
+  const auto options = quick_options();
+  const auto id = make_unique_id(options);
+  std::atomic<bool> abort{false};
+  Error error(ncclSuccess, "");
+  std::thread joining([&] { error = error_of([&] { Bootstrap::join({{id}, 0, 2, options, &abort}); }); });
+  abort = true;
+  joining.join();
+  EXPECT_THAT(error.what(), HasSubstr("rank 0 aborts"));
+  // Whoever comes later hears that it is over, as soon as the root knows.
+  const Error late = error_of([&] { Bootstrap::join({{id}, 1, 2, options, &abort}); });
+  EXPECT_NE(late.code(), ncclSuccess);
+}
+
+TEST(JoinFailure, AMissingRankOfAnotherIdIsNamedEverywhere) {
+  BootstrapOptions options = quick_options();
+  options.init_timeout = std::chrono::milliseconds(300);
+  std::vector<UniqueId> ids = {make_unique_id(options), make_unique_id(options)};
+  // Blocks {0, 1, 2} and {3, 4, 5}; rank 4 never comes.
+  const auto errors = join_errors({{0, 6}, {1, 6}, {2, 6}, {3, 6}, {5, 6}}, options, ids);
+  for (const auto& error : errors) {
+    EXPECT_EQ(error.code(), ncclRemoteError);
+    EXPECT_THAT(error.what(), AnyOf(HasSubstr("rank 4 (of 6) did not arrive"), HasSubstr("rank 3 did not arrive")));
+  }
+}
+
+TEST(JoinFailure, SaysWhereTheRootShouldBe) {
+  BootstrapOptions options = quick_options();
+  options.retry_count = 1;
+  UniqueId id;
+  id.secret = random_secret();
+  id.root.family = AF_INET;
+  id.root.host = {127, 0, 0, 1};
+  id.root.port = 1;
+  const Error error = error_of([&] { Bootstrap::join({{id}, 0, 1, options, nullptr}); });
+  EXPECT_EQ(error.code(), ncclSystemError);
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("127.0.0.1:1"), HasSubstr("refused"), HasSubstr("2 attempts")));
+}
+
+TEST(CommId, RanksMeetAtTheAddressAgainAndAgain) {
+  BootstrapOptions options = quick_options();
+  // A port that was free a moment ago.
+  UniqueId probe = make_unique_id(options);
+  options.comm_id = probe.root.to_string();
+  join_all(1, {probe}, quick_options());  // uses the id up, which frees its port
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::unique_ptr<Bootstrap>> all(4);
+    std::vector<ncclUniqueId> ids(4);
+    run_threads(4, [&](int rank) {
+      const UniqueId id = make_unique_id(options);
+      ids[static_cast<std::size_t>(rank)] = serialise(id);
+      all[static_cast<std::size_t>(rank)] = Bootstrap::join({{id}, rank, 4, options, nullptr});
+      all[static_cast<std::size_t>(rank)]->barrier();
+    });
+    for (const auto& id : ids) EXPECT_EQ(parse_unique_id(id), parse_unique_id(ids[0]));
+    EXPECT_TRUE(all[0]->secret() == all[3]->secret());
+  }
+}
+
+}  // namespace
+}  // namespace nitinol

@@ -1,0 +1,226 @@
+// Ranks as processes. The test program starts itself again for each of them, so that no process is forked off with threads.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <future>
+#include <span>
+
+#include "bootstrap/fd_exchange.h"
+#include "bootstrap/testing.h"
+
+namespace nitinol {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::error_of;
+using testing::quick_options;
+
+constexpr const char* kTask = "NITINOL_BOOTSTRAP_TEST";  // "rank nranks id" for a process that is started as a rank
+
+std::string hex(const ncclUniqueId& id) {
+  std::string text;
+  for (const char c : id.internal) text += format("{:02x}", static_cast<unsigned char>(c));
+  return text;
+}
+
+ncclUniqueId from_hex(const std::string& text) {
+  ncclUniqueId id{};
+  for (std::size_t i = 0; i < sizeof(id.internal); ++i) {
+    id.internal[i] = static_cast<char>(std::strtol(text.substr(2 * i, 2).c_str(), nullptr, 16));
+  }
+  return id;
+}
+
+/// A process that runs one test of this program. Killed with its owner.
+class Child {
+ public:
+  Child(const std::string& test, const std::string& task) {
+    std::vector<std::string> texts;
+    for (char** entry = environ; *entry != nullptr; ++entry) texts.emplace_back(*entry);
+    texts.push_back(std::string(kTask) + "=" + task);
+    std::vector<char*> environment;
+    for (auto& text : texts) environment.push_back(text.data());
+    environment.push_back(nullptr);
+    std::string program = "/proc/self/exe";
+    std::string filter = "--gtest_filter=" + test;
+    std::array<char*, 3> arguments = {program.data(), filter.data(), nullptr};
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    EXPECT_EQ(posix_spawn(&pid_, program.c_str(), &actions, nullptr, arguments.data(), environment.data()), 0);
+    posix_spawn_file_actions_destroy(&actions);
+  }
+  ~Child() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  void signal(int number) const { kill(pid_, number); }
+  int wait() {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = 0;
+    return status;
+  }
+
+ private:
+  pid_t pid_ = 0;
+};
+
+struct Task {
+  int rank = 0;
+  int nranks = 0;
+  UniqueId id;
+};
+
+std::optional<Task> task_of_this_process() {
+  const char* text = std::getenv(kTask);
+  if (text == nullptr) return std::nullopt;
+  int rank = 0;
+  int nranks = 0;
+  char id[300] = "";
+  if (std::sscanf(text, "%d %d %299s", &rank, &nranks, id) != 3) return std::nullopt;
+  return Task{rank, nranks, parse_unique_id(from_hex(id))};
+}
+
+std::string task_text(int rank, int nranks, const UniqueId& id) {
+  return format("{} {} {}", rank, nranks, hex(serialise(id)));
+}
+
+TEST(Processes, JoinAndExchange) {
+  const auto options = quick_options();
+  const auto body = [&](const UniqueId& id, int rank) {
+    auto mine = Bootstrap::join({{id}, rank, 6, options, nullptr});
+    EXPECT_EQ(mine->all_gather_value(rank * 10)[5], 50);
+    mine->barrier();
+    mine->shutdown();
+  };
+  if (const auto task = task_of_this_process()) return body(task->id, task->rank);
+  const UniqueId id = make_unique_id(options);
+  std::vector<std::unique_ptr<Child>> children;
+  for (int rank = 1; rank < 6; ++rank) {
+    children.push_back(std::make_unique<Child>("Processes.JoinAndExchange", task_text(rank, 6, id)));
+  }
+  body(id, 0);
+  for (auto& child : children) EXPECT_EQ(child->wait(), 0);
+}
+
+TEST(Processes, AKilledRankIsNamedOnAllOthers) {
+  const auto options = quick_options();
+  const auto survive = [&](Bootstrap& mine) {
+    std::promise<Failure> told;
+    mine.watch([&](const Failure& failure) { told.set_value(failure); });
+    const Failure failure = told.get_future().get();
+    EXPECT_EQ(failure.rank, 3);
+    EXPECT_THAT(failure.sentence, AllOf(HasSubstr("rank 3 (host "), HasSubstr("exited or closed its connection")));
+    mine.watch(nullptr);
+  };
+  if (const auto task = task_of_this_process()) {
+    try {
+      auto mine = Bootstrap::join({{task->id}, task->rank, task->nranks, options, nullptr});
+      survive(*mine);
+    } catch (const Error& error) {
+      // Rank 0 is through a little earlier, and kills.
+      EXPECT_THAT(error.what(), HasSubstr("rank 3 (host "));
+    }
+    return;
+  }
+  const UniqueId id = make_unique_id(options);
+  std::vector<std::unique_ptr<Child>> children;
+  for (int rank = 1; rank < 7; ++rank) {
+    children.push_back(std::make_unique<Child>("Processes.AKilledRankIsNamedOnAllOthers", task_text(rank, 7, id)));
+  }
+  auto mine = Bootstrap::join({{id}, 0, 7, options, nullptr});
+  children[2]->signal(SIGKILL);
+  survive(*mine);
+  for (std::size_t i = 0; i < children.size(); ++i) {
+    if (i == 2) continue;
+    EXPECT_EQ(children[i]->wait(), 0);
+  }
+}
+
+TEST(Processes, ARankKilledWhileItJoinsIsNamed) {
+  const auto options = quick_options();
+  if (const auto task = task_of_this_process()) {
+    Bootstrap::join({{task->id}, task->rank, task->nranks, options, nullptr});
+    return;
+  }
+  const UniqueId id = make_unique_id(options);
+  Child child("Processes.ARankKilledWhileItJoinsIsNamed", task_text(1, 3, id));
+  // Killed some time after its start: before or after it came to the root, and another copy of it comes then.
+  std::thread killer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    child.signal(SIGKILL);
+  });
+  BootstrapOptions impatient = options;
+  impatient.init_timeout = std::chrono::milliseconds(5000);
+  const Error error = error_of([&] { Bootstrap::join({{id}, 0, 3, impatient, nullptr}); });
+  killer.join();
+  EXPECT_EQ(error.code(), ncclRemoteError);
+  EXPECT_THAT(error.what(), ::testing::AnyOf(HasSubstr("rank 1 (host "), HasSubstr("ranks 1, 2 (of 3) did not arrive")));
+}
+
+TEST(Processes, GiveDescriptorsToEachOther) {
+  const auto options = quick_options();
+  struct Contact {
+    FdServerName server;
+    FdKey key;
+  };
+  const auto body = [&](const UniqueId& id, int rank) {
+    auto mine = Bootstrap::join({{id}, rank, 3, options, nullptr});
+    FdExchange exchange(mine->secret());
+    const FdKey key = FdKey::random();
+    UniqueFd memory(memfd_create("nitinol-test", MFD_CLOEXEC));
+    EXPECT_EQ(::ftruncate(memory.get(), 1000 + rank), 0);
+    exchange.publish(key, std::move(memory), static_cast<std::uint64_t>(rank));
+    const auto contacts = mine->all_gather_value(Contact{exchange.server_name(), key});
+    for (int peer = 0; peer < 3; ++peer) {
+      const Contact& contact = contacts[static_cast<std::size_t>(peer)];
+      const SharedFd got =
+          exchange.fetch(contact.server, contact.key, std::chrono::steady_clock::now() + std::chrono::seconds(30));
+      EXPECT_EQ(::lseek(got.fd.get(), 0, SEEK_END), 1000 + peer);
+      EXPECT_EQ(got.metadata, static_cast<std::uint64_t>(peer));
+    }
+    mine->barrier();
+    mine->shutdown();
+  };
+  if (const auto task = task_of_this_process()) return body(task->id, task->rank);
+  const UniqueId id = make_unique_id(options);
+  Child first("Processes.GiveDescriptorsToEachOther", task_text(1, 3, id));
+  Child second("Processes.GiveDescriptorsToEachOther", task_text(2, 3, id));
+  body(id, 0);
+  EXPECT_EQ(first.wait(), 0);
+  EXPECT_EQ(second.wait(), 0);
+}
+
+TEST(Processes, ExitWithoutLeavingIsNoCrash) {
+  if (const auto task = task_of_this_process()) {
+    static Bootstrap* forgotten = nullptr;  // still there when the process exits
+    forgotten = Bootstrap::join({{task->id}, task->rank, task->nranks, quick_options(), nullptr}).release();
+    forgotten->watch([](const Failure&) {});
+    forgotten->barrier();
+    return;
+  }
+  const UniqueId id = make_unique_id(quick_options());
+  Child first("Processes.ExitWithoutLeavingIsNoCrash", task_text(0, 2, id));
+  Child second("Processes.ExitWithoutLeavingIsNoCrash", task_text(1, 2, id));
+  const int a = first.wait();
+  const int b = second.wait();
+  // The one that exits first may be missed by the other in its last barrier; neither may die of a signal.
+  EXPECT_TRUE(WIFEXITED(a)) << a;
+  EXPECT_TRUE(WIFEXITED(b)) << b;
+}
+
+}  // namespace
+}  // namespace nitinol

@@ -1,0 +1,155 @@
+// The failure watch and proper leaving.
+#include <gmock/gmock.h>
+
+#include <future>
+
+#include "bootstrap/testing.h"
+
+namespace nitinol {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::error_of;
+using testing::join_all;
+using testing::quick_options;
+using testing::run_threads;
+
+/// Notes the failure of each rank.
+class Watchers {
+ public:
+  explicit Watchers(const std::vector<std::unique_ptr<Bootstrap>>& all) : promises_(all.size()) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all[i]) all[i]->watch([this, i](const Failure& failure) { promises_[i].set_value(failure); });
+    }
+  }
+  Failure wait(std::size_t rank) { return promises_[rank].get_future().get(); }
+
+ private:
+  std::vector<std::promise<Failure>> promises_;
+};
+
+TEST(Watch, ALostRankIsNamedOnEveryOther) {
+  auto all = join_all(9);
+  Watchers watchers(all);
+  all[6].reset();  // without a goodbye
+  for (const std::size_t rank : {0, 1, 2, 3, 4, 5, 7, 8}) {
+    const Failure failure = watchers.wait(rank);
+    EXPECT_EQ(failure.rank, 6);
+    EXPECT_EQ(failure.result, ncclRemoteError);
+    EXPECT_THAT(failure.sentence, AllOf(HasSubstr("rank 6 (host "), HasSubstr("exited or closed its connection")));
+  }
+  EXPECT_EQ(error_of([&] { all[0]->barrier(); }).code(), ncclRemoteError);
+}
+
+TEST(Watch, AnOwnFailureTravelsWithItsSentence) {
+  auto all = join_all(7);
+  Watchers watchers(all);
+  all[4]->report_failure({4, ncclUnhandledCudaError, "rank 4: an illegal memory access"});
+  all[4]->report_failure({4, ncclInternalError, "a later one, which does not count"});
+  for (std::size_t rank = 0; rank < 7; ++rank) {
+    const Failure failure = watchers.wait(rank);
+    EXPECT_EQ(failure.rank, 4);
+    EXPECT_EQ(failure.result, ncclUnhandledCudaError);
+    EXPECT_EQ(failure.sentence, "rank 4: an illegal memory access");
+  }
+}
+
+TEST(Watch, AFailureBeforeTheWatchIsToldAtOnce) {
+  auto all = join_all(2);
+  all[0]->report_failure({0, ncclInternalError, "early"});
+  std::string told;
+  all[0]->watch([&](const Failure& failure) { told = failure.sentence; });
+  EXPECT_EQ(told, "early");
+  EXPECT_EQ(all[0]->failure()->sentence, "early");
+}
+
+TEST(Watch, AGoodbyeIsNoFailure) {
+  auto all = join_all(5);
+  std::atomic<int> failures{0};
+  for (auto& one : all) one->watch([&](const Failure&) { ++failures; });
+  for (const std::size_t rank : {1, 4, 0}) {
+    all[rank]->shutdown();
+    all[rank].reset();
+  }
+  // Whoever still wants something from a rank that has left is told so.
+  EXPECT_THAT(error_of([&] { all[2]->barrier(); }).what(), HasSubstr("rank 0 (host "));
+  EXPECT_THAT(error_of([&] { all[3]->barrier(); }).what(), HasSubstr("has left the communicator"));
+  EXPECT_EQ(failures, 2);
+}
+
+TEST(Watch, NothingIsToldAfterTheShutdown) {
+  auto all = join_all(3);
+  all[0]->watch([](const Failure&) { ADD_FAILURE(); });
+  all[0]->shutdown();
+  all[1].reset();
+  all[2].reset();
+  EXPECT_EQ(error_of([&] { all[0]->barrier(); }).code(), ncclInvalidUsage);
+  all[0]->shutdown();
+}
+
+TEST(Watch, OperationsWorkWhileWatched) {
+  auto all = join_all(6);
+  for (auto& one : all) one->watch([](const Failure& failure) { ADD_FAILURE() << failure.sentence; });
+  run_threads(6, [&](int rank) {
+    for (int i = 0; i < 50; ++i) {
+      const auto values = all[static_cast<std::size_t>(rank)]->all_gather_value(rank * i);
+      EXPECT_EQ(values[5], 5 * i);
+    }
+    all[static_cast<std::size_t>(rank)]->shutdown();
+  });
+}
+
+TEST(Operations, DifferentOnesAreAnErrorOnEveryRank) {
+  auto all = join_all(5);
+  run_threads(5, [&](int rank) {
+    Bootstrap& mine = *all[static_cast<std::size_t>(rank)];
+    const Error error = error_of([&] {
+      if (rank == 3) {
+        mine.all_gather_value(1);
+      } else {
+        mine.barrier();
+      }
+      mine.barrier();
+    });
+    EXPECT_EQ(error.code(), ncclInvalidUsage);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 3 in all_gather"), HasSubstr("rank 0 is in barrier")));
+  });
+}
+
+TEST(Operations, DifferentSizesAreAnErrorOnEveryRank) {
+  auto all = join_all(6);
+  run_threads(6, [&](int rank) {
+    std::vector<std::byte> mine(rank == 5 ? 9 : 8);
+    std::vector<std::byte> everything(6 * mine.size());
+    const Error error =
+        error_of([&] { all[static_cast<std::size_t>(rank)]->all_gather(mine.data(), everything.data(), mine.size()); });
+    EXPECT_EQ(error.code(), ncclInvalidUsage);
+    EXPECT_THAT(error.what(), HasSubstr("rank 5 gives 9 bytes to all_gather"));
+  });
+}
+
+TEST(Operations, AnAbsentRankIsNamedWhenTheTimeIsOver) {
+  BootstrapOptions options = quick_options();
+  options.operation_timeout = std::chrono::milliseconds(200);
+  auto all = join_all(3, options);
+  run_threads(2, [&](int rank) {
+    const Error error = error_of([&] { all[static_cast<std::size_t>(rank)]->barrier(); });
+    EXPECT_EQ(error.code(), ncclRemoteError);
+    // Rank 1 can only say that rank 0 does not answer, if it is first.
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("waited 200 ms for rank"), HasSubstr("in barrier")));
+  });
+}
+
+TEST(Operations, LargeBlocksPass) {
+  auto all = join_all(6);
+  run_threads(6, [&](int rank) {
+    std::vector<int> mine(1 << 18, rank);
+    std::vector<int> everything(6 << 18);
+    all[static_cast<std::size_t>(rank)]->all_gather(mine.data(), everything.data(), mine.size() * sizeof(int));
+    for (int i = 0; i < 6; ++i) EXPECT_EQ(everything[static_cast<std::size_t>((i + 1) << 18) - 1], i);
+  });
+}
+
+}  // namespace
+}  // namespace nitinol
