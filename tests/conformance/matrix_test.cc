@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <numeric>
 
 #include "cluster.h"
 #include "elements.h"
@@ -29,15 +30,22 @@ struct Case {
   }
 };
 
-/// Device memory that goes away with its owner.
+/// Device memory that serves all cases of a rank: freeing it may wait for the device, which ranks may share, and so for
+/// a rank that waits for this one.
 class DeviceBuffer {
  public:
-  explicit DeviceBuffer(size_t bytes) : bytes_(bytes + 2 * kGuard) { EXPECT_CALL(cudaMalloc(&memory_, bytes_)); }
+  explicit DeviceBuffer(size_t most_bytes) : bytes_(most_bytes + 2 * kGuard) {
+    EXPECT_CALL(cudaMalloc(&memory_, bytes_));
+  }
   ~DeviceBuffer() { static_cast<void>(cudaFree(memory_)); }
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
   uint8_t* data() const { return static_cast<uint8_t*>(memory_) + kGuard; }
-  void poison() const { EXPECT_CALL(cudaMemset(memory_, kPoison, bytes_)); }
+  /// From now on it counts as `bytes` large, with guards around, all poisoned.
+  void renew(size_t bytes) {
+    bytes_ = bytes + 2 * kGuard;
+    EXPECT_CALL(cudaMemset(memory_, kPoison, bytes_));
+  }
   void write(size_t offset, const Buffer& from) const {
     if (!from.empty()) EXPECT_CALL(cudaMemcpy(data() + offset, from.data(), from.size(), cudaMemcpyHostToDevice));
   }
@@ -144,19 +152,32 @@ Places in_place_offsets(const Case& c, int rank) {
   return {};
 }
 
+/// The memory of one rank for cases of at most `count` elements.
+struct Buffers {
+  Buffers(size_t bytes, int ranks)
+      : input(bytes * static_cast<size_t>(ranks)), output(bytes * static_cast<size_t>(ranks)) {}
+  DeviceBuffer input;
+  DeviceBuffer output;
+};
+
+size_t most_bytes(const std::vector<Case>& cases) {
+  size_t most = 0;
+  for (const Case& c : cases) most = std::max(most, (c.count + c.shift) * size_of(c.type));
+  return most;
+}
+
 /// Runs one case on one rank; throws if a byte of the result is wrong or a byte beside it was written.
-void run_case(const Case& c, const Rank& self, uint32_t seed) {
+void run_case(const Case& c, const Rank& self, Buffers& buffers, uint32_t seed) {
   const std::vector<Buffer> inputs = all_inputs(c, self.ranks, seed);
   const Buffer& mine = inputs[static_cast<size_t>(self.rank)];
   const size_t shift = c.shift * size_of(c.type);
   const size_t block_bytes = c.count * size_of(c.type);
   const size_t output_bytes = block_bytes * static_cast<size_t>(receive_blocks(c.what, self.ranks));
   const bool two_buffers = !c.in_place;
-  const DeviceBuffer output(shift + std::max(output_bytes, mine.size()));
-  const DeviceBuffer input(two_buffers ? shift + mine.size() : 1);
+  DeviceBuffer& output = buffers.output;
+  output.renew(shift + std::max(output_bytes, mine.size()));
   const Places places = c.in_place ? in_place_offsets(c, self.rank) : Places{};
-  output.poison();
-  const DeviceBuffer& source = two_buffers ? input : output;
+  const DeviceBuffer& source = two_buffers ? buffers.input : output;
   source.write(shift + places.send, mine);
   Buffer wanted = output.read_all();
   if (receives(c, self.rank)) {
@@ -187,12 +208,17 @@ struct Layout {
 
 class Matrix : public ::testing::TestWithParam<Layout> {
  protected:
+  static int ranks() {
+    const std::vector<int>& all = GetParam().ranks_in_process;
+    return std::accumulate(all.begin(), all.end(), 0);
+  }
   static void run(const std::vector<Case>& cases) {
     const std::string wrong = run_ranks(GetParam().ranks_in_process, [&](Rank& self) {
+      Buffers buffers(most_bytes(cases), self.ranks);
       uint32_t seed = 1;
       for (Case c : cases) {
         c.root %= self.ranks;
-        run_case(c, self, seed++);
+        run_case(c, self, buffers, seed++);
       }
     });
     EXPECT_EQ(wrong, "");
@@ -255,13 +281,14 @@ TEST_P(Matrix, ScatterIsExact) { run(movements(Collective::kScatter)); }
 TEST_P(Matrix, LargeOperationsAreExact) {
   std::vector<Case> cases;
   for (int what = 0; what < kCollectives; ++what) {
-    for (const size_t count : {20'011UL, 300'007UL}) {
+    for (const size_t total : {20'011UL, 300'007UL}) {
+      const size_t count = total / static_cast<size_t>(ranks());  // every rank computes what all ranks hold
       cases.push_back({.what = static_cast<Collective>(what),
-                       .type = count < 100'000 ? ncclBfloat16 : ncclFloat32,
+                       .type = total < 100'000 ? ncclBfloat16 : ncclFloat32,
                        .root = what,
                        .count = count,
                        .shift = count % 2,
-                       .in_place = count > 100'000 && what != static_cast<int>(Collective::kAllToAll)});
+                       .in_place = total > 100'000 && what != static_cast<int>(Collective::kAllToAll)});
     }
   }
   run(cases);
