@@ -11,6 +11,9 @@
 // sequential programs over bounded queues: its result, and whether it deadlocks, do not depend on timing (Kahn 1974),
 // which is what lets the verifier prove an algorithm right by running it once.
 //
+// An executor may split each span over workers by position, with no barrier between a rank's transfers. So elements
+// that are written belong to the same span in all transfers of the rank that touch them (the verifier checks it).
+//
 // An algorithm is a template over a class P that offers, through Verbs<P> below, these primitives plus rank(), ranks()
 // and root(). It knows no CUDA, no socket, no thread. All counts are elements; no transfer is longer than Share::chunk.
 #pragma once

@@ -11,6 +11,7 @@ enum class Fault : int {
   kTooLong,             ///< a transfer of more than Share::chunk elements
   kOutOfBounds,         ///< a buffer that the rank does not have, or elements outside the share
   kOverlap,             ///< in place, the span read and the one written overlap without being the same
+  kDifferentSpans,      ///< elements that are written belong to another span in another transfer of the rank
   kDeadlock,            ///< nobody can go on
   kLeftOver,            ///< messages that nobody took
   kLengthMismatch,      ///< sender and receiver disagree on the length of a message
@@ -33,6 +34,7 @@ constexpr const char* name_of(Fault fault) {
     case Fault::kTooLong: return "transfer too long";
     case Fault::kOutOfBounds: return "out of bounds";
     case Fault::kOverlap: return "overlap";
+    case Fault::kDifferentSpans: return "different spans";
     case Fault::kDeadlock: return "deadlock";
     case Fault::kLeftOver: return "message left over";
     case Fault::kLengthMismatch: return "length mismatch";

@@ -1,5 +1,7 @@
 #include "executor/verify/inspect.h"
 
+#include <algorithm>
+
 #include "executor/verify/describe.h"
 #include "executor/verify/layout.h"
 
@@ -56,6 +58,53 @@ void inspect_step(const Program& program, int rank, const Step& step, const Layo
   }
 }
 
+/// A span of a rank's memory that transfers touch.
+struct Touched {
+  size_t begin = 0;
+  size_t end = 0;
+  bool written = false;
+
+  auto operator<=>(const Touched&) const = default;
+};
+
+/// All of a rank's spans in its output buffer and, in place, its input.
+std::vector<Touched> touched_by(const algorithm::Trace& trace, const Layout::InPlace* in_place) {
+  std::vector<Touched> spans;
+  for (const Step& step : trace) {
+    const size_t output = in_place ? in_place->output : 0;
+    if (step.flow.into) spans.push_back({output + step.into, output + step.into + step.count, true});
+    if (!step.flow.own) continue;
+    if (step.own_side == Side::kOutput) {
+      spans.push_back({output + step.own, output + step.own + step.count, false});
+    } else if (in_place) {
+      spans.push_back({in_place->input + step.own, in_place->input + step.own + step.count, false});
+    }
+  }
+  std::sort(spans.begin(), spans.end());
+  return spans;
+}
+
+/// Executors split each span over workers by position, without a barrier from transfer to transfer: an element that is
+/// written must be the same worker's in every transfer of the rank.
+void inspect_spans(const std::vector<Touched>& spans, int rank, std::vector<Finding>& findings) {
+  size_t end = 0;          // of all spans so far
+  size_t written_end = 0;  // of those written
+  for (size_t i = 0; i < spans.size();) {
+    Touched span = spans[i];
+    for (; i < spans.size() && spans[i].begin == span.begin && spans[i].end == span.end; ++i) {
+      span.written = span.written || spans[i].written;
+    }
+    if (span.begin < written_end || (span.written && span.begin < end)) {
+      findings.push_back({Fault::kDifferentSpans, rank,
+                          "[" + std::to_string(span.begin) + "," + std::to_string(span.end) +
+                              ") of the output overlaps another transfer's span"});
+      return;
+    }
+    end = std::max(end, span.end);
+    if (span.written) written_end = std::max(written_end, span.end);
+  }
+}
+
 }  // namespace
 
 void inspect(const Program& program, bool in_place, Report& report) {
@@ -68,6 +117,8 @@ void inspect(const Program& program, bool in_place, Report& report) {
       }
       if (report.findings.size() >= kMostFindings) return;
     }
+    const Layout::InPlace* place = in_place && layout.in_place ? &*layout.in_place : nullptr;
+    inspect_spans(touched_by(program.traces[rank], place), rank, report.findings);
   }
 }
 

@@ -5,8 +5,8 @@
 //   interleaving        ->  any: a network of sequential programs over bounded queues has one outcome (Kahn 1974)
 //
 // It finds: a result that is wrong, missing or written twice; anything outside the rank's buffers or share; input read
-// after it was overwritten in place; messages of the wrong length or left over; transfers longer than a chunk;
-// deadlock.
+// after it was overwritten in place; spans that executors could not split over workers; messages of the wrong length or
+// left over; transfers longer than a chunk; deadlock.
 #pragma once
 
 #include <cstdint>

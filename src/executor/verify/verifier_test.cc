@@ -198,6 +198,25 @@ TEST(Verifier, FindsAnOverlapThatOnlyInPlaceUseHas) {
   EXPECT_TRUE(check(body, task_of(Collective::kAllGather, 2), {.in_place = true}).has(Fault::kOverlap));
 }
 
+TEST(Verifier, FindsSpansThatWorkersCouldNotShareOut) {
+  const auto body = [](Recorder& p, const Share& share) {  // written as a whole, passed on in halves
+    const size_t half = share.end / 2;
+    if (p.rank() == 0) {
+      p.copy_and_send(input(0, share.end), output(0, share.end), 1);
+    } else if (p.rank() == 1) {
+      p.recv(0, output(0, share.end));
+      p.send(2, output(0, half));
+      p.send(2, output(half, half));
+    } else {
+      p.recv(1, output(0, half));
+      p.recv(1, output(half, half));
+    }
+  };
+  const Report report = check(body, task_of(Collective::kBroadcast, 3));
+  expect_only(report, Fault::kDifferentSpans);
+  EXPECT_EQ(report.findings[0].rank, 1);
+}
+
 TEST(Verifier, FindsBuffersThatTheRankDoesNotHave) {
   const auto writes = [](Recorder& p, const Share& share) {
     p.push_to_all(input(0, share.end));
