@@ -13,10 +13,12 @@ namespace nitinol::cpu {
 
 namespace {
 
-constexpr int kSpinsAlone = 2000;
-constexpr int kYieldsAlone = 50;
-constexpr int kSpinsCrowded = 20;
-constexpr int kYieldsCrowded = 20;
+// A processor's pause is some 20 to 50 ns. Whoever waits longer than a microsecond or two lets others run, even when there
+// seem to be processors enough: the rank it waits for may have been put on the same one.
+constexpr int kSpinsAlone = 64;
+constexpr int kYieldsAlone = 200;
+constexpr int kSpinsCrowded = 16;
+constexpr int kYieldsCrowded = 40;
 constexpr long kLongestSleep = 100'000'000;  // nanoseconds
 
 int processors() {
@@ -31,7 +33,11 @@ int processors() {
 Patience Patience::of(int ranks, int64_t wish) {
   const bool crowded = ranks > processors();
   Patience patience{crowded ? kSpinsCrowded : kSpinsAlone, crowded ? kYieldsCrowded : kYieldsAlone};
-  if (wish >= 0) patience.spins = static_cast<int>(std::min<int64_t>(wish, 1'000'000'000));
+  if (wish >= 0) {
+    const int looks = static_cast<int>(std::min<int64_t>(wish, 1'000'000'000));
+    patience.spins = std::min(looks, patience.spins);
+    patience.yields = looks - patience.spins;
+  }
   return patience;
 }
 

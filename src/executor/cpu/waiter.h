@@ -31,7 +31,6 @@ class Waiter {
     for (int i = 0; i < patience_.spins; ++i) {
       pause();
       if (ready()) return true;
-      if (i % 1024 == 1023 && aborted()) return false;
     }
     for (int i = 0; !aborted(); ++i) {
       if (i < patience_.yields) {
