@@ -1,11 +1,16 @@
 # nitinol-perf as a whole, over virtual GPUs: each way of spreading ranks and each mode once, results checked.
+set(perf_timeout 120)
+if(NITINOL_SANITIZE)
+  set(perf_timeout 600)
+endif()
+
 function(perf_test name)
   cmake_parse_arguments(PERF "" "" "LAUNCHER;LABELS;ARGS" ${ARGN})
   add_test(NAME perf.${name} COMMAND ${PERF_LAUNCHER} $<TARGET_FILE:nitinol-perf> ${PERF_ARGS})
-  set_tests_properties(perf.${name} PROPERTIES TIMEOUT 120 LABELS "perf;${PERF_LABELS}")
+  set_tests_properties(perf.${name} PROPERTIES TIMEOUT ${perf_timeout} LABELS "perf;${PERF_LABELS}")
 endfunction()
 
-set(brief -n 2 -m 2 -w 1 --timeout 60)
+set(brief -n 2 -m 2 -w 1 --timeout 100)
 perf_test(threads ARGS all hypercube -t 4 -b 0 -e 64K -f 64 ${brief})
 perf_test(processes ARGS all hypercube -p 4 -b 8 -e 64K -f 64 ${brief})
 perf_test(mixed ARGS all -p 2 -t 2 -g 2 -b 1K -e 1M -f 1024 ${brief})

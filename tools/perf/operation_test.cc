@@ -92,6 +92,14 @@ TEST(Options, ARootOutsideTheTeamIsRefused) {
   EXPECT_THROW(cases_of(options, 4), PerfError);
 }
 
+TEST(Options, AHypercubeNeedsAPowerOfTwoOfRanks) {
+  Options options;
+  options.operations = {Operation::kHypercube};
+  options.types = {find_element_type("float")};
+  EXPECT_THROW(cases_of(options, 6), PerfError);
+  EXPECT_NO_THROW(cases_of(options, 8));
+}
+
 TEST(Report, SpreadIsMedianLeastAndMost) {
   const Spread odd = spread_of({3, 1, 2});
   EXPECT_EQ(odd.median, 2);

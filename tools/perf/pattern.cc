@@ -123,7 +123,7 @@ unsigned long long Pattern::integer_input(int rank, size_t index) const {
   const int value_bits = static_cast<int>(type_.size * 8) - (type_.kind == ElementKind::kSigned ? 1 : 0);
   const uint64_t most = (~0ULL >> (64 - value_bits)) / static_cast<uint64_t>(ranks_);
   if (most == 0) return 0;
-  const uint64_t magnitude = (bits & ~0ULL >> 1) % (most + 1);
+  const uint64_t magnitude = (bits & ~0ULL >> 1) % most + 1;
   const bool negative = type_.kind == ElementKind::kSigned && bits >> 63 != 0;
   return negative ? 0 - magnitude : magnitude;
 }

@@ -24,7 +24,7 @@ bool representable(const ElementType& type, double value) {
 // Adds or multiplies the inputs of all ranks in the given order and expects each partial result to be exact.
 void expect_exact(const ElementType& type, Reduction reduction, const std::vector<int>& order) {
   Pattern pattern(type, reduction, static_cast<int>(order.size()));
-  for (size_t i = 0; i < kPatternPeriod; i += 7) {
+  for (size_t i = 0; i < kPatternPeriod; i += 61) {
     double partial = reduction == Reduction::kProd ? 1 : 0;
     for (const int rank : order) {
       const double x = float_at(type, pattern.input(rank), i);
@@ -84,6 +84,25 @@ TEST(Pattern, IntegersWrapAndCompareInTheirOwnSign) {
     for (size_t i = 0; i < 100; ++i) {
       const auto at = [&](const std::vector<std::byte>& block) { return decode_integer(type, block.data() + i * 4); };
       EXPECT_EQ(at(largest.reduced()), std::max(at(largest.input(0)), at(largest.input(1)))) << name;
+    }
+  }
+}
+
+TEST(Pattern, AveragesOfIntegersDoNotOverflowAnyPartialSum) {
+  for (const ElementType& type : all_element_types()) {
+    if (type.kind == ElementKind::kFloat) continue;
+    for (const int ranks : {1, 3, 64}) {
+      Pattern pattern(type, Reduction::kAvg, ranks);
+      const long double most = std::ldexp(1.0L, static_cast<int>(8 * type.size) - (type.kind == ElementKind::kSigned));
+      for (size_t i = 0; i < kPatternPeriod; i += 61) {
+        long double sum = 0;
+        for (int rank = 0; rank < ranks; ++rank) {
+          const long long value = decode_integer(type, pattern.input(rank).data() + i * type.size);
+          const bool is_signed = type.kind == ElementKind::kSigned;
+          sum += std::fabs(is_signed ? static_cast<long double>(value) : static_cast<unsigned long long>(value));
+        }
+        ASSERT_LT(sum, most) << type.name << " " << ranks;
+      }
     }
   }
 }

@@ -2,6 +2,7 @@
 #include "session.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace nitinol::perf {
@@ -55,6 +56,9 @@ std::vector<Case> cases_of(const Options& options, int ranks) {
   for (const Operation operation : options.operations) {
     const OperationTraits& traits = traits_of(operation);
     const std::vector<Reduction> none{Reduction::kNone};
+    if (operation == Operation::kHypercube && !std::has_single_bit(static_cast<unsigned>(ranks))) {
+      throw PerfError("hypercube needs a power of two of ranks, not " + std::to_string(ranks));
+    }
     for (const ElementType* type : options.types) {
       for (const Reduction reduction : traits.reduces ? options.reductions : none) {
         for (const int root : roots_of(options, traits, ranks)) {
