@@ -1,0 +1,366 @@
+// The executor of GPUs: turns a launch's operations into kernels over memory that all ranks' GPUs reach.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "base/log.h"
+#include "device/check.h"
+#include "device/guards.h"
+#include "device/stream.h"
+#include "executor/cuda/kernels.h"
+#include "executor/cuda/message_plan.h"
+#include "executor/cuda/probe.h"
+#include "executor/cuda/sizes.h"
+#include "executor/executor.h"
+
+namespace nitinol::cuda {
+
+namespace {
+
+/// Pinned host memory that kernels see too.
+class HostWords {
+ public:
+  explicit HostWords(size_t count) {
+    void* memory = nullptr;
+    cuda_check(cudaHostAlloc(&memory, count * sizeof(uint32_t), cudaHostAllocPortable | cudaHostAllocMapped), "cudaHostAlloc");
+    std::memset(memory, 0, count * sizeof(uint32_t));
+    words_ = static_cast<uint32_t*>(memory);
+  }
+  ~HostWords() { static_cast<void>(cudaFreeHost(words_)); }
+  HostWords(const HostWords&) = delete;
+  HostWords& operator=(const HostWords&) = delete;
+  uint32_t* get() const { return words_; }
+
+ private:
+  uint32_t* words_ = nullptr;
+};
+
+int most_ranks_on_a_gpu(const std::vector<Peer>& peers) {
+  std::map<std::array<char, 16>, int> count;
+  int most = 1;
+  for (const Peer& peer : peers) most = std::max(most, ++count[peer.device_id]);
+  return most;
+}
+
+int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  cuda_check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+  return value;
+}
+
+Machine machine_of(const ExecutorSetup& setup) {
+  Machine machine;
+  machine.ranks = static_cast<int>(setup.peers.size());
+  machine.ranks_per_gpu = most_ranks_on_a_gpu(setup.peers);
+  machine.multiprocessors =
+      attribute(cudaDevAttrMultiProcessorCount, setup.peers[static_cast<size_t>(setup.rank)].device);
+  machine.lines_stay_whole = setup.peer_access;
+  machine.max_channels = setup.max_channels;
+  machine.buffer_bytes = setup.buffer_bytes;
+  for (const Peer& peer : setup.peers) {
+    if (peer.compute_capability < 70) machine.lines_stay_whole = false;
+  }
+  return machine;
+}
+
+std::vector<int> devices_of_this_process(const ExecutorSetup& setup) {
+  const Peer& me = setup.peers[static_cast<size_t>(setup.rank)];
+  std::vector<int> devices;
+  for (const Peer& peer : setup.peers) {
+    if (peer.process == me.process) devices.push_back(peer.device);
+  }
+  std::sort(devices.begin(), devices.end());
+  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+  return devices;
+}
+
+uint64_t offer_name(Queue queue) { return 0x6375646100000000ULL + static_cast<uint64_t>(queue); }
+
+/// What decides which kernel an operation needs.
+struct KernelKey {
+  Protocol protocol = Protocol::kSimple;
+  bool reduces = false;
+  DataType type = DataType::kUint8;
+  Combine combine = Combine::kSum;
+  bool operator==(const KernelKey&) const = default;
+};
+
+KernelKey key_of(const CollectiveWork& work) {
+  if (!reduces(work.what)) return KernelKey{.protocol = work.plan.protocol};
+  return KernelKey{work.plan.protocol, true, work.type, work.reduction.combine};
+}
+
+const void* kernel_of(const KernelKey& key) {
+  const ProtocolKernels kernels = key.reduces ? find_reduce_kernels(key.type, key.combine) : move_kernels();
+  const void* kernel = kernels[static_cast<size_t>(key.protocol)];
+  if (kernel == nullptr) {
+    fail(ncclInvalidUsage, "this build of the library leaves out the reduction {} of data type {} (NITINOL_CUDA_TYPES, _OPS)",
+         static_cast<int>(key.combine), static_cast<int>(key.type));
+  }
+  return kernel;
+}
+
+}  // namespace
+
+class CudaExecutor : public Executor {
+ public:
+  explicit CudaExecutor(ExecutorSetup setup)
+      : setup_(std::move(setup)),
+        device_(setup_.peers[static_cast<size_t>(setup_.rank)].device),
+        guard_(std::make_unique<DeviceGuard>(device_)),
+        relaxed_(std::make_unique<RelaxedCaptureGuard>()),
+        sizes_(sizes_for(machine_of(setup_))),
+        aborted_(1) {
+    if (setup_.peers.size() > static_cast<size_t>(kMaxRanks)) {
+      fail(ncclInvalidUsage, "{} ranks in one domain of GPUs that reach each other: at most {} are possible",
+           setup_.peers.size(), kMaxRanks);
+    }
+    arena_ = std::make_shared<Arena>(place(), device_, devices_of_this_process(setup_), sizes_.layouts);
+    register_arena(name_of_rank(setup_.rank), arena_);
+    if (setup_.handles != nullptr) offer();
+    relaxed_.reset();
+    guard_.reset();
+  }
+
+  ~CudaExecutor() override {
+    for (int queue = 0; setup_.handles != nullptr && queue < kQueues; ++queue) {
+      setup_.handles->withdraw(offer_name(static_cast<Queue>(queue)));
+    }
+    unregister_arena(name_of_rank(setup_.rank));
+    // Kernels of this rank still use the memory.
+    int previous = 0;
+    static_cast<void>(cudaGetDevice(&previous));
+    static_cast<void>(cudaSetDevice(device_));
+    static_cast<void>(cudaDeviceSynchronize());
+    static_cast<void>(cudaSetDevice(previous));
+  }
+
+  Limits limits() const override { return sizes_.limits; }
+
+  void prepare(const Launch& launch) override {
+    const DeviceGuard on(device_);
+    const RelaxedCaptureGuard relaxed;
+    for (const CollectiveWork& work : launch.collectives) {
+      if (work.count == 0) continue;
+      reach(queue_of(work.plan.protocol));
+      load(kernel_of(key_of(work)));
+    }
+    for (const MessageWork& work : launch.messages) {
+      if (work.bytes == 0 || work.peer == setup_.rank) continue;
+      reach(work.bytes <= kLLMessageBytes ? Queue::kMessageLL : Queue::kMessageSimple);
+      for (const auto& kernels : message_kernels()) {
+        for (const void* kernel : kernels) load(kernel);
+      }
+    }
+  }
+
+  void launch(Launch launch, cudaStream_t stream) override {
+    const DeviceGuard on(device_);
+    launch_collectives(launch.collectives, stream);
+    if (!launch.messages.empty()) launch_messages(launch.messages, stream);
+  }
+
+  void abort() override { *static_cast<volatile uint32_t*>(aborted_.get()) = 1; }
+
+ private:
+  p2p::Place place() const { return setup_.peer_access ? p2p::Place::kDevice : p2p::Place::kHost; }
+  ArenaName name_of_rank(int rank) const { return {setup_.identity, rank}; }
+  int ranks() const { return static_cast<int>(setup_.peers.size()); }
+
+  void offer() {
+    for (int index = 0; index < kQueues; ++index) {
+      const auto queue = static_cast<Queue>(index);
+      setup_.handles->offer(offer_name(queue), [arena = arena_, device = device_, queue] {
+        const DeviceGuard on(device);
+        return arena->region(queue)->share();
+      });
+    }
+  }
+
+  /// Kernels load at their first use otherwise, which may wait for running kernels: for a peer's, that waits for this one.
+  void load(const void* kernel) {
+    if (std::find(loaded_.begin(), loaded_.end(), kernel) != loaded_.end()) return;
+    cudaFuncAttributes attributes{};
+    cuda_check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes of a communication kernel");
+    const size_t most = shared_bytes(ranks(), kMaxThreads / 32);
+    if (most > 48 * 1024) {
+      cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most)),
+                 "cudaFuncSetAttribute of a communication kernel");
+    }
+    loaded_.push_back(kernel);
+  }
+
+  /// Maps the region of every rank for one queue set.
+  void reach(Queue queue) {
+    const auto index = static_cast<size_t>(queue);
+    if (views_[index] != nullptr) return;
+    auto view = std::make_unique<QueueView>();
+    view->layout = sizes_.layouts[index];
+    view->rank = setup_.rank;
+    view->aborted = aborted_.get();
+    for (int rank = 0; rank < ranks(); ++rank) {
+      std::shared_ptr<p2p::Region> region = region_of(rank, queue);
+      view->region[rank] = region->address();
+      regions_.push_back(std::move(region));
+    }
+    check_reached(*view);
+    views_[index] = std::move(view);
+  }
+
+  std::shared_ptr<p2p::Region> region_of(int rank, Queue queue) {
+    if (rank == setup_.rank) return arena_->region(queue);
+    const Peer& peer = setup_.peers[static_cast<size_t>(rank)];
+    if (peer.process == setup_.peers[static_cast<size_t>(setup_.rank)].process) {
+      return find_arena(name_of_rank(rank))->region(queue);
+    }
+    return p2p::map(place(), device_, setup_.handles->fetch(rank, offer_name(queue)));
+  }
+
+  void check_reached(const QueueView& view) {
+    const HostWords answers(static_cast<size_t>(kMaxRanks));
+    const Stream stream = Stream::create();
+    QueueView queue = view;
+    uint32_t* result = answers.get();
+    void* arguments[] = {&queue, &result};
+    cuda_check(cudaLaunchKernel(probe_kernel(), dim3(1), dim3(kMaxRanks), arguments, 0, stream.get()),
+               "launch of the probe of peers' memory");
+    cuda_check(cudaStreamSynchronize(stream.get()), "probe of peers' memory");
+    for (int rank = 0; rank < ranks(); ++rank) {
+      if (answers.get()[rank] == 1) continue;
+      fail(ncclSystemError,
+           "rank {} writes into the memory of rank {} but does not find there what it wrote, although the driver says that "
+           "their GPUs reach each other: likely an IOMMU or PCIe access control (ACS) stands between them. "
+           "NCCL_P2P_DISABLE=1 goes through host memory instead",
+           setup_.rank, rank);
+    }
+  }
+
+  const QueueView& view_of(Queue queue) const {
+    const auto& view = views_[static_cast<size_t>(queue)];
+    if (view == nullptr) fail(ncclInternalError, "queue set {} was not prepared", static_cast<int>(queue));
+    return *view;
+  }
+
+  void launch_collectives(const std::vector<CollectiveWork>& all, cudaStream_t stream) {
+    size_t first = 0;
+    while (first < all.size()) {
+      const KernelKey key = key_of(all[first]);
+      size_t end = first + 1;
+      while (end < all.size() && end - first < kMaxWorks && key_of(all[end]) == key) ++end;
+      launch_run(key, all.data() + first, end - first, stream);
+      first = end;
+    }
+  }
+
+  void launch_run(const KernelKey& key, const CollectiveWork* works, size_t count, cudaStream_t stream) {
+    CollectiveParameters parameters;
+    parameters.queue = view_of(queue_of(key.protocol));
+    int channels = 1;
+    size_t most_bytes = 0;  // of one transfer
+    for (size_t i = 0; i < count; ++i) {
+      if (works[i].count == 0) continue;
+      Work& work = parameters.work[parameters.works++];
+      work = translate(works[i], parameters.queue.layout);
+      channels = std::max(channels, std::min(works[i].plan.channels, parameters.queue.layout.channels));
+      size_t elements = std::min<size_t>(work.chunk, work.per_channel);
+      if (work.algorithm == Algorithm::kTwoShot) {
+        elements = std::min<size_t>(elements, (work.per_channel + static_cast<size_t>(ranks()) - 1) / static_cast<size_t>(ranks()));
+      }
+      most_bytes = std::max(most_bytes, elements * bytes_of(works[i].type));
+    }
+    if (parameters.works == 0) return;
+    run(kernel_of(key), channels, threads_for(key.protocol, most_bytes), &parameters, stream);
+  }
+
+  static int threads_for(Protocol protocol, size_t bytes) {
+    const size_t per_warp = shape_of(protocol).bytes * 32 / shape_of(protocol).threads;
+    const size_t workers = std::clamp<size_t>((bytes + per_warp - 1) / per_warp, 1, kMaxThreads / 32 - 1);
+    return static_cast<int>(workers + 1) * 32;
+  }
+
+  Work translate(const CollectiveWork& from, const QueueLayout& layout) const {
+    const size_t size = bytes_of(from.type);
+    const size_t grain = std::max<size_t>(1, sizes_.limits.grain_bytes / size);
+    const auto channels = static_cast<size_t>(std::clamp(from.plan.channels, 1, layout.channels));
+    const size_t grains = (from.count + grain - 1) / grain;
+    const size_t slot = sizes_.limits.slot_bytes[static_cast<size_t>(from.plan.protocol)] / size;
+    Work work;
+    work.input = static_cast<const char*>(from.input);
+    work.output = static_cast<char*>(from.output);
+    work.count = from.count;
+    work.per_channel = (grains + channels - 1) / channels * grain;
+    work.chunk = static_cast<uint32_t>(from.plan.chunk == 0 || from.plan.chunk > slot ? slot : from.plan.chunk);
+    work.root = static_cast<int16_t>(from.root);
+    work.what = from.what;
+    work.algorithm = from.plan.algorithm;
+    work.average = from.reduction.average;
+    work.scalar = from.reduction.scalar;
+    work.immediate = from.reduction.scalar == Reduction::Scalar::kDevice ? reinterpret_cast<uint64_t>(from.reduction.pointer)
+                                                                          : from.reduction.immediate;
+    return work;
+  }
+
+  void launch_messages(const std::vector<MessageWork>& all, cudaStream_t stream) {
+    for (const SelfMessage& one : pair_self_messages(all, setup_.rank)) {
+      if (one.bytes == 0 || one.from == one.to) continue;
+      cuda_check(cudaMemcpyAsync(one.to, one.from, one.bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+    }
+    std::vector<MessageWork> by_queue[2];
+    for (const MessageWork& work : all) {
+      if (work.peer != setup_.rank && work.bytes > 0) by_queue[work.bytes <= kLLMessageBytes ? 0 : 1].push_back(work);
+    }
+    for (size_t which = 0; which < 2; ++which) {
+      if (by_queue[which].empty()) continue;
+      const QueueView& view = view_of(which == 0 ? Queue::kMessageLL : Queue::kMessageSimple);
+      for (const MessageBatch& batch : plan_messages(by_queue[which], view.layout)) {
+        if (batch.lanes.size() <= FewMessages::kMaxLanes && batch.messages.size() <= FewMessages::kMaxMessages) {
+          launch_batch<FewMessages>(view, batch, message_kernels()[0][which], stream);
+        } else {
+          launch_batch<ManyMessages>(view, batch, message_kernels()[1][which], stream);
+        }
+      }
+    }
+  }
+
+  template <class Parameters>
+  void launch_batch(const QueueView& view, const MessageBatch& batch, const void* kernel, cudaStream_t stream) {
+    Parameters parameters;
+    parameters.queue = view;
+    parameters.lanes = static_cast<int>(batch.lanes.size());
+    std::copy(batch.lanes.begin(), batch.lanes.end(), parameters.lane);
+    std::copy(batch.messages.begin(), batch.messages.end(), parameters.message);
+    run(kernel, parameters.lanes, sizes_.message_threads, &parameters, stream);
+  }
+
+  void run(const void* kernel, int blocks, int threads, void* parameters, cudaStream_t stream) {
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(blocks));
+    config.blockDim = dim3(static_cast<unsigned>(threads));
+    config.dynamicSmemBytes = shared_bytes(ranks(), threads / 32);
+    config.stream = stream;
+    void* arguments[] = {parameters};
+    cuda_check(cudaLaunchKernelExC(&config, kernel, arguments), "launch of a communication kernel");
+  }
+
+  ExecutorSetup setup_;
+  int device_;
+  std::unique_ptr<DeviceGuard> guard_;            // for the constructor only
+  std::unique_ptr<RelaxedCaptureGuard> relaxed_;  // likewise
+  Sizes sizes_;
+  HostWords aborted_;
+  std::shared_ptr<Arena> arena_;
+  std::vector<std::shared_ptr<p2p::Region>> regions_;
+  std::array<std::unique_ptr<QueueView>, kQueues> views_;
+  std::vector<const void*> loaded_;
+};
+
+}  // namespace nitinol::cuda
+
+namespace nitinol {
+
+std::unique_ptr<Executor> make_executor(ExecutorSetup setup) {
+  return std::make_unique<cuda::CudaExecutor>(std::move(setup));
+}
+
+}  // namespace nitinol

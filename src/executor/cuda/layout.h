@@ -1,0 +1,98 @@
+// Where things lie in the memory through which GPUs talk: queues of slots, their flags and their step counters.
+//
+// A queue set holds one connection (a queue of slots) for each channel and ordered pair of ranks. Every rank owns one
+// region per queue set, which all peers map. What a region of rank R holds:
+//   credits  [channel][peer]          how many of R's steps `peer` has consumed; written by `peer`
+//   filled   [channel][peer]          how many steps `peer` has published to R; written by `peer` (Simple only)
+//   state    [channel][peer]          R's own counters, from one operation to the next
+//   slots    [channel][sender][slot]  written by `sender`
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "model/types.h"
+
+namespace nitinol::cuda {
+
+inline constexpr int kMaxRanks = 72;
+
+/// The queue sets. Messages have their own, so that they and collectives never share a connection.
+enum class Queue : int { kLL, kLL128, kSimple, kMessageLL, kMessageSimple };
+inline constexpr int kQueues = 5;
+
+constexpr Queue queue_of(Protocol protocol) { return static_cast<Queue>(protocol); }
+
+/// Counters of one connection and its reverse, in steps. They wrap.
+struct ConnectionState {
+  uint32_t sent = 0;      ///< steps this rank has published to the peer
+  uint32_t received = 0;  ///< steps this rank has consumed from the peer
+  uint32_t posted = 0;    ///< the value of `received` that the peer was last told
+  uint32_t unused = 0;
+};
+
+struct QueueLayout {
+  int ranks = 0;
+  int channels = 0;
+  uint32_t slots = 0;       ///< per connection, a power of two
+  uint32_t slot_bytes = 0;  ///< as stored, flags included; a multiple of 1024
+  uint32_t filled_at = 0;
+  uint32_t state_at = 0;
+  uint32_t slots_at = 0;
+
+  NITINOL_HOST_DEVICE size_t bytes() const {
+    return slots_at + static_cast<size_t>(channels) * static_cast<size_t>(ranks - 1) * slots * slot_bytes;
+  }
+  NITINOL_HOST_DEVICE uint32_t* credit(char* region, int channel, int peer) const {
+    return reinterpret_cast<uint32_t*>(region) + (channel * ranks + peer);
+  }
+  NITINOL_HOST_DEVICE uint32_t* filled(char* region, int channel, int peer) const {
+    return reinterpret_cast<uint32_t*>(region + filled_at) + (channel * ranks + peer);
+  }
+  NITINOL_HOST_DEVICE ConnectionState* state(char* region, int channel, int peer) const {
+    return reinterpret_cast<ConnectionState*>(region + state_at) + (channel * ranks + peer);
+  }
+  /// The slot of step `step` from `sender`, in the region of `receiver`.
+  NITINOL_HOST_DEVICE char* slot(char* region, int receiver, int sender, int channel, uint32_t step) const {
+    const int place = channel * (ranks - 1) + (sender < receiver ? sender : sender - 1);
+    const size_t index = static_cast<size_t>(place) * slots + (step & (slots - 1));
+    return region + slots_at + index * slot_bytes;
+  }
+};
+
+/// How a protocol packs payload: units of `bytes` that take `stored` bytes in a slot, each moved by `threads` threads.
+struct WireShape {
+  uint32_t bytes;
+  uint32_t stored;
+  uint32_t threads;
+};
+NITINOL_HOST_DEVICE constexpr WireShape shape_of(Protocol protocol) {
+  switch (protocol) {
+    case Protocol::kLL: return {8, 16, 1};
+    case Protocol::kLL128: return {960, 1024, 32};
+    case Protocol::kSimple: return {16, 16, 1};
+  }
+  return {};
+}
+/// Payload bytes that fit into a slot.
+NITINOL_HOST_DEVICE constexpr uint32_t payload_of(Protocol protocol, uint32_t slot_bytes) {
+  const WireShape shape = shape_of(protocol);
+  return slot_bytes / shape.stored * shape.bytes;
+}
+
+/// Shared memory of a CTA: the workers' progress, then for each warp three arrays with an entry per rank.
+constexpr size_t shared_bytes(int ranks, int warps) {
+  return 128 + static_cast<size_t>(ranks) * static_cast<size_t>(warps) * 48;
+}
+
+inline QueueLayout make_layout(int ranks, int channels, uint32_t slots, uint32_t slot_bytes) {
+  const auto align = [](size_t bytes) { return static_cast<uint32_t>((bytes + 1023) / 1024 * 1024); };
+  const size_t connections = static_cast<size_t>(ranks) * static_cast<size_t>(channels);
+  QueueLayout layout{.ranks = ranks, .channels = channels, .slots = slots, .slot_bytes = slot_bytes};
+  layout.filled_at = align(connections * sizeof(uint32_t));
+  layout.state_at = layout.filled_at + align(connections * sizeof(uint32_t));
+  layout.slots_at = layout.state_at + align(connections * sizeof(ConnectionState)) + 1024;  // the last for the probe
+  return layout;
+}
+
+}  // namespace nitinol::cuda

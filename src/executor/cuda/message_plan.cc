@@ -1,0 +1,67 @@
+#include "executor/cuda/message_plan.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "executor/cuda/kernels.h"
+
+namespace nitinol::cuda {
+
+std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, const QueueLayout& layout) {
+  std::map<std::pair<int, int>, std::vector<Message>> flows;  // by peer and direction
+  for (const MessageWork& one : work) {
+    const int sends = one.direction == MessageWork::Direction::kSend ? 1 : 0;
+    flows[{one.peer, sends}].push_back(Message{static_cast<char*>(one.buffer), one.bytes});
+  }
+  const auto most_flows = static_cast<size_t>(2 * std::max(1, layout.ranks - 1));
+  const size_t each = std::max<size_t>(1, ManyMessages::kMaxMessages / most_flows);
+  size_t longest = 0;
+  for (const auto& [key, messages] : flows) longest = std::max(longest, messages.size());
+
+  std::vector<MessageBatch> batches((longest + each - 1) / each);
+  for (const auto& [key, messages] : flows) {
+    for (size_t first = 0; first < messages.size(); first += each) {
+      MessageBatch& batch = batches[first / each];
+      const size_t count = std::min(each, messages.size() - first);
+      int channels = 1;
+      for (size_t i = 0; i < count; ++i) {
+        channels = std::max(channels, message_channels(messages[first + i].bytes, layout.channels));
+      }
+      for (int channel = 0; channel < channels; ++channel) {
+        batch.lanes.push_back(Lane{.peer = static_cast<int16_t>(key.first),
+                                   .sends = static_cast<int8_t>(key.second),
+                                   .channel = static_cast<int8_t>(channel),
+                                   .first = static_cast<int16_t>(batch.messages.size()),
+                                   .count = static_cast<int16_t>(count)});
+      }
+      batch.messages.insert(batch.messages.end(), messages.begin() + static_cast<std::ptrdiff_t>(first),
+                            messages.begin() + static_cast<std::ptrdiff_t>(first + count));
+    }
+  }
+  return batches;
+}
+
+std::vector<SelfMessage> pair_self_messages(const std::vector<MessageWork>& work, int rank) {
+  std::vector<SelfMessage> sends;
+  std::vector<SelfMessage> receives;
+  for (const MessageWork& one : work) {
+    if (one.peer != rank) continue;
+    if (one.direction == MessageWork::Direction::kSend) {
+      sends.push_back({one.buffer, nullptr, one.bytes});
+    } else {
+      receives.push_back({nullptr, one.buffer, one.bytes});
+    }
+  }
+  if (sends.size() != receives.size()) {
+    fail(ncclInvalidUsage, "rank {} sends {} messages to itself in this group and receives {}: each needs its partner", rank,
+         sends.size(), receives.size());
+  }
+  for (size_t i = 0; i < sends.size(); ++i) {
+    sends[i].to = receives[i].to;
+    sends[i].bytes = std::min(sends[i].bytes, receives[i].bytes);
+  }
+  return sends;
+}
+
+}  // namespace nitinol::cuda

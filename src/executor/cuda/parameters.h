@@ -1,0 +1,69 @@
+// What a launch hands to its kernel, all of it in the kernel's parameters.
+#pragma once
+
+#include "executor/cuda/layout.h"
+#include "model/plan.h"
+
+namespace nitinol::cuda {
+
+/// One queue set as the kernel sees it.
+struct QueueView {
+  QueueLayout layout;
+  int rank = 0;
+  const volatile uint32_t* aborted = nullptr;  ///< in host memory: not zero once the communicator is aborted
+  char* region[kMaxRanks] = {};                ///< every rank's region, as mapped here
+};
+
+/// One collective. Buffers are addressed in elements of the kernel's type.
+struct Work {
+  const char* input = nullptr;
+  char* output = nullptr;
+  size_t count = 0;        ///< elements of one rank's block
+  size_t per_channel = 0;  ///< elements of the block that each channel takes
+  uint32_t chunk = 0;      ///< elements
+  int16_t root = 0;
+  Collective what = Collective::kAllReduce;
+  Algorithm algorithm = Algorithm::kOneShot;
+  bool average = false;
+  Reduction::Scalar scalar = Reduction::Scalar::kNone;
+  uint64_t immediate = 0;  ///< the scalar, or its address
+};
+
+inline constexpr int kMaxWorks = 32;
+
+struct CollectiveParameters {
+  QueueView queue;
+  int works = 0;
+  Work work[kMaxWorks] = {};
+};
+static_assert(sizeof(CollectiveParameters) < 4096);
+
+/// One direction of one connection: the messages it carries, in order. A CTA works on one lane at a time.
+struct Lane {
+  int16_t peer = 0;
+  int8_t sends = 0;
+  int8_t channel = 0;
+  int16_t first = 0;  ///< index of its first message
+  int16_t count = 0;
+};
+struct Message {
+  char* buffer = nullptr;
+  size_t bytes = 0;
+};
+
+/// A launch of messages. Sizes in two classes, as the parameters are copied with each launch.
+template <int kLanesAtMost, int kMessagesAtMost>
+struct MessageParameters {
+  static constexpr int kMaxLanes = kLanesAtMost;
+  static constexpr int kMaxMessages = kMessagesAtMost;
+  QueueView queue;
+  int lanes = 0;
+  Lane lane[kLanesAtMost] = {};
+  Message message[kMessagesAtMost] = {};
+};
+using FewMessages = MessageParameters<64, 160>;
+using ManyMessages = MessageParameters<320, 1600>;
+static_assert(sizeof(FewMessages) < 4096);
+static_assert(sizeof(ManyMessages) < 32764, "the most that a kernel's parameters may take");
+
+}  // namespace nitinol::cuda

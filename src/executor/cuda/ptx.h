@@ -1,0 +1,52 @@
+// The few memory instructions that have no C++ spelling, under names that say what they do.
+#pragma once
+
+#include <cstdint>
+
+namespace nitinol::cuda {
+
+/// Never cached, never merged, never dropped: what another GPU writes is seen.
+__device__ __forceinline__ uint4 load_live(const void* from) {
+  uint4 v;
+  asm volatile("ld.volatile.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from)
+               : "memory");
+  return v;
+}
+__device__ __forceinline__ uint32_t load_live_word(const uint32_t* from) {
+  uint32_t v;
+  asm volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
+  return v;
+}
+__device__ __forceinline__ void store_live(void* to, uint4 v) {
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
+__device__ __forceinline__ void store_live_word(uint32_t* to, uint32_t v) {
+  asm volatile("st.volatile.global.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory");
+}
+
+/// What was written before the matching release, by any GPU, is seen by loads after this one.
+__device__ __forceinline__ uint32_t load_acquire(const uint32_t* from) {
+  uint32_t v;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
+  return v;
+}
+/// Everything this thread wrote or saw written is seen by whoever sees a store made after this.
+__device__ __forceinline__ void fence_all_gpus() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+/// 16 bytes of payload: through L2 only, as nobody reads them twice.
+__device__ __forceinline__ uint4 load_16(const void* from) {
+  uint4 v;
+  asm volatile("ld.relaxed.sys.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from)
+               : "memory");
+  return v;
+}
+__device__ __forceinline__ void store_16(void* to, uint4 v) {
+  asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+
+}  // namespace nitinol::cuda

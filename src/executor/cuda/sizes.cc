@@ -1,0 +1,59 @@
+#include "executor/cuda/sizes.h"
+
+#include <algorithm>
+
+namespace nitinol::cuda {
+
+namespace {
+
+constexpr uint32_t kKi = 1024;
+
+struct Wish {
+  int channels;
+  uint32_t slots;
+  uint32_t least;  ///< stored bytes per slot
+  uint32_t most;
+  size_t budget;  ///< bytes of the whole region
+};
+
+QueueLayout fit(int ranks, const Wish& wish) {
+  const size_t peers = static_cast<size_t>(std::max(ranks - 1, 1));
+  const size_t share = wish.budget / (peers * static_cast<size_t>(wish.channels) * wish.slots) / kKi * kKi;
+  const auto bytes = static_cast<uint32_t>(std::clamp<size_t>(share, wish.least, wish.most));
+  return make_layout(ranks, wish.channels, wish.slots, bytes);
+}
+
+}  // namespace
+
+Sizes sizes_for(const Machine& m) {
+  const int resident = std::max(1, m.multiprocessors * 3 / 4 / m.ranks_per_gpu);
+  int channels = std::min(32, resident);
+  if (m.max_channels > 0) channels = std::min(channels, m.max_channels);
+  const int lanes = 2 * std::max(1, m.ranks - 1);
+  // Small CTAs where many lanes must be resident on one GPU.
+  Sizes sizes;
+  sizes.message_threads = lanes * m.ranks_per_gpu > m.multiprocessors * 3 / 2 ? 128 : 256;
+  int message_channels = std::clamp(m.multiprocessors * 3 / 2 / (lanes * m.ranks_per_gpu), 1, 16);
+  if (m.max_channels > 0) message_channels = std::min(message_channels, m.max_channels);
+  const int low_channels = std::min(channels, 16);
+
+  const uint32_t simple_slots = 4;
+  const auto most = m.buffer_bytes == 0 ? 120 * kKi
+                                        : std::max<uint32_t>(static_cast<uint32_t>(m.buffer_bytes / simple_slots) / kKi * kKi, kKi);
+  sizes.layouts = {
+      fit(m.ranks, {low_channels, 8, 1 * kKi, 16 * kKi, size_t{16} << 20}),
+      fit(m.ranks, {channels, 8, 1 * kKi, 15 * kKi, size_t{16} << 20}),
+      fit(m.ranks, {channels, simple_slots, 2 * kKi, most, size_t{30} << 20}),
+      fit(m.ranks, {1, 8, 1 * kKi, 16 * kKi, size_t{4} << 20}),
+      fit(m.ranks, {message_channels, simple_slots, 2 * kKi, most, size_t{16} << 20}),
+  };
+  sizes.limits.slot_bytes = {payload_of(Protocol::kLL, sizes.layouts[0].slot_bytes), payload_of(Protocol::kLL128, sizes.layouts[1].slot_bytes),
+                             payload_of(Protocol::kSimple, sizes.layouts[2].slot_bytes)};
+  for (size_t& bytes : sizes.limits.slot_bytes) bytes = bytes / 128 * 128;
+  if (!m.lines_stay_whole) sizes.limits.slot_bytes[static_cast<size_t>(Protocol::kLL128)] = 0;
+  sizes.limits.channels = channels;
+  sizes.limits.grain_bytes = 128;
+  return sizes;
+}
+
+}  // namespace nitinol::cuda

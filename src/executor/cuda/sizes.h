@@ -1,0 +1,29 @@
+// How much memory and how many CTAs a communicator gets: pure arithmetic from what all ranks agree on.
+#pragma once
+
+#include "executor/cuda/arena.h"
+#include "executor/executor.h"
+
+namespace nitinol::cuda {
+
+struct Machine {
+  int ranks = 1;
+  int ranks_per_gpu = 1;     ///< most ranks that share one GPU: the CTAs of all must be resident at once
+  int multiprocessors = 64;  ///< of the smallest GPU
+  bool lines_stay_whole = true;  ///< 128-byte stores arrive at once: LL128 may be used
+  int max_channels = 0;      ///< 0: free to choose
+  size_t buffer_bytes = 0;   ///< for the slots of one connection (Simple); 0: free to choose
+};
+
+struct Sizes {
+  Layouts layouts{};
+  Limits limits;
+  int message_threads = 256;
+};
+
+Sizes sizes_for(const Machine& machine);
+
+/// Messages up to this many bytes go by LL.
+inline constexpr size_t kLLMessageBytes = 32 << 10;
+
+}  // namespace nitinol::cuda

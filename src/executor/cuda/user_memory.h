@@ -1,0 +1,127 @@
+// Reads and writes of the user's buffers, which may start anywhere and end in the middle of a vector.
+#pragma once
+
+#include <cstdint>
+
+namespace nitinol::cuda {
+
+/// Up to 16 bytes from an address of any alignment, as four words; zeros beyond `count`.
+__device__ __noinline__ inline uint4 load_unaligned(const char* from, int count) {
+  uint32_t words[4] = {0, 0, 0, 0};
+  const auto address = reinterpret_cast<uintptr_t>(from);
+  if (address % 4 == 0) {
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      if (4 * w + 4 <= count) words[w] = reinterpret_cast<const uint32_t*>(from)[w];
+    }
+  } else if (address % 2 == 0) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (4 * (i / 2) + 4 <= count) {
+        words[i / 2] |= static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(from)[i]) << (16 * (i % 2));
+      }
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      if (4 * (i / 4) + 4 <= count) words[i / 4] |= static_cast<uint32_t>(static_cast<uint8_t>(from[i])) << (8 * (i % 4));
+    }
+  }
+  uint32_t rest = 0;  // the bytes after the last whole word
+  for (int i = count & ~3; i < count; ++i) rest |= static_cast<uint32_t>(static_cast<uint8_t>(from[i])) << (8 * (i % 4));
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    if (count % 4 != 0 && w == count / 4) words[w] = rest;
+  }
+  return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+__device__ __noinline__ inline void store_unaligned(char* to, uint4 value, int count) {
+  const uint32_t words[4] = {value.x, value.y, value.z, value.w};
+  const auto address = reinterpret_cast<uintptr_t>(to);
+  if (address % 4 == 0) {
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      if (4 * w + 4 <= count) reinterpret_cast<uint32_t*>(to)[w] = words[w];
+    }
+  } else if (address % 2 == 0) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (4 * (i / 2) + 4 <= count) {
+        reinterpret_cast<uint16_t*>(to)[i] = static_cast<uint16_t>(words[i / 2] >> (16 * (i % 2)));
+      }
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      if (4 * (i / 4) + 4 <= count) to[i] = static_cast<char>(words[i / 4] >> (8 * (i % 4)));
+    }
+  }
+  uint32_t rest = 0;
+#pragma unroll
+  for (int w = 0; w < 4; ++w) rest = w == count / 4 ? words[w] : rest;
+  for (int i = count & ~3; i < count; ++i) to[i] = static_cast<char>(rest >> (8 * (i % 4)));
+}
+
+/// A thread's part of one unit of the user's buffer.
+template <class Wire>
+struct UserMemory {
+  static constexpr int kPieceWords = Wire::kPieceBytes / 4;
+
+  __device__ __forceinline__ static bool aligned(const void* base) {
+    return reinterpret_cast<uintptr_t>(base) % Wire::kPieceBytes == 0;
+  }
+
+  __device__ __forceinline__ static void load(const char* base, bool vectors, uint32_t bytes, uint32_t unit, int lane,
+                                              uint32_t (&words)[Wire::kWords]) {
+#pragma unroll
+    for (int piece = 0; piece < Wire::kPieces; ++piece) {
+      const uint32_t at = Wire::offset(unit, lane, piece);
+      uint4 value = make_uint4(0, 0, 0, 0);
+      if (Wire::has(lane, piece) && at < bytes) {
+        if (vectors && at + Wire::kPieceBytes <= bytes) {
+          if constexpr (kPieceWords == 4) {
+            value = *reinterpret_cast<const uint4*>(base + at);
+          } else {
+            const uint2 half = *reinterpret_cast<const uint2*>(base + at);
+            value.x = half.x;
+            value.y = half.y;
+          }
+        } else {
+          value = load_unaligned(base + at, min(Wire::kPieceBytes, static_cast<int>(bytes - at)));
+        }
+      }
+      words[piece * kPieceWords] = value.x;
+      words[piece * kPieceWords + 1] = value.y;
+      if constexpr (kPieceWords == 4) {
+        words[piece * kPieceWords + 2] = value.z;
+        words[piece * kPieceWords + 3] = value.w;
+      }
+    }
+  }
+
+  __device__ __forceinline__ static void store(char* base, bool vectors, uint32_t bytes, uint32_t unit, int lane,
+                                               const uint32_t (&words)[Wire::kWords]) {
+#pragma unroll
+    for (int piece = 0; piece < Wire::kPieces; ++piece) {
+      const uint32_t at = Wire::offset(unit, lane, piece);
+      if (!Wire::has(lane, piece) || at >= bytes) continue;
+      uint4 value = make_uint4(words[piece * kPieceWords], words[piece * kPieceWords + 1], 0, 0);
+      if constexpr (kPieceWords == 4) {
+        value.z = words[piece * kPieceWords + 2];
+        value.w = words[piece * kPieceWords + 3];
+      }
+      if (vectors && at + Wire::kPieceBytes <= bytes) {
+        if constexpr (kPieceWords == 4) {
+          *reinterpret_cast<uint4*>(base + at) = value;
+        } else {
+          *reinterpret_cast<uint2*>(base + at) = make_uint2(value.x, value.y);
+        }
+      } else {
+        store_unaligned(base + at, value, min(Wire::kPieceBytes, static_cast<int>(bytes - at)));
+      }
+    }
+  }
+};
+
+}  // namespace nitinol::cuda

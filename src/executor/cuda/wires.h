@@ -1,0 +1,135 @@
+// The three protocols: how a thread's share of a transfer lies in a slot, and how the reader knows that it is there.
+//   LL      lines of 16 bytes {data, flag, data, flag}: half the bandwidth, no waiting for anything but the data
+//   LL128   lines of 128 bytes that a warp stores at once, the last 8 of them the flag: 15/16 of the bandwidth; needs
+//           a path that keeps 128-byte stores whole (NVLink, or one GPU)
+//   Simple  bare data; a word elsewhere counts the slots that are complete
+// A unit is what one thread (LL128: one warp) moves at a time.
+#pragma once
+
+#include "executor/cuda/layout.h"
+#include "executor/cuda/ptx.h"
+
+namespace nitinol::cuda {
+
+/// A queue slot that takes part in a transfer, with the flag that marks its data.
+struct __align__(16) Endpoint {
+  char* slot;
+  uint32_t flag;
+  uint32_t unused;
+};
+
+struct LL {
+  static constexpr Protocol kProtocol = Protocol::kLL;
+  static constexpr bool kPerWarp = false;
+  static constexpr bool kCounted = false;  ///< arrival is told by a counter, not by the data
+  static constexpr int kWords = 2;         ///< payload of a thread and unit, in 4-byte words
+  static constexpr int kPieces = 1;        ///< contiguous runs of user data that this is
+  static constexpr int kPieceBytes = 8;
+  static constexpr uint32_t kUnitBytes = shape_of(kProtocol).bytes;
+  static constexpr uint32_t kUnitStored = shape_of(kProtocol).stored;
+  static constexpr int kBatch = 2;  ///< units in flight per thread when data only moves
+  static constexpr int kRanks = 8;  ///< ranks in flight per thread when data of all is reduced
+
+  struct Raw {
+    uint4 line;
+  };
+  __device__ __forceinline__ static uint32_t offset(uint32_t unit, int, int) { return unit * kUnitBytes; }
+  __device__ __forceinline__ static bool has(int, int) { return true; }
+  __device__ __forceinline__ static Raw fetch(const char* slot, uint32_t unit, int) {
+    return Raw{load_live(slot + unit * kUnitStored)};
+  }
+  __device__ __forceinline__ static bool ready(const Raw& raw, uint32_t flag, int) {
+    return raw.line.y == flag && raw.line.w == flag;
+  }
+  __device__ __forceinline__ static void open(const Raw& raw, int, uint32_t (&words)[kWords]) {
+    words[0] = raw.line.x;
+    words[1] = raw.line.z;
+  }
+  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t unit, int, const uint32_t (&words)[kWords]) {
+    store_live(to.slot + unit * kUnitStored, make_uint4(words[0], to.flag, words[1], to.flag));
+  }
+};
+
+struct LL128 {
+  static constexpr Protocol kProtocol = Protocol::kLL128;
+  static constexpr bool kPerWarp = true;
+  static constexpr bool kCounted = false;
+  static constexpr int kWords = 8;
+  static constexpr int kPieces = 2;
+  static constexpr int kPieceBytes = 16;
+  static constexpr uint32_t kUnitBytes = shape_of(kProtocol).bytes;
+  static constexpr uint32_t kUnitStored = shape_of(kProtocol).stored;
+  static constexpr int kBatch = 1;
+  static constexpr int kRanks = 4;
+
+  // A unit is 8 lines, stored by two instructions of 16 bytes per lane. Every eighth lane stores the flags; its first
+  // piece is cut in two halves, one beside each flag, and it has no second piece. So all pieces are 16 bytes of user data.
+  struct Raw {
+    uint4 line[2];
+  };
+  __device__ __forceinline__ static bool keeps_flag(int lane) { return lane % 8 == 7; }
+  __device__ __forceinline__ static uint32_t offset(uint32_t unit, int lane, int piece) {
+    return unit * kUnitBytes + (piece == 0 ? lane * 16 : 512 + (lane - lane / 8) * 16);
+  }
+  __device__ __forceinline__ static bool has(int lane, int piece) { return piece == 0 || !keeps_flag(lane); }
+  __device__ __forceinline__ static Raw fetch(const char* slot, uint32_t unit, int lane) {
+    const char* line = slot + unit * kUnitStored + lane * 16;
+    return Raw{{load_live(line), load_live(line + 512)}};
+  }
+  __device__ __forceinline__ static bool ready(const Raw& raw, uint32_t flag, int lane) {
+    const bool mine = raw.line[0].z == flag && raw.line[1].z == flag;
+    return __all_sync(0xffffffffU, mine || !keeps_flag(lane));
+  }
+  __device__ __forceinline__ static void open(const Raw& raw, int lane, uint32_t (&words)[kWords]) {
+    const bool flagged = keeps_flag(lane);
+    words[0] = raw.line[0].x;
+    words[1] = raw.line[0].y;
+    words[2] = flagged ? raw.line[1].x : raw.line[0].z;
+    words[3] = flagged ? raw.line[1].y : raw.line[0].w;
+    words[4] = raw.line[1].x;
+    words[5] = raw.line[1].y;
+    words[6] = raw.line[1].z;
+    words[7] = raw.line[1].w;
+  }
+  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t unit, int lane, const uint32_t (&words)[kWords]) {
+    const bool flagged = keeps_flag(lane);
+    char* line = to.slot + unit * kUnitStored + lane * 16;
+    store_live(line, make_uint4(words[0], words[1], flagged ? to.flag : words[2], flagged ? 0 : words[3]));
+    store_live(line + 512, make_uint4(flagged ? words[2] : words[4], flagged ? words[3] : words[5],
+                                      flagged ? to.flag : words[6], flagged ? 0 : words[7]));
+  }
+};
+
+struct Simple {
+  static constexpr Protocol kProtocol = Protocol::kSimple;
+  static constexpr bool kPerWarp = false;
+  static constexpr bool kCounted = true;
+  static constexpr int kWords = 4;
+  static constexpr int kPieces = 1;
+  static constexpr int kPieceBytes = 16;
+  static constexpr uint32_t kUnitBytes = shape_of(kProtocol).bytes;
+  static constexpr uint32_t kUnitStored = shape_of(kProtocol).stored;
+  static constexpr int kBatch = 4;
+  static constexpr int kRanks = 8;
+
+  struct Raw {
+    uint4 line;
+  };
+  __device__ __forceinline__ static uint32_t offset(uint32_t unit, int, int) { return unit * kUnitBytes; }
+  __device__ __forceinline__ static bool has(int, int) { return true; }
+  __device__ __forceinline__ static Raw fetch(const char* slot, uint32_t unit, int) {
+    return Raw{load_16(slot + unit * kUnitStored)};
+  }
+  __device__ __forceinline__ static bool ready(const Raw&, uint32_t, int) { return true; }
+  __device__ __forceinline__ static void open(const Raw& raw, int, uint32_t (&words)[kWords]) {
+    words[0] = raw.line.x;
+    words[1] = raw.line.y;
+    words[2] = raw.line.z;
+    words[3] = raw.line.w;
+  }
+  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t unit, int, const uint32_t (&words)[kWords]) {
+    store_16(to.slot + unit * kUnitStored, make_uint4(words[0], words[1], words[2], words[3]));
+  }
+};
+
+}  // namespace nitinol::cuda

@@ -1,0 +1,438 @@
+// The CUDA executor: every algorithm with every protocol gives exactly the expected bits, at any size and alignment, in
+// place, eagerly and from graphs; messages arrive; abort ends kernels that wait for a rank which never comes.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <map>
+
+#include "algorithm/table.h"
+#include "executor/cuda/kernels.h"
+#include "expected_values.h"
+#include "gpu_ranks.h"
+
+namespace nitinol::gpu_testing {
+
+namespace {
+
+// Kernels of several ranks on one GPU must not stand in line behind each other.
+[[maybe_unused]] const int kConnections = ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+
+constexpr size_t kBufferBytes = size_t{48} << 20;
+constexpr size_t kGuardBytes = 64;
+constexpr unsigned char kPoison = 0xcd;
+
+int gpus() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return 0;
+  }
+  return count;
+}
+
+#define REQUIRE_GPU() \
+  if (gpus() == 0) GTEST_SKIP() << "no GPU here"
+
+struct Case {
+  CollectiveWork work;
+  size_t misaligned = 0;  ///< elements by which buffers are moved from an aligned address
+  bool in_place = false;
+};
+
+/// Ranks with a pair of buffers each.
+class Cluster {
+ public:
+  explicit Cluster(int ranks, bool peer_access = true) : ranks_(ranks, gpus(), peer_access) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      inputs_.emplace_back(ranks_.device(rank), kBufferBytes);
+      outputs_.emplace_back(ranks_.device(rank), kBufferBytes);
+    }
+  }
+  Ranks& ranks() { return ranks_; }
+  char* input(int rank) { return inputs_[static_cast<size_t>(rank)].get(); }
+  char* output(int rank) { return outputs_[static_cast<size_t>(rank)].get(); }
+
+  /// Fills buffers, fits each rank's work with its addresses.
+  std::vector<Launch> set_up(const Case& test, bool exact) {
+    const CollectiveWork& work = test.work;
+    const size_t block = work.count * bytes_of(work.type);
+    const size_t shift = test.misaligned * bytes_of(work.type);
+    const int n = ranks_.size();
+    std::vector<Launch> launches;
+    host_inputs_.clear();
+    for (int rank = 0; rank < n; ++rank) {
+      const bool is_root = rank == work.root;
+      Bytes data = random_elements(work.type, input_blocks(work.what, n, is_root) * work.count, exact, random_);
+      const size_t out_bytes = output_blocks(work.what, n, is_root) * block;
+      char* out = output(rank) + kGuardBytes + shift;
+      char* in = input(rank) + shift;
+      const auto me = static_cast<size_t>(rank);
+      if (test.in_place) {
+        if (work.what == Collective::kReduceScatter) {
+          in = output(rank) + kGuardBytes + shift;
+          out = in + me * block;
+        } else {
+          in = work.what == Collective::kAllGather ? out + me * block : out;
+        }
+      }
+      const cudaStream_t stream = ranks_.stream(rank);
+      const DeviceGuard on(ranks_.device(rank));
+      const size_t poisoned = std::max(out_bytes, data.size()) + 2 * kGuardBytes + shift;
+      cuda_check(cudaMemsetAsync(output(rank), kPoison, poisoned, stream), "cudaMemsetAsync");
+      cuda_check(cudaMemcpyAsync(in, data.data(), data.size(), cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
+      cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+      CollectiveWork mine = work;
+      mine.input = in;
+      mine.output = out;
+      launches.push_back(Launch{{mine}, {}});
+      host_inputs_.push_back(std::move(data));
+    }
+    return launches;
+  }
+
+  /// "" if all ranks' outputs are as expected and nothing around them was touched.
+  std::string check(const Case& test, const std::vector<Launch>& launches) {
+    for (int rank = 0; rank < ranks_.size(); ++rank) {
+      const CollectiveWork& work = launches[static_cast<size_t>(rank)].collectives[0];
+      const Bytes expected = expected_output(work, rank, host_inputs_);
+      const bool guarded = !(test.in_place && work.what == Collective::kReduceScatter);
+      const size_t guard = guarded ? kGuardBytes : 0;
+      Bytes got(expected.size() + 2 * guard);
+      cuda_check(cudaMemcpy(got.data(), static_cast<char*>(work.output) - guard, got.size(), cudaMemcpyDeviceToHost),
+                 "cudaMemcpy");
+      for (size_t i = 0; i < got.size(); ++i) {
+        const bool inside = i >= guard && i < guard + expected.size();
+        const unsigned char want = inside ? expected[i - guard] : kPoison;
+        if (got[i] != want) {
+          return "rank " + std::to_string(rank) + " byte " + std::to_string(static_cast<long>(i) - static_cast<long>(guard)) +
+                 " of " + std::to_string(expected.size()) + ": " + std::to_string(got[i]) + ", expected " +
+                 std::to_string(want);
+        }
+      }
+    }
+    return "";
+  }
+
+  std::string run(const Case& test) {
+    const bool canonical = algorithm::canonical(test.work.what, test.work.plan.algorithm);
+    const std::vector<Launch> launches = set_up(test, !canonical && !test.work.reduction.order_free(test.work.type));
+    ranks_.prepare(launches);
+    ranks_.launch(launches);
+    ranks_.synchronize();
+    return check(test, launches);
+  }
+
+ private:
+  Ranks ranks_;
+  std::vector<Buffer> inputs_;
+  std::vector<Buffer> outputs_;
+  std::vector<Bytes> host_inputs_;
+  std::mt19937 random_{12345};
+};
+
+std::string describe(const Case& test, int ranks) {
+  const CollectiveWork& w = test.work;
+  return std::string(name_of(w.what)) + " " + name_of(w.plan.algorithm) + " " + name_of(w.plan.protocol) + " ranks " +
+         std::to_string(ranks) + " type " + std::to_string(static_cast<int>(w.type)) + " op " +
+         std::to_string(static_cast<int>(w.reduction.combine)) + " count " + std::to_string(w.count) + " root " +
+         std::to_string(w.root) + " channels " + std::to_string(w.plan.channels) + " chunk " + std::to_string(w.plan.chunk) +
+         " shift " + std::to_string(test.misaligned) + (test.in_place ? " in place" : "");
+}
+
+bool built(DataType type, Combine combine) { return cuda::find_reduce_kernels(type, combine)[0] != nullptr; }
+
+/// All rows of the table of algorithms with all protocols the executor offers.
+template <class Visit>
+void for_each_algorithm(const Limits& limits, Visit&& visit) {
+  algorithm::Table::for_each([&](auto entry) {
+    for (int protocol = 0; protocol < kProtocols; ++protocol) {
+      if (limits.slot_bytes[static_cast<size_t>(protocol)] == 0) continue;
+      CollectiveWork work;
+      work.what = decltype(entry)::row.what;
+      work.plan.algorithm = decltype(entry)::row.algorithm;
+      work.plan.protocol = static_cast<Protocol>(protocol);
+      visit(work);
+    }
+  });
+}
+
+class OverRanks : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, OverRanks, testing::Values(1, 2, 3, 4, 8), testing::PrintToStringParamName());
+
+TEST_P(OverRanks, EveryAlgorithmGivesExactlyTheExpectedBitsAtEverySize) {
+  REQUIRE_GPU();
+  Cluster cluster(GetParam());
+  const Limits limits = cluster.ranks().limits();
+  for_each_algorithm(limits, [&](CollectiveWork work) {
+    if (testing::Test::HasFailure()) return;
+    work.type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
+    int turn = 0;
+    for (const size_t count : {1UL, 3UL, 17UL, 1000UL, 4099UL, 40000UL, 300001UL}) {
+      Case test{.work = work};
+      test.work.count = count;
+      test.work.root = turn % GetParam();
+      test.work.plan.channels = std::min(limits.channels, 1 + turn % 5);
+      test.work.plan.chunk = turn % 3 == 1 ? 256 : 0;
+      test.misaligned = turn % 2 == 1 ? 1 : 0;
+      ++turn;
+      const std::string wrong = cluster.run(test);
+      ASSERT_EQ(wrong, "") << describe(test, GetParam());
+    }
+  });
+}
+
+TEST_P(OverRanks, AllTypesAndReductionsGiveTheBitsOfTheRules) {
+  REQUIRE_GPU();
+  Cluster cluster(GetParam());
+  for_each_algorithm(cluster.ranks().limits(), [&](CollectiveWork work) {
+    if (!reduces(work.what)) return;
+    for (int type = 0; type < kDataTypes; ++type) {
+      for (int combine = 0; combine < kCombines; ++combine) {
+        if (!built(static_cast<DataType>(type), static_cast<Combine>(combine))) continue;
+        Case test{.work = work};
+        test.work.type = static_cast<DataType>(type);
+        test.work.reduction.combine = static_cast<Combine>(combine);
+        if (work.plan.algorithm != Algorithm::kOneShot && work.plan.algorithm != Algorithm::kTwoShot &&
+            combine == static_cast<int>(Combine::kProduct) && is_float(test.work.type)) {
+          continue;  // no set of numbers whose products are exact in every order
+        }
+        test.work.count = 2501;
+        test.work.plan.channels = 2;
+        test.misaligned = static_cast<size_t>(type % 2);
+        const std::string wrong = cluster.run(test);
+        ASSERT_EQ(wrong, "") << describe(test, GetParam());
+      }
+    }
+  });
+}
+
+TEST_P(OverRanks, AveragesAndScalarsApply) {
+  REQUIRE_GPU();
+  Cluster cluster(GetParam());
+  for_each_algorithm(cluster.ranks().limits(), [&](CollectiveWork work) {
+    if (!reduces(work.what) || !algorithm::canonical(work.what, work.plan.algorithm)) return;
+    for (const DataType type : {DataType::kFloat32, DataType::kBfloat16, DataType::kInt32, DataType::kInt8}) {
+      if (!built(type, Combine::kSum)) continue;
+      Case test{.work = work};
+      test.work.type = type;
+      test.work.count = 1501;
+      test.work.plan.channels = 2;
+      test.work.reduction.average = true;
+      ASSERT_EQ(cluster.run(test), "") << "average: " << describe(test, GetParam());
+      test.work.reduction.average = false;
+      test.work.reduction.scalar = Reduction::Scalar::kImmediate;
+      test.work.reduction.immediate = type == DataType::kFloat32 ? 0x3fc00000 : 0x3f;
+      ASSERT_EQ(cluster.run(test), "") << "scalar: " << describe(test, GetParam());
+    }
+  });
+}
+
+TEST_P(OverRanks, OperationsWorkInPlace) {
+  REQUIRE_GPU();
+  Cluster cluster(GetParam());
+  for_each_algorithm(cluster.ranks().limits(), [&](CollectiveWork work) {
+    if (work.what != Collective::kAllReduce && work.what != Collective::kReduceScatter && work.what != Collective::kAllGather) {
+      return;
+    }
+    work.type = reduces(work.what) ? DataType::kBfloat16 : DataType::kUint8;
+    for (const size_t count : {7UL, 2048UL, 100000UL}) {
+      Case test{.work = work, .in_place = true};
+      test.work.count = count;
+      test.work.plan.channels = 3;
+      const std::string wrong = cluster.run(test);
+      ASSERT_EQ(wrong, "") << describe(test, GetParam());
+    }
+  });
+}
+
+TEST_P(OverRanks, LargeBuffersGoThroughManyRounds) {
+  REQUIRE_GPU();
+  Cluster cluster(GetParam());
+  const Limits limits = cluster.ranks().limits();
+  for_each_algorithm(limits, [&](CollectiveWork work) {
+    work.type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
+    Case test{.work = work};
+    const bool many_blocks = input_blocks(work.what, 2, true) > 1 || output_blocks(work.what, 2, true) > 1;
+    test.work.count = many_blocks ? 1234567 : 5000011;
+    if (many_blocks && work.type == DataType::kFloat32) test.work.count = 700001;
+    test.work.plan.channels = limits.channels;
+    const std::string wrong = cluster.run(test);
+    ASSERT_EQ(wrong, "") << describe(test, GetParam());
+  });
+}
+
+TEST_P(OverRanks, GroupsOfCollectivesShareALaunch) {
+  REQUIRE_GPU();
+  const int n = GetParam();
+  Cluster cluster(n);
+  constexpr size_t kCount = 1000;
+  constexpr int kWorks = 40;
+  std::vector<Launch> launches(static_cast<size_t>(n));
+  std::vector<std::vector<Bytes>> inputs(kWorks);
+  std::mt19937 random(7);
+  for (int rank = 0; rank < n; ++rank) {
+    for (int i = 0; i < kWorks; ++i) {
+      const size_t at = static_cast<size_t>(i) * kCount * 4;
+      inputs[static_cast<size_t>(i)].push_back(random_elements(DataType::kFloat32, kCount, false, random));
+      cuda_check(cudaMemcpy(cluster.input(rank) + at, inputs[static_cast<size_t>(i)].back().data(), kCount * 4,
+                            cudaMemcpyHostToDevice), "cudaMemcpy");
+      CollectiveWork work;
+      work.type = DataType::kFloat32;
+      work.count = kCount;
+      work.input = cluster.input(rank) + at;
+      work.output = cluster.output(rank) + at;
+      work.plan.channels = 1 + i % 3;
+      work.plan.protocol = i % 7 == 0 ? Protocol::kSimple : Protocol::kLL;
+      launches[static_cast<size_t>(rank)].collectives.push_back(work);
+    }
+  }
+  cluster.ranks().prepare(launches);
+  cluster.ranks().launch(launches);
+  cluster.ranks().synchronize();
+  for (int rank = 0; rank < n; ++rank) {
+    for (int i = 0; i < kWorks; ++i) {
+      const CollectiveWork& work = launches[static_cast<size_t>(rank)].collectives[static_cast<size_t>(i)];
+      Bytes got(kCount * 4);
+      cuda_check(cudaMemcpy(got.data(), work.output, got.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+      ASSERT_EQ(got, expected_output(work, rank, inputs[static_cast<size_t>(i)])) << "work " << i << " rank " << rank;
+    }
+  }
+}
+
+/// Every rank sends `per_pair` messages to every rank, itself included; sizes differ by pair and number.
+std::vector<Launch> message_launches(Cluster& cluster, int per_pair, size_t base, std::map<char*, Bytes>& expected) {
+  const int n = cluster.ranks().size();
+  std::vector<Launch> launches(static_cast<size_t>(n));
+  std::vector<size_t> in_at(static_cast<size_t>(n));
+  std::vector<size_t> out_at(static_cast<size_t>(n));
+  std::mt19937 random(99);
+  for (int from = 0; from < n; ++from) {
+    for (int to = 0; to < n; ++to) {
+      for (int k = 0; k < per_pair; ++k) {
+        const size_t bytes = base * static_cast<size_t>(1 + (from + 2 * to + k) % 5) + static_cast<size_t>(k);
+        const auto f = static_cast<size_t>(from);
+        const auto t = static_cast<size_t>(to);
+        char* source = cluster.input(from) + in_at[f];
+        char* target = cluster.output(to) + out_at[t];
+        in_at[f] += bytes + static_cast<size_t>(k % 3);
+        out_at[t] += bytes + static_cast<size_t>(k % 2);
+        Bytes data = random_elements(DataType::kUint8, bytes, false, random);
+        cuda_check(cudaMemcpy(source, data.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+        launches[f].messages.push_back({MessageWork::Direction::kSend, to, source, bytes});
+        launches[t].messages.push_back({MessageWork::Direction::kReceive, from, target, bytes});
+        expected[target] = std::move(data);
+      }
+    }
+  }
+  return launches;
+}
+
+void expect_arrived(const std::map<char*, Bytes>& expected) {
+  for (const auto& [address, data] : expected) {
+    Bytes got(data.size());
+    cuda_check(cudaMemcpy(got.data(), address, got.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+    ASSERT_EQ(got == data, true) << data.size() << " bytes";
+  }
+}
+
+TEST_P(OverRanks, MessagesOfAGroupArrive) {
+  REQUIRE_GPU();
+  const int n = GetParam();
+  Cluster cluster(n);
+  const std::pair<int, size_t> shapes[] = {{1, 1}, {3, 1000}, {300 / (n * n) + 1, 500}, {1, 40000}, {2, 10001}, {1, 500000}};
+  for (const auto& [per_pair, base] : shapes) {
+    std::map<char*, Bytes> expected;
+    const std::vector<Launch> launches = message_launches(cluster, per_pair, base, expected);
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      for (int rank = 0; rank < n; ++rank) {
+        cuda_check(cudaMemset(cluster.output(rank), kPoison, 32 << 20), "cudaMemset");
+      }
+      cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+      cluster.ranks().prepare(launches);
+      cluster.ranks().launch(launches);
+      cluster.ranks().synchronize();
+      expect_arrived(expected);
+      if (testing::Test::HasFatalFailure()) FAIL() << per_pair << " messages per pair of " << base << " bytes and more";
+    }
+  }
+}
+
+TEST_P(OverRanks, GraphsReplayAndMixWithEagerCalls) {
+  REQUIRE_GPU();
+  const int n = GetParam();
+  Cluster cluster(n);
+  for_each_algorithm(cluster.ranks().limits(), [&](CollectiveWork work) {
+    if (work.what != Collective::kAllReduce || work.plan.algorithm == Algorithm::kRing || work.plan.algorithm == Algorithm::kTree) {
+      return;
+    }
+    work.type = DataType::kFloat32;
+    work.count = 5003;
+    work.plan.channels = 2;
+    Case test{.work = work};
+    const std::vector<Launch> launches = cluster.set_up(test, false);
+    std::vector<cudaGraphExec_t> graphs;
+    for (int rank = 0; rank < n; ++rank) {
+      const cudaStream_t stream = cluster.ranks().stream(rank);
+      const DeviceGuard on(cluster.ranks().device(rank));
+      cudaGraph_t graph = nullptr;
+      cudaGraphExec_t executable = nullptr;
+      cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+      for (int i = 0; i < 3; ++i) {
+        cluster.ranks().executor(rank).prepare(launches[static_cast<size_t>(rank)]);
+        cluster.ranks().executor(rank).launch(launches[static_cast<size_t>(rank)], stream);
+      }
+      cuda_check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+      cuda_check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+      cuda_check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+      graphs.push_back(executable);
+    }
+    for (int round = 0; round < 5; ++round) {
+      for (int rank = 0; rank < n; ++rank) {
+        const DeviceGuard on(cluster.ranks().device(rank));
+        cuda_check(cudaGraphLaunch(graphs[static_cast<size_t>(rank)], cluster.ranks().stream(rank)), "cudaGraphLaunch");
+      }
+      cluster.ranks().launch(launches);
+      cluster.ranks().synchronize();
+      ASSERT_EQ(cluster.check(test, launches), "") << describe(test, n);
+    }
+    for (const cudaGraphExec_t graph : graphs) cuda_check(cudaGraphExecDestroy(graph), "cudaGraphExecDestroy");
+  });
+}
+
+TEST(CudaExecutor, AbortEndsKernelsThatWaitForARankThatNeverCalls) {
+  REQUIRE_GPU();
+  for (int protocol = 0; protocol < kProtocols; ++protocol) {
+    Cluster cluster(2);
+    Case test;
+    test.work.type = DataType::kFloat32;
+    test.work.count = 100000;
+    test.work.plan.channels = 2;
+    test.work.plan.protocol = static_cast<Protocol>(protocol);
+    const std::vector<Launch> launches = cluster.set_up(test, false);
+    cluster.ranks().prepare(launches);
+    cluster.ranks().executor(0).launch(launches[0], cluster.ranks().stream(0));
+    EXPECT_EQ(cudaStreamQuery(cluster.ranks().stream(0)), cudaErrorNotReady);
+    cluster.ranks().executor(0).abort();
+    cluster.ranks().synchronize();
+  }
+}
+
+TEST(CudaExecutor, WithoutPeerAccessDataGoesThroughHostMemory) {
+  REQUIRE_GPU();
+  Cluster cluster(3, false);
+  for_each_algorithm(cluster.ranks().limits(), [&](CollectiveWork work) {
+    work.type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
+    for (const size_t count : {5UL, 30001UL}) {
+      Case test{.work = work};
+      test.work.count = count;
+      test.work.plan.channels = 2;
+      const std::string wrong = cluster.run(test);
+      ASSERT_EQ(wrong, "") << describe(test, 3);
+    }
+  });
+}
+
+}  // namespace
+
+}  // namespace nitinol::gpu_testing
