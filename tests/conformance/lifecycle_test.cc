@@ -1,0 +1,265 @@
+// How communicators begin and end: every way to make one, several at a time, splits, and every order of leaving.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "cluster.h"
+#include "nccl.h"
+
+namespace nitinol::testing {
+namespace {
+
+/// Throws unless an all-reduce over the communicator gives the sum of rank + 1.
+void must_work(ncclComm_t comm, cudaStream_t stream) {
+  int rank = 0;
+  int ranks = 0;
+  EXPECT_CALL(ncclCommUserRank(comm, &rank));
+  EXPECT_CALL(ncclCommCount(comm, &ranks));
+  int value = rank + 1;
+  int* data = nullptr;
+  EXPECT_CALL(cudaMallocAsync(reinterpret_cast<void**>(&data), sizeof(int), stream));
+  EXPECT_CALL(cudaMemcpyAsync(data, &value, sizeof(int), cudaMemcpyHostToDevice, stream));
+  EXPECT_CALL(ncclAllReduce(data, data, 1, ncclInt, ncclSum, comm, stream));
+  EXPECT_CALL(cudaMemcpyAsync(&value, data, sizeof(int), cudaMemcpyDeviceToHost, stream));
+  EXPECT_CALL(cudaFreeAsync(data, stream));
+  EXPECT_CALL(cudaStreamSynchronize(stream));
+  if (value != ranks * (ranks + 1) / 2) throw std::runtime_error("sum is " + std::to_string(value));
+}
+
+/// Runs body(i) in `count` threads; throws what one of them threw.
+void in_threads(int count, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::string failures;
+  for (int i = 0; i < count; ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        body(i);
+      } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex);
+        failures += "thread " + std::to_string(i) + ": " + error.what() + "\n";
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (!failures.empty()) throw std::runtime_error(failures);
+}
+
+TEST(Lifecycle, AThreadMayDestroyItsRanksOneAfterTheOther) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              ncclComm_t comms[4];
+              for (int round = 0; round < 3; ++round) {
+                const int devices[] = {3, 0, 0, 5};
+                EXPECT_CALL(ncclCommInitAll(comms, 4, devices));
+                int device = -1;
+                EXPECT_CALL(ncclCommCuDevice(comms[0], &device));
+                if (device != 3) throw std::runtime_error("rank 0 is not on device 3");
+                EXPECT_CALL(cudaGetDevice(&device));
+                if (device != 0) throw std::runtime_error("the current device was changed");
+                for (ncclComm_t comm : comms) EXPECT_CALL(ncclCommFinalize(comm));
+                for (ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
+              }
+              EXPECT_CALL(ncclCommInitAll(comms, 4, nullptr));
+              for (ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
+              EXPECT_CALL(ncclCommInitAll(comms, 2, nullptr));
+              for (int i : {1, 0}) EXPECT_CALL(ncclCommAbort(comms[i]));
+            }));
+}
+
+TEST(Lifecycle, AfterFinalizeOnlyDestroyingIsAllowed) {
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
+              ncclComm_t second = nullptr;
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, 0, &second, nullptr));
+              must_work(second, self.stream);
+              EXPECT_CALL(ncclCommFinalize(second));
+              int number = 0;
+              if (ncclAllReduce(&number, &number, 1, ncclInt, ncclSum, second, self.stream) == ncclSuccess) {
+                throw std::runtime_error("an operation was accepted after finalize");
+              }
+              if (ncclCommFinalize(second) != ncclInvalidArgument) throw std::runtime_error("finalized twice");
+              EXPECT_CALL(ncclCommDestroy(second));
+            }));
+}
+
+TEST(Lifecycle, SplitOrdersByKeyAndLeavesOutWhoAsksForIt) {
+  EXPECT_EQ("", run_ranks({2, 3, 1}, [](Rank& self) {
+              const int color = self.rank == 4 ? NCCL_SPLIT_NOCOLOR : self.rank % 2;
+              ncclComm_t part = reinterpret_cast<ncclComm_t>(1);
+              EXPECT_CALL(ncclCommSplit(self.comm, color, -self.rank, &part, nullptr));
+              if (self.rank == 4) {
+                if (part != nullptr) throw std::runtime_error("a rank without a color got a communicator");
+                must_work(self.comm, self.stream);
+                return;
+              }
+              int rank = -1;
+              EXPECT_CALL(ncclCommUserRank(part, &rank));
+              const int wanted[] = {1, 2, 0, 1, -1, 0};  // ranks 2, 0 and 5, 3, 1
+              if (rank != wanted[self.rank]) throw std::runtime_error("rank " + std::to_string(rank) + " in the part");
+              must_work(part, self.stream);
+              must_work(self.comm, self.stream);
+              EXPECT_CALL(ncclCommDestroy(part));
+            }));
+}
+
+TEST(Lifecycle, ASplitOutlivesItsParent) {
+  EXPECT_EQ("", run_processes(2, [](int process, const ncclUniqueId& id) {
+              ncclComm_t parent = nullptr;
+              ncclComm_t child = nullptr;
+              cudaStream_t stream = nullptr;
+              EXPECT_CALL(cudaStreamCreate(&stream));
+              EXPECT_CALL(ncclCommInitRank(&parent, 2, id, process));
+              EXPECT_CALL(ncclCommSplit(parent, 7, process, &child, nullptr));
+              EXPECT_CALL(ncclCommDestroy(parent));
+              must_work(child, stream);
+              EXPECT_CALL(ncclCommDestroy(child));
+            }));
+}
+
+TEST(Lifecycle, SeveralIdsShareTheRendezvous) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              constexpr int kRanks = 7;
+              ncclUniqueId ids[3];
+              for (ncclUniqueId& id : ids) EXPECT_CALL(ncclGetUniqueId(&id));
+              in_threads(kRanks, [&](int rank) {
+                cudaStream_t stream = nullptr;
+                EXPECT_CALL(cudaSetDevice(rank));
+                EXPECT_CALL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+                ncclComm_t comm = nullptr;
+                EXPECT_CALL(ncclCommInitRankScalable(&comm, kRanks, rank, 3, ids, nullptr));
+                must_work(comm, stream);
+                EXPECT_CALL(ncclCommDestroy(comm));
+              });
+            }));
+}
+
+TEST(Lifecycle, AFixedAddressReplacesTheExchangeOfIds) {
+  const std::string port = std::to_string(20000 + getpid() % 20000);
+  setenv("NCCL_COMM_ID", ("127.0.0.1:" + port).c_str(), 1);
+  const std::string wrong = run_processes(3, [](int process, const ncclUniqueId&) {
+    ncclUniqueId id;
+    EXPECT_CALL(ncclGetUniqueId(&id));
+    ncclComm_t comm = nullptr;
+    cudaStream_t stream = nullptr;
+    EXPECT_CALL(cudaStreamCreate(&stream));
+    EXPECT_CALL(ncclCommInitRank(&comm, 3, id, process));
+    must_work(comm, stream);
+    EXPECT_CALL(ncclCommDestroy(comm));
+  });
+  unsetenv("NCCL_COMM_ID");
+  EXPECT_EQ("", wrong);
+}
+
+TEST(Lifecycle, SeveralCommunicatorsLiveInOneProcessDrivenByOneThreadEach) {
+  EXPECT_EQ("", run_processes(2, [](int process, const ncclUniqueId& id) {
+              ncclComm_t all = nullptr;
+              EXPECT_CALL(ncclCommInitRank(&all, 2, id, process));
+              ncclComm_t parts[4];
+              for (ncclComm_t& part : parts) EXPECT_CALL(ncclCommSplit(all, 1, process, &part, nullptr));
+              in_threads(4, [&](int i) {
+                cudaStream_t stream = nullptr;
+                EXPECT_CALL(cudaSetDevice(i));
+                EXPECT_CALL(cudaSetDevice(0));
+                EXPECT_CALL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+                for (int round = 0; round < 50; ++round) must_work(parts[i], stream);
+              });
+              for (ncclComm_t part : parts) EXPECT_CALL(ncclCommDestroy(part));
+              EXPECT_CALL(ncclCommDestroy(all));
+            }));
+}
+
+TEST(Lifecycle, ManyRanksShareTheDevices) {
+  EXPECT_EQ("", run_ranks({40, 24}, [](Rank& self) {
+              for (int i = 0; i < 3; ++i) must_work(self.comm, self.stream);
+            }));
+}
+
+TEST(Lifecycle, ANonBlockingCommunicatorIsPolledUntilItIsThere) {
+  EXPECT_EQ("", run_processes(2, [](int process, const ncclUniqueId& id) {
+              const auto wait_for = [](ncclComm_t comm, ncclResult_t result) {
+                if (result != ncclSuccess && result != ncclInProgress) EXPECT_CALL(result);
+                for (ncclResult_t state = ncclInProgress; state == ncclInProgress; std::this_thread::yield()) {
+                  EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+                  if (state != ncclInProgress) EXPECT_CALL(state);
+                }
+              };
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              ncclComm_t comm = nullptr;
+              cudaStream_t stream = nullptr;
+              EXPECT_CALL(cudaStreamCreate(&stream));
+              wait_for(comm, ncclCommInitRankConfig(&comm, 2, id, process, &config));
+              must_work(comm, stream);
+              ncclComm_t child = nullptr;
+              const ncclResult_t split = ncclCommSplit(comm, 3, process, &child, nullptr);
+              wait_for(comm, split);
+              wait_for(child, split);
+              must_work(child, stream);
+              wait_for(child, ncclCommFinalize(child));
+              EXPECT_CALL(ncclCommDestroy(child));
+              EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
+TEST(Lifecycle, DifferentSettingsOnRanksAreFoundAtTheStart) {
+  EXPECT_EQ("", run_processes(2, [](int process, const ncclUniqueId& id) {
+              setenv("NCCL_ALGO", process == 0 ? "Ring" : "Tree", 1);
+              ncclComm_t comm = nullptr;
+              const ncclResult_t result = ncclCommInitRank(&comm, 2, id, process);
+              if (result == ncclSuccess || comm != nullptr) throw std::runtime_error("accepted");
+              if (std::strstr(ncclGetLastError(nullptr), "different settings") == nullptr) {
+                throw std::runtime_error(ncclGetLastError(nullptr));
+              }
+            }));
+}
+
+TEST(Lifecycle, ARankThatNeverComesIsNamed) {
+  setenv("NITINOL_INIT_TIMEOUT", "1", 1);
+  const std::string wrong = run_processes(2, [](int process, const ncclUniqueId& id) {
+    ncclComm_t comm = nullptr;
+    const ncclResult_t result = ncclCommInitRank(&comm, 4, id, process == 0 ? 0 : 3);
+    if (result == ncclSuccess || comm != nullptr) throw std::runtime_error("two of four were enough");
+    const std::string sentence = ncclGetLastError(nullptr);
+    if (sentence.find("1, 2") == std::string::npos) throw std::runtime_error(sentence);
+  });
+  unsetenv("NITINOL_INIT_TIMEOUT");
+  EXPECT_EQ("", wrong);
+}
+
+TEST(Lifecycle, AProcessMayExitWithoutDestroyingAnything) {
+  EXPECT_EQ("", run_processes(2, [](int process, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              cudaStream_t stream = nullptr;
+              EXPECT_CALL(cudaStreamCreate(&stream));
+              EXPECT_CALL(ncclCommInitRank(&comm, 2, id, process));
+              must_work(comm, stream);
+            }));
+}
+
+// Operations of more than 2^32 bytes, with a count beyond 2^32.
+TEST(Lifecycle, OperationsBeyondFourGigabytesAreExact) {
+  const long pages = sysconf(_SC_AVPHYS_PAGES);
+  if (pages * (sysconf(_SC_PAGESIZE) / 1024) < 14L * 1024 * 1024) GTEST_SKIP() << "needs 14 GiB of free memory";
+  EXPECT_EQ("", run_ranks({2}, [](Rank& self) {
+              const size_t count = (size_t{1} << 32) + 4099;
+              uint8_t* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), count));
+              EXPECT_CALL(cudaMemsetAsync(data, 3 + self.rank, count, self.stream));
+              EXPECT_CALL(ncclAllReduce(data, data, count, ncclUint8, ncclSum, self.comm, self.stream));
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              for (const size_t at : {size_t{0}, count / 2, (size_t{1} << 32) - 1, size_t{1} << 32, count - 1}) {
+                uint8_t got = 0;
+                EXPECT_CALL(cudaMemcpy(&got, data + at, 1, cudaMemcpyDeviceToHost));
+                if (got != 7) throw std::runtime_error("element " + std::to_string(at) + " is " + std::to_string(got));
+              }
+              EXPECT_CALL(cudaFree(data));
+            }));
+}
+
+}  // namespace
+}  // namespace nitinol::testing
