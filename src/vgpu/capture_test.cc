@@ -230,7 +230,8 @@ TEST(Capture, RelaxedThreadsMayMakeUnsafeCalls) {
   begin(stream, cudaStreamCaptureModeRelaxed);
   EXPECT_CUDA(cudaMalloc(&pointer, 10));
   EXPECT_CUDA(cudaFree(pointer));
-  std::thread([&] { ASSERT_CUDA(cudaStreamEndCapture(stream, &owner.graph)); }).join();
+  GraphOwner relaxed;
+  std::thread([&] { ASSERT_CUDA(cudaStreamEndCapture(stream, &relaxed.graph)); }).join();
 }
 
 TEST(Capture, RefusesToEndInTheWrongPlace) {

@@ -237,7 +237,7 @@ TEST(Copies, AreCheckedAgainstTheAllocation) {
   EXPECT_CUDA_ERROR(cudaMemcpy(host.data(), host.data() + 500, 10, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
   EXPECT_CUDA_ERROR(cudaMemcpy(host.data(), array.get(), 10, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
   EXPECT_CUDA_ERROR(cudaMemcpy(nullptr, array.get(), 10, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
-  EXPECT_CUDA_ERROR(cudaMemcpy(host.data(), array.get(), 10, static_cast<cudaMemcpyKind>(9)),
+  EXPECT_CUDA_ERROR(cudaMemcpy(host.data(), array.get(), 10, static_cast<cudaMemcpyKind>(7)),
                     cudaErrorInvalidMemcpyDirection);
   EXPECT_CUDA_ERROR(cudaMemset(host.data(), 0, 10), cudaErrorInvalidValue);
   EXPECT_CUDA_ERROR(cudaMemsetAsync(array.get(), 0, 101, stream), cudaErrorInvalidValue);
