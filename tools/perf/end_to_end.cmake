@@ -17,6 +17,7 @@ perf_test(mixed ARGS all -p 2 -t 2 -g 2 -b 1K -e 1M -f 1024 ${brief})
 perf_test(types_and_operators ARGS all_reduce reduce_scatter -t 3 -d all -o all -b 300 -e 70K -i 69K ${brief})
 perf_test(every_root ARGS broadcast reduce gather scatter -t 3 -r all -b 4K -e 4K ${brief})
 perf_test(graph ARGS all -t 2 -g 2 -G -b 64 -e 256K -f 4096 ${brief})
+perf_test(registered ARGS all -t 2 -g 2 -R local -b 64 -e 256K -f 4096 ${brief})
 perf_test(non_blocking ARGS all -t 2 -g 2 --non-blocking -b 64 -e 256K -f 4096 ${brief})
 
 # A copy of the library is another library: both must work side by side.

@@ -49,6 +49,12 @@ NcclFunctions load_functions(void* handle) {
   resolve(f.all_to_all, handle, "ncclAlltoAll");
   resolve(f.gather, handle, "ncclGather");
   resolve(f.scatter, handle, "ncclScatter");
+  resolve(f.mem_alloc, handle, "ncclMemAlloc");
+  resolve(f.mem_free, handle, "ncclMemFree");
+  resolve(f.comm_register, handle, "ncclCommRegister");
+  resolve(f.comm_deregister, handle, "ncclCommDeregister");
+  resolve(f.window_register, handle, "ncclCommWindowRegister");
+  resolve(f.window_deregister, handle, "ncclCommWindowDeregister");
   return f;
 }
 

@@ -41,6 +41,12 @@ struct NcclFunctions {
   decltype(&ncclAlltoAll) all_to_all = nullptr;
   decltype(&ncclGather) gather = nullptr;
   decltype(&ncclScatter) scatter = nullptr;
+  decltype(&ncclMemAlloc) mem_alloc = nullptr;
+  decltype(&ncclMemFree) mem_free = nullptr;
+  decltype(&ncclCommRegister) comm_register = nullptr;
+  decltype(&ncclCommDeregister) comm_deregister = nullptr;
+  decltype(&ncclCommWindowRegister) window_register = nullptr;
+  decltype(&ncclCommWindowDeregister) window_deregister = nullptr;
 };
 
 /// An opened library. It stays loaded until the process ends: unloading a library that owns threads is not safe.

@@ -18,8 +18,7 @@ struct Measurer::Gpu {
   int rank = 0;
   int device = 0;
   cudaStream_t stream = nullptr;
-  void* send = nullptr;
-  void* recv = nullptr;
+  std::unique_ptr<Buffers> buffers;
   float* token = nullptr;              // for the barrier
   std::vector<ncclComm_t> comms;       // one per library
   std::vector<ncclRedOp_t> operators;  // one per library
@@ -79,7 +78,7 @@ Measurer::Measurer(Session& session, int thread) : session_(session), thread_(th
   }
 }
 
-// Only tidy after success: after a failure the process ends without asking the library for anything more.
+// Tidying is tear_down()'s; after a failure the process ends without asking the library for anything more.
 Measurer::~Measurer() = default;
 
 std::vector<double> Measurer::initialise() {
@@ -115,8 +114,15 @@ void Measurer::allocate(const std::vector<Case>& cases) {
       recv = std::max(recv, layout.larger() * what.type->size);
     }
     check_cuda(cudaSetDevice(gpu->device), "cudaSetDevice");
-    check_cuda(cudaMalloc(&gpu->send, std::max<size_t>(send, 1)), "cudaMalloc of the send buffer");
-    check_cuda(cudaMalloc(&gpu->recv, recv + kGuardBytes), "cudaMalloc of the receive buffer");
+    gpu->buffers =
+        std::make_unique<Buffers>(session_.libraries()[0], session_.options().registration, send, recv + kGuardBytes);
+  }
+  for (size_t i = 0; i < session_.libraries().size(); ++i) {
+    const Library& library = session_.libraries()[i];
+    library.check(library.nccl().group_start(), "ncclGroupStart");
+    for (const auto& gpu : gpus_) gpu->buffers->register_with(library, gpu->comms[i]);
+    library.check(library.nccl().group_end(), "registration");
+    settle(i, "registration");
   }
 }
 
@@ -143,11 +149,11 @@ void Measurer::enqueue_once(const Case& what, size_t index) {
   if (gpus_.size() > 1) library.check(library.nccl().group_start(), "ncclGroupStart");
   for (const auto& gpu : gpus_) {
     const Layout layout = layout_of(what.operation, what.count, gpu->rank, ranks);
-    std::byte* base = static_cast<std::byte*>(gpu->recv);
+    std::byte* base = static_cast<std::byte*>(gpu->buffers->recv());
     const Call call{
         .operation = what.operation,
-        .send = what.in_place ? base + layout.send_offset * what.type->size : gpu->send,
-        .recv = what.in_place ? base + layout.recv_offset * what.type->size : gpu->recv,
+        .send = what.in_place ? base + layout.send_offset * what.type->size : gpu->buffers->send(),
+        .recv = what.in_place ? base + layout.recv_offset * what.type->size : gpu->buffers->recv(),
         .count = what.count,
         .type = what.type->type,
         .element_size = what.type->size,
@@ -167,8 +173,9 @@ void Measurer::prepare(Gpu& gpu, const Case& what) {
   const Layout layout = layout_of(what.operation, what.count, gpu.rank, session_.team().ranks());
   const auto pattern = session_.patterns().get(*what.type, what.reduction, session_.team().ranks());
   check_cuda(cudaSetDevice(gpu.device), "cudaSetDevice");
-  gpu.checker->poison(gpu.recv, layout.larger() * what.type->size + kGuardBytes);
-  void* input = what.in_place ? static_cast<std::byte*>(gpu.recv) + layout.send_offset * what.type->size : gpu.send;
+  gpu.checker->poison(gpu.buffers->recv(), layout.larger() * what.type->size + kGuardBytes);
+  void* input = what.in_place ? static_cast<std::byte*>(gpu.buffers->recv()) + layout.send_offset * what.type->size
+                              : gpu.buffers->send();
   gpu.checker->upload(pattern->input(gpu.rank), what.type->size, input, layout.send);
 }
 
@@ -176,7 +183,7 @@ double Measurer::verify(Gpu& gpu, const Case& what, size_t library) {
   const int ranks = session_.team().ranks();
   const Layout layout = layout_of(what.operation, what.count, gpu.rank, ranks);
   const auto pattern = session_.patterns().get(*what.type, what.reduction, ranks);
-  const std::byte* base = static_cast<const std::byte*>(gpu.recv);
+  const std::byte* base = static_cast<const std::byte*>(gpu.buffers->recv());
   const std::byte* recv = what.in_place ? base + layout.recv_offset * what.type->size : base;
   size_t wrong = 0;
   check_cuda(cudaSetDevice(gpu.device), "cudaSetDevice");
@@ -335,18 +342,21 @@ double Measurer::run(const std::vector<Case>& cases, RowSink* sink) {
     if (sink != nullptr) sink->row(row);
   }
   if (thread_ == 0) session_.watchdog().progress("destroying communicators");
+  tear_down();
+  return total_wrong_;
+}
+
+void Measurer::tear_down() {
   for (const auto& gpu : gpus_) {
     check_cuda(cudaSetDevice(gpu->device), "cudaSetDevice");
+    gpu->buffers->release();
     for (size_t i = 0; i < gpu->comms.size(); ++i) {
       const Library& library = session_.libraries()[i];
       library.check(library.nccl().comm_destroy(gpu->comms[i]), "ncclCommDestroy");
     }
-    check_cuda(cudaFree(gpu->send), "cudaFree");
-    check_cuda(cudaFree(gpu->recv), "cudaFree");
     check_cuda(cudaFree(gpu->token), "cudaFree");
     check_cuda(cudaStreamDestroy(gpu->stream), "cudaStreamDestroy");
   }
-  return total_wrong_;
 }
 
 }  // namespace nitinol::perf

@@ -48,6 +48,7 @@ class Measurer {
   std::vector<double> initialise();
   void allocate(const std::vector<Case>& cases);
   Row measure(const Case& what);
+  void tear_down();
 
   void prepare(Gpu& gpu, const Case& what);
   double verify(Gpu& gpu, const Case& what, size_t library);

@@ -22,6 +22,7 @@ struct Raw {
   std::string max = "4M";
   std::string step;
   std::string places = "both";
+  std::string registration = "none";
   bool no_check = false;
   bool check = false;
 };
@@ -77,6 +78,10 @@ void add_how(CLI::App& app, Raw& raw, Options& o) {
   app.add_flag("-G,--graph", o.graph, "capture the iterations of a batch in a CUDA graph and replay it");
   app.add_flag("-s,--sync", o.sync_each, "synchronise after each iteration");
   app.add_flag("--non-blocking", o.non_blocking, "use non-blocking communicators");
+  app.add_option("-R,--register", raw.registration,
+                 "none, local (ncclCommRegister) or window (symmetric windows); the latter two with ncclMemAlloc")
+      ->check(CLI::IsMember({"none", "local", "window"}))
+      ->capture_default_str();
   app.add_flag("-c,--check", raw.check, "check results (the default)");
   app.add_flag("-C,--no-check", raw.no_check, "do not check results");
   app.add_option("--timeout", o.timeout, "seconds without progress after which to give up with exit code 3 (0: never)")
@@ -155,6 +160,9 @@ void finish(const Raw& raw, Options& o) {
   o.max_bytes = parse_bytes(raw.max);
   if (!raw.step.empty()) o.step_bytes = parse_bytes(raw.step);
   o.places = raw.places == "both" ? Places::kBoth : raw.places == "in" ? Places::kIn : Places::kOut;
+  o.registration = raw.registration == "none"    ? Registration::kNone
+                   : raw.registration == "local" ? Registration::kLocal
+                                                 : Registration::kWindow;
   o.check = !raw.no_check;
   if (o.max_bytes < o.min_bytes) o.max_bytes = o.min_bytes;
   if (o.step_bytes == 0 && o.factor <= 1) throw PerfError("the factor must be larger than 1");

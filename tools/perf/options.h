@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "buffers.h"
 #include "element.h"
 #include "operation.h"
 #include "pattern.h"
@@ -35,6 +36,7 @@ struct Options {
   int warmups = 5;
   double budget = 2;  // seconds per row and library
   Places places = Places::kBoth;
+  Registration registration = Registration::kNone;
   bool graph = false;
   bool sync_each = false;
   bool non_blocking = false;

@@ -99,12 +99,13 @@ void Report::print_header() {
     std::printf("# library %c: NCCL %s, %s; communicators up in %.1f ms\n", static_cast<char>('A' + i),
                 library.version_text().c_str(), library.path().c_str(), init_seconds_[i] * 1e3);
   }
-  std::printf("# median, least and most of %d batches of up to %d iterations (%s), slowest rank; %s\n", o.batches,
-              o.iterations,
-              o.graph       ? "one graph"
-              : o.sync_each ? "each synchronised"
-                            : "back to back",
-              o.check ? "results checked" : "results NOT checked");
+  std::printf(
+      "# median, least and most of %d batches of up to %d iterations (%s), slowest rank; buffers registered: %s; %s\n",
+      o.batches, o.iterations,
+      o.graph       ? "one graph"
+      : o.sync_each ? "each synchronised"
+                    : "back to back",
+      registration_name(o.registration), o.check ? "results checked" : "results NOT checked");
 }
 
 void Report::clear_progress() {

@@ -42,11 +42,19 @@ void Report::write_json() const {
   const Options& o = session_.options();
   const Team& team = session_.team();
   nlohmann::ordered_json root{
-      {"tool", "nitinol-perf"},       {"started", started_},
-      {"command", o.command_line},    {"ranks", team.ranks()},
-      {"processes", team.processes},  {"threads", team.threads},
-      {"gpus_per_thread", team.gpus}, {"mode", o.graph ? "graph" : o.sync_each ? "sync" : "eager"},
-      {"batches", o.batches},         {"iterations", o.iterations},
+      {"tool", "nitinol-perf"},
+      {"started", started_},
+      {"command", o.command_line},
+      {"ranks", team.ranks()},
+      {"processes", team.processes},
+      {"threads", team.threads},
+      {"gpus_per_thread", team.gpus},
+      {"mode", o.graph       ? "graph"
+               : o.sync_each ? "sync"
+                             : "eager"},
+      {"registration", registration_name(o.registration)},
+      {"batches", o.batches},
+      {"iterations", o.iterations},
       {"checked", o.check},
   };
   for (const Place& place : places_) {
