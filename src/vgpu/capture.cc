@@ -74,6 +74,33 @@ cudaError_t append(Stream& stream, GraphNode node) {
   return cudaSuccess;
 }
 
+// Under the capture mutex. What is left of the graph comes back, to be given to the caller or deleted.
+cudaError_t take_apart(Stream& stream, std::unique_ptr<Capture>* ended) {
+  Capture* capture = stream.capture.load(std::memory_order_relaxed);
+  if (capture == nullptr) return cudaErrorIllegalState;
+  if (capture->origin != &stream) {
+    capture->invalid = true;
+    return cudaErrorStreamCaptureUnmatched;
+  }
+  const bool relaxed = capture->mode == cudaStreamCaptureModeRelaxed;
+  if (!relaxed && capture->thread != thread_state().id) return cudaErrorStreamCaptureWrongThread;
+  cudaError_t error = cudaSuccess;
+  if (capture->invalid) {
+    error = cudaErrorStreamCaptureInvalidated;
+  } else if (!joined(*capture)) {
+    error = cudaErrorStreamCaptureUnjoined;
+  }
+  for (Stream* member : capture->streams) leave(*member);
+  if (!relaxed) --thread_state().captures;
+  if (capture->mode == cudaStreamCaptureModeGlobal) --g_global_captures;
+  std::erase_if(captures(), [&](auto& other) {
+    if (other.get() != capture) return false;
+    *ended = std::move(other);
+    return true;
+  });
+  return error;
+}
+
 }  // namespace
 
 std::mutex& capture_mutex() {
@@ -105,30 +132,17 @@ cudaError_t begin_capture(Stream& stream, cudaStreamCaptureMode mode, Graph* int
 
 cudaError_t end_capture(Stream& stream, Graph** graph) {
   *graph = nullptr;
-  std::lock_guard lock(capture_mutex());
-  Capture* capture = stream.capture.load(std::memory_order_relaxed);
-  if (capture == nullptr) return cudaErrorIllegalState;
-  if (capture->origin != &stream) {
-    capture->invalid = true;
-    return cudaErrorStreamCaptureUnmatched;
-  }
-  const bool relaxed = capture->mode == cudaStreamCaptureModeRelaxed;
-  if (!relaxed && capture->thread != thread_state().id) return cudaErrorStreamCaptureWrongThread;
+  std::unique_ptr<Capture> ended;
   cudaError_t error = cudaSuccess;
-  if (capture->invalid) {
-    error = cudaErrorStreamCaptureInvalidated;
-  } else if (!joined(*capture)) {
-    error = cudaErrorStreamCaptureUnjoined;
+  {
+    std::lock_guard lock(capture_mutex());
+    error = take_apart(stream, &ended);
   }
-  for (Stream* member : capture->streams) leave(*member);
-  if (!relaxed) --thread_state().captures;
-  if (capture->mode == cudaStreamCaptureModeGlobal) --g_global_captures;
   if (error == cudaSuccess) {
-    *graph = capture->graph;
-  } else if (capture->owns_graph) {
-    delete capture->graph;
+    *graph = ended->graph;
+  } else if (ended != nullptr && ended->owns_graph) {
+    delete ended->graph;  // without the mutex: what the graph held may call the runtime when it is released
   }
-  std::erase_if(captures(), [&](const auto& other) { return other.get() == capture; });
   return error;
 }
 
