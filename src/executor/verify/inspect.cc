@@ -64,7 +64,7 @@ struct Touched {
   size_t end = 0;
   bool written = false;
 
-  auto operator<=>(const Touched&) const = default;
+  bool operator<(const Touched& other) const { return begin != other.begin ? begin < other.begin : end < other.end; }
 };
 
 /// All of a rank's spans in its output buffer and, in place, its input.

@@ -8,7 +8,21 @@
 namespace nitinol::verify {
 namespace {
 
-using namespace algorithm;  // the broken algorithms read like those of the table
+// The broken algorithms read like those of the table.
+using algorithm::AllReduceOneShot;
+using algorithm::AllReduceRing;
+using algorithm::AllReduceTwoShot;
+using algorithm::chunk_of;
+using algorithm::chunks_in;
+using algorithm::input;
+using algorithm::output;
+using algorithm::Program;
+using algorithm::rank_after;
+using algorithm::rank_before;
+using algorithm::record;
+using algorithm::Recorder;
+using algorithm::Span;
+using algorithm::Task;
 
 constexpr size_t kChunk = 32;
 
