@@ -96,7 +96,7 @@ class RootLink {
       if (failure) throw Error(failure->result, failure->sentence);
     }
     if (!inbox_->closed || !inbox_->frames.empty()) return;
-    fail(ncclRemoteError, "{} went away while the communicator was being created ({}): the process that made the id must stay",
+    fail(ncclRemoteError, "{} went away while the communicator was being created{}: the process that made the id must stay",
          root_name_, *inbox_->closed);
   }
 

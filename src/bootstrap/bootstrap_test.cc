@@ -64,6 +64,15 @@ TEST(Join, ManyRanksInOneProcess) {
   run_threads(256, [&](int rank) { exercise(*all[static_cast<std::size_t>(rank)]); });
 }
 
+TEST(Join, OverIpv6) {
+  BootstrapOptions options = quick_options();
+  options.interfaces.clear();
+  options.family = AF_INET6;
+  if (select_interfaces(list_interfaces(), options, std::nullopt).empty()) GTEST_SKIP() << "no IPv6 address";
+  auto all = join_all(5, options);
+  run_threads(5, [&](int rank) { exercise(*all[static_cast<std::size_t>(rank)]); });
+}
+
 TEST(Join, SeveralIdsShareTheRendezvous) {
   for (const int ids_count : {2, 3, 6, 7}) {
     std::vector<UniqueId> ids;

@@ -68,19 +68,29 @@ std::vector<std::byte> contact_line(const Tree& tree) {
   return writer.take();
 }
 
-ParentReply read_contact(const Tree& tree, std::span<const std::byte> line, int parent_rank, int index) {
-  ByteReader reader(line);
-  KeyId group{};
-  reader.block(group.data(), group.size());
-  const auto reply = decode_parent_reply(reader.next(reader.left()));
-  if (!reader.ok() || !reply) {
-    fail(ncclRemoteError, "rank {} of the communicator that is split could not take part; its own error says why", parent_rank);
+using Lines = std::vector<std::vector<std::byte>>;
+
+// All members must mean the same group. Returns how to reach the parent in the new tree; nothing for its first rank.
+std::optional<ParentReply> read_contacts(const Tree& tree, const Lines& lines, const std::vector<int>& members) {
+  const KeyId mine = key_id(tree.secret());
+  for (const int member : members) {
+    ByteReader reader(lines[static_cast<std::size_t>(member)]);
+    KeyId group{};
+    reader.block(group.data(), group.size());
+    if (!reader.ok()) {
+      fail(ncclRemoteError, "rank {} of the communicator that is split could not take part; its own error says why", member);
+    }
+    if (group != mine) {
+      fail(ncclInvalidUsage, "ranks {} and {} of the communicator that is split list different members of the new one", member,
+           members[static_cast<std::size_t>(tree.rank())]);
+    }
   }
-  if (group != key_id(tree.secret()) || reply->rank != index) {
-    fail(ncclInvalidUsage, "rank {} of the communicator that is split lists other members of the new one than this rank, {}",
-         parent_rank, tree.rank());
-  }
-  return *reply;
+  const int parent = tree.shape().parent(tree.rank());
+  if (parent < 0) return std::nullopt;
+  const int member = members[static_cast<std::size_t>(parent)];
+  const auto reply = decode_parent_reply(std::span(lines[static_cast<std::size_t>(member)]).subspan(sizeof(KeyId)));
+  if (!reply || reply->rank != parent) fail(ncclInternalError, "rank {} sent a malformed address for a split", member);
+  return reply;
 }
 
 }  // namespace
@@ -95,12 +105,7 @@ std::shared_ptr<Tree> make_child_tree(Tree& parent, const std::vector<int>& memb
   const Deadline deadline = std::chrono::steady_clock::now() + tree.options().init_timeout;
   const Interrupt interrupt = [&parent] { parent.check(); };
   try {
-    std::optional<ParentReply> above;
-    for (int index = 0; index < tree.nranks(); ++index) {
-      const int member = members[static_cast<std::size_t>(index)];
-      const ParentReply reply = read_contact(tree, lines[static_cast<std::size_t>(member)], member, index);
-      if (index == tree.shape().parent(tree.rank())) above = reply;
-    }
+    const auto above = read_contacts(tree, lines, members);
     if (above) tree.connect_parent(*above, deadline, interrupt);
     tree.wait_for_children(deadline, interrupt);
   } catch (const Error& error) {

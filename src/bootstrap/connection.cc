@@ -28,6 +28,7 @@ void tune_tcp(int fd) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, 20);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
   set(IPPROTO_TCP, TCP_KEEPCNT, 4);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 120'000);
 }
 
 Connection::Connection(GuardedFd fd, Reactor& reactor, Events events)
@@ -149,11 +150,11 @@ bool Connection::read_some() {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return true;
     if (got < 0) {
-      finish(std::system_category().message(errno));
+      finish(" (" + std::system_category().message(errno) + ")");
       return false;
     }
     if (got == 0) {
-      finish("the connection was closed");
+      finish("");
       return false;
     }
     if (closing_) continue;
@@ -162,7 +163,7 @@ bool Connection::read_some() {
       if (events_.on_frame) events_.on_frame(std::move(*frame));
     }
     if (!valid) {
-      finish("it sent bytes that are no valid message");
+      finish(" (it sent bytes that are no valid message)");
       return false;
     }
     if (static_cast<std::size_t>(got) < buffer.size()) return true;

@@ -20,7 +20,8 @@ using SharedBytes = std::shared_ptr<const std::vector<std::byte>>;
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  /// Run on the network thread. `on_closed` is the last call, and tells why; neither comes after a close from this side,
+  /// Run on the network thread. `on_closed` is the last call, and tells why, to be put behind a
+  /// sentence (" (reason)", or nothing if the peer just closed); neither comes after a close from this side,
   /// except for one that is under way.
   struct Events {
     std::function<void(Frame)> on_frame;

@@ -55,6 +55,11 @@ class Child {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    std::array<int, 2> pipe{};
+    EXPECT_EQ(pipe2(pipe.data(), O_CLOEXEC), 0);
+    const UniqueFd read_end(pipe[0]);
+    lifeline_ = UniqueFd(pipe[1]);
+    posix_spawn_file_actions_adddup2(&actions, read_end.get(), STDIN_FILENO);
     EXPECT_EQ(posix_spawn(&pid_, program.c_str(), &actions, nullptr, arguments.data(), environment.data()), 0);
     posix_spawn_file_actions_destroy(&actions);
   }
@@ -76,6 +81,7 @@ class Child {
 
  private:
   pid_t pid_ = 0;
+  UniqueFd lifeline_;  // the process's standard input ends with its owner
 };
 
 struct Task {
@@ -149,6 +155,55 @@ TEST(Processes, AKilledRankIsNamedOnAllOthers) {
     EXPECT_EQ(children[i]->wait(), 0);
   }
 }
+
+#ifndef __SANITIZE_THREAD__  // which does not let the child of a process with threads start one
+TEST(Processes, ADeadRankIsMissedThoughItsForkedChildLives) {
+  const auto options = quick_options();
+  if (const auto task = task_of_this_process()) {
+    auto mine = Bootstrap::join({{task->id}, task->rank, task->nranks, options, nullptr});
+    if (fork() == 0) {
+      // Lives on without using anything, until the test is over.
+      char byte = 0;
+      while (::read(STDIN_FILENO, &byte, 1) > 0) {
+      }
+      _exit(0);
+    }
+    mine->barrier();
+    raise(SIGKILL);
+  }
+  const UniqueId id = make_unique_id(options);
+  Child child("Processes.ADeadRankIsMissedThoughItsForkedChildLives", task_text(1, 2, id));
+  auto mine = Bootstrap::join({{id}, 0, 2, options, nullptr});
+  std::promise<Failure> told;
+  mine->watch([&](const Failure& failure) { told.set_value(failure); });
+  EXPECT_EQ(error_of([&] {
+              mine->barrier();
+              mine->barrier();
+            }).code(),
+            ncclRemoteError);
+  EXPECT_EQ(told.get_future().get().rank, 1);
+}
+
+TEST(Processes, AForkedChildHasANetworkOfItsOwn) {
+  const auto options = quick_options();
+  const UniqueId id = make_unique_id(options);  // starts the network thread of this process
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const Error error = error_of([&] {
+      auto mine = Bootstrap::join({{id}, 1, 2, options, nullptr});
+      mine->barrier();
+      mine->shutdown();
+    });
+    _exit(error.code() == ncclSuccess ? 0 : 1);
+  }
+  auto mine = Bootstrap::join({{id}, 0, 2, options, nullptr});
+  mine->barrier();
+  mine->shutdown();
+  int status = -1;
+  waitpid(pid, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+#endif
 
 TEST(Processes, ARankKilledWhileItJoinsIsNamed) {
   const auto options = quick_options();

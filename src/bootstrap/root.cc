@@ -244,7 +244,7 @@ void Root::on_closed(const VisitorPointer& visitor, const std::string& reason) {
   if (state_ == State::kFinished || !visitor->registration || visitor->done) return;
   const Registration& registration = *visitor->registration;
   fail_all({registration.rank, ncclRemoteError,
-            format("{} went away while the communicator was being created: {}",
+            format("{} went away while the communicator was being created{}",
                    describe_rank(registration.rank, registration.identity), reason)});
 }
 

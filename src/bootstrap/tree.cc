@@ -183,24 +183,24 @@ void Tree::on_closed(const LinkPointer& link, const std::string& reason) {
     if (neighbour.gone || shut_down_) return;
     neighbour.gone = true;
     failure = {link->rank, ncclRemoteError,
-               format("{} exited or closed its connection ({})", name_locked(link->rank), reason)};
+               format("{} exited or closed its connection{}", name_locked(link->rank), reason)};
   }
   spread(failure, link->rank);
 }
 
 void Tree::spread(const Failure& failure, int except) {
-  std::vector<std::shared_ptr<Connection>> others;
   {
     const std::lock_guard lock(mutex_);
     if (failure_ || shut_down_) return;
-    failure_ = failure;
+    // Sent before anybody here can know of it: a thread that does may end the process, and its end must not look like the
+    // first cause to the others.
+    const Frame frame = control_frame(FrameType::kFail, encode(failure));
     for (const auto& [rank, neighbour] : neighbours_) {
-      if (rank != except && neighbour.connection && !neighbour.gone) others.push_back(neighbour.connection);
+      if (rank != except && neighbour.connection && !neighbour.gone) neighbour.connection->send(frame);
     }
+    failure_ = failure;
     changed_.notify_all();
   }
-  const Frame frame = control_frame(FrameType::kFail, encode(failure));
-  for (const auto& connection : others) connection->send(frame);
   const std::lock_guard lock(callback_mutex_);
   if (!callback_ || told_) return;
   told_ = true;
@@ -243,11 +243,11 @@ void Tree::send(int neighbour, const OperationStep& step, const SharedBytes& pay
   std::shared_ptr<Connection> connection;
   {
     const std::lock_guard lock(mutex_);
-    check_locked();
     const Neighbour& to = neighbours_.at(neighbour);
     if (!to.gone) connection = to.connection;
   }
-  if (!connection) return;  // who waits for its answer learns that it has left
+  if (!connection) return;  // it has left; who waits for an answer learns it
+  // A failed communicator still passes on what is there: an operation that all have reached may well succeed.
   Frame header;
   header.operation = step.operation;
   header.sequence = step.sequence;
