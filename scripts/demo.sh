@@ -14,7 +14,7 @@ if nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
   fi
 fi
 
-make "build/$preset/build.ninja"
+make -s --no-print-directory "build/$preset/build.ninja"
 cmake --build --preset "$preset" -j "$(nproc)" --target nitinol-perf
 if [ "$preset" = vgpu ]; then
   echo "8 ranks on 8 virtual GPUs (threads and host memory), $(nproc) CPU cores:"

@@ -106,7 +106,7 @@ def check_source(path, root, say):
         ours.append(target)
         if in_src and not may_include(room, room_of(target, src)):
             say(f"{name}: {room}/ must not include {header} (docs/design.md, the dependency rule)")
-        if name.parts[0] in ("tools", "examples", "bench"):
+        if name.parts[0] in ("tools", "examples"):
             say(f"{name}: {name.parts[0]}/ is to use the public headers alone, not {header}")
     return ours
 
