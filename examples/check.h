@@ -1,6 +1,5 @@
 /* How the examples treat errors: say what failed, and end. */
-#ifndef NITINOL_EXAMPLES_CHECK_H_
-#define NITINOL_EXAMPLES_CHECK_H_
+#pragma once
 
 #include <cuda_runtime.h>
 #include <nccl.h>
@@ -42,12 +41,10 @@ static inline void expect_all(const float* device_buffer, size_t count, float ex
 /* A new device buffer on the current device with `count` elements of one value. */
 static inline float* new_buffer(size_t count, float value) {
   float* host = (float*)malloc(count * sizeof(float));
-  float* device = NULL;
+  float* device;
   for (size_t i = 0; i < count; ++i) host[i] = value;
   CHECK_CUDA(cudaMalloc((void**)&device, count * sizeof(float)));
   CHECK_CUDA(cudaMemcpy(device, host, count * sizeof(float), cudaMemcpyHostToDevice));
   free(host);
   return device;
 }
-
-#endif
