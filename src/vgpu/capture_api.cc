@@ -21,7 +21,7 @@ struct CaptureInfo {
 cudaError_t fill_capture_info(const Stream& stream, const CaptureInfo& out) {
   std::lock_guard lock(capture_mutex());
   const Capture* capture = stream.capture.load(std::memory_order_relaxed);
-  *out.status = capture == nullptr  ? cudaStreamCaptureStatusNone
+  *out.status = capture == nullptr ? cudaStreamCaptureStatusNone
                 : capture->invalid ? cudaStreamCaptureStatusInvalidated
                                    : cudaStreamCaptureStatusActive;
   if (*out.status != cudaStreamCaptureStatusActive) return cudaSuccess;
@@ -50,10 +50,8 @@ cudaError_t update_dependencies(Stream& stream, const std::vector<GraphNode*>& n
 }
 
 }  // namespace
-}  // namespace nitinol::vgpu
-
-using namespace nitinol::vgpu;
-
+// What is declared in the global namespace: functions with C linkage are the same in any namespace.
+#pragma GCC visibility push(default)
 extern "C" {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
@@ -129,3 +127,6 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
 }
 
 }  // extern "C"
+#pragma GCC visibility pop
+
+}  // namespace nitinol::vgpu

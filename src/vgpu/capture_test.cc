@@ -18,7 +18,8 @@ TEST(Capture, RecordsInsteadOfRunning) {
   ASSERT_CUDA(cudaMemsetAsync(array.get(), 1, array.bytes(), stream));
   ASSERT_CUDA(cudaMemcpyAsync(copy.get(), array.get(), array.bytes(), cudaMemcpyDeviceToDevice, stream));
   enqueue(stream, [&] { ++runs; });
-  ASSERT_CUDA(cudaLaunchHostFunc(stream, [](void* p) { ++*static_cast<int*>(p); }, &runs));
+  ASSERT_CUDA(cudaLaunchHostFunc(
+      stream, [](void* p) { ++*static_cast<int*>(p); }, &runs));
   GraphOwner owner;
   ASSERT_CUDA(cudaStreamEndCapture(stream, &owner.graph));
   EXPECT_EQ(status_of(stream), cudaStreamCaptureStatusNone);
@@ -176,7 +177,9 @@ TEST(Capture, SynchronizingTheStreamSpoilsIt) {
   begin(stream);
   EXPECT_CUDA_ERROR(cudaStreamSynchronize(stream), cudaErrorStreamCaptureUnsupported);
   EXPECT_CUDA_ERROR(cudaMemsetAsync(nullptr, 0, 1, stream), cudaErrorInvalidValue);
-  EXPECT_CUDA_ERROR(cudaLaunchHostFunc(stream, [](void*) {}, nullptr), cudaErrorStreamCaptureInvalidated);
+  EXPECT_CUDA_ERROR(cudaLaunchHostFunc(
+                        stream, [](void*) {}, nullptr),
+                    cudaErrorStreamCaptureInvalidated);
   end_spoilt(stream);
   begin(stream);
   EXPECT_CUDA_ERROR(cudaStreamQuery(stream), cudaErrorStreamCaptureUnsupported);

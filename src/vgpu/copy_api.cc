@@ -77,8 +77,7 @@ cudaError_t check(const Copy& copy, cudaMemcpyKind kind, Sides* sides) {
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
   if (copy.width > copy.destination_pitch || copy.width > copy.source_pitch) return cudaErrorInvalidPitchValue;
   const size_t rows = copy.height - 1;
-  if (cudaError_t error =
-          look_up(copy.destination, rows * copy.destination_pitch + copy.width, &sides->destination)) {
+  if (cudaError_t error = look_up(copy.destination, rows * copy.destination_pitch + copy.width, &sides->destination)) {
     return error;
   }
   if (cudaError_t error = look_up(copy.source, rows * copy.source_pitch + copy.width, &sides->source)) return error;
@@ -172,10 +171,8 @@ cudaError_t fill_now(const Fill& fill) {
 bool valid_device(int device) { return device >= 0 && device < device_count(); }
 
 }  // namespace
-}  // namespace nitinol::vgpu
-
-using namespace nitinol::vgpu;
-
+// What is declared in the global namespace: functions with C linkage are the same in any namespace.
+#pragma GCC visibility push(default)
 extern "C" {
 
 cudaError_t cudaMemcpy(void* dst, const void* src, size_t count, cudaMemcpyKind kind) {
@@ -229,3 +226,6 @@ cudaError_t cudaMemset2DAsync(void* pointer, size_t pitch, int value, size_t wid
 }
 
 }  // extern "C"
+#pragma GCC visibility pop
+
+}  // namespace nitinol::vgpu

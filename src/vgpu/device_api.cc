@@ -136,10 +136,8 @@ cudaError_t reset_device(int device) {
 }
 
 }  // namespace
-}  // namespace nitinol::vgpu
-
-using namespace nitinol::vgpu;
-
+// What is declared in the global namespace: functions with C linkage are the same in any namespace.
+#pragma GCC visibility push(default)
 extern "C" {
 
 cudaError_t cudaGetLastError() { return std::exchange(thread_state().last_error, cudaSuccess); }
@@ -212,8 +210,9 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int len, int device) {
   return guarded([&] {
     if (text == nullptr || len <= 0) return cudaErrorInvalidValue;
     if (!valid(device)) return cudaErrorInvalidDevice;
-    const int written = std::snprintf(text, static_cast<size_t>(len), "%04X:%02X:00.0",
-                                      static_cast<unsigned>(pci_domain(device)), static_cast<unsigned>(pci_bus(device)));
+    const int written =
+        std::snprintf(text, static_cast<size_t>(len), "%04X:%02X:00.0", static_cast<unsigned>(pci_domain(device)),
+                      static_cast<unsigned>(pci_bus(device)));
     return written < len ? cudaSuccess : cudaErrorInvalidValue;
   });
 }
@@ -328,3 +327,6 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 
 }  // extern "C"
+#pragma GCC visibility pop
+
+}  // namespace nitinol::vgpu

@@ -135,7 +135,8 @@ TEST(Errors, HaveNamesAndTexts) {
   EXPECT_STREQ(cudaGetErrorName(cudaErrorInvalidValue), "cudaErrorInvalidValue");
   EXPECT_STREQ(cudaGetErrorString(cudaSuccess), "no error");
   EXPECT_STREQ(cudaGetErrorString(cudaErrorMemoryAllocation), "out of memory");
-  EXPECT_STREQ(cudaGetErrorString(cudaErrorStreamCaptureUnsupported), "operation not permitted when stream is capturing");
+  EXPECT_STREQ(cudaGetErrorString(cudaErrorStreamCaptureUnsupported),
+               "operation not permitted when stream is capturing");
   EXPECT_STREQ(cudaGetErrorName(static_cast<cudaError_t>(1001)), "unrecognized error code");
 }
 
@@ -148,9 +149,9 @@ TEST(NarrowFloats, HalfKeepsEveryValueItHas) {
   }
   EXPECT_EQ(__half_as_ushort(__float2half(65519.0f)), 0x7bff);
   EXPECT_EQ(__half_as_ushort(__float2half(65520.0f)), 0x7c00);
-  EXPECT_EQ(__half_as_ushort(__float2half(1.0f + 1.0f / 2048)), 0x3c00);        // a tie: to even
-  EXPECT_EQ(__half_as_ushort(__float2half(1.0f + 3.0f / 2048)), 0x3c02);        // a tie: to even
-  EXPECT_EQ(__half_as_ushort(__float2half(-std::ldexp(1.0f, -25))), 0x8000);    // half of the smallest: to even
+  EXPECT_EQ(__half_as_ushort(__float2half(1.0f + 1.0f / 2048)), 0x3c00);      // a tie: to even
+  EXPECT_EQ(__half_as_ushort(__float2half(1.0f + 3.0f / 2048)), 0x3c02);      // a tie: to even
+  EXPECT_EQ(__half_as_ushort(__float2half(-std::ldexp(1.0f, -25))), 0x8000);  // half of the smallest: to even
   EXPECT_EQ(__half_as_ushort(__float2half(std::ldexp(1.5f, -25))), 0x0001);
   EXPECT_TRUE(std::isnan(__half2float(__float2half(std::nanf("")))));
 }

@@ -98,10 +98,8 @@ void record_event(Event& event, Submission& submission) {
   event.point = submission.end();
 }
 
-}  // namespace nitinol::vgpu
-
-using namespace nitinol::vgpu;
-
+// What is declared in the global namespace: functions with C linkage are the same in any namespace.
+#pragma GCC visibility push(default)
 extern "C" {
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
@@ -201,3 +199,6 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t*, cudaIpcEventHandle_t) {
 }
 
 }  // extern "C"
+#pragma GCC visibility pop
+
+}  // namespace nitinol::vgpu

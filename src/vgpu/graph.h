@@ -93,10 +93,10 @@ class GraphInstance {
   void finish_launch(Submission& submission);
 
   std::mutex mutex_;
-  std::vector<Step> steps_;          // in an order in which dependencies come first
-  std::vector<Stream*> lanes_;       // lane 0: null
-  std::vector<Point> step_ends_;     // of the launch in progress
-  Point last_end_;                   // of the launch before
+  std::vector<Step> steps_;       // in an order in which dependencies come first
+  std::vector<Stream*> lanes_;    // lane 0: null
+  std::vector<Point> step_ends_;  // of the launch in progress
+  Point last_end_;                // of the launch before
   std::shared_ptr<UserObjectRefs> objects_;
 };
 

@@ -65,10 +65,8 @@ void fill(const cudaMemsetParams& params) {
 }
 
 }  // namespace
-}  // namespace nitinol::vgpu
-
-using namespace nitinol::vgpu;
-
+// What is declared in the global namespace: functions with C linkage are the same in any namespace.
+#pragma GCC visibility push(default)
 extern "C" {
 
 cudaError_t cudaGraphCreate(cudaGraph_t* graph, unsigned flags) {
@@ -150,9 +148,8 @@ cudaError_t cudaGraphAddMemcpyNode1D(cudaGraphNode_t* node, cudaGraph_t graph, c
                                      size_t count, void* dst, const void* src, size_t size, cudaMemcpyKind kind) {
   return guarded([&] {
     if (dst == nullptr || src == nullptr || kind > cudaMemcpyDefault) return cudaErrorInvalidValue;
-    return add_work({node, graph, dependencies, count}, cudaGraphNodeTypeMemcpy, [=] {
-      std::copy_n(static_cast<const char*>(src), size, static_cast<char*>(dst));
-    });
+    return add_work({node, graph, dependencies, count}, cudaGraphNodeTypeMemcpy,
+                    [=] { std::copy_n(static_cast<const char*>(src), size, static_cast<char*>(dst)); });
   });
 }
 
@@ -175,8 +172,7 @@ cudaError_t cudaGraphAddEventRecordNode(cudaGraphNode_t* node, cudaGraph_t graph
 
 cudaError_t cudaGraphAddEventWaitNode(cudaGraphNode_t* node, cudaGraph_t graph, const cudaGraphNode_t* dependencies,
                                       size_t count, cudaEvent_t event) {
-  return guarded(
-      [&] { return add_event_node({node, graph, dependencies, count}, cudaGraphNodeTypeWaitEvent, event); });
+  return guarded([&] { return add_event_node({node, graph, dependencies, count}, cudaGraphNodeTypeWaitEvent, event); });
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags) {
@@ -277,3 +273,6 @@ cudaError_t cudaGraphReleaseUserObject(cudaGraph_t graph, cudaUserObject_t objec
 }
 
 }  // extern "C"
+#pragma GCC visibility pop
+
+}  // namespace nitinol::vgpu

@@ -121,9 +121,8 @@ void Heap::erase(uintptr_t base, size_t size) {
 }
 
 const Heap::Arena& Heap::arena_of(uintptr_t address) const {
-  return *std::find_if(arenas_.begin(), arenas_.end(), [&](const Arena& arena) {
-    return address >= arena.base && address - arena.base < arena.size;
-  });
+  return *std::find_if(arenas_.begin(), arenas_.end(),
+                       [&](const Arena& arena) { return address >= arena.base && address - arena.base < arena.size; });
 }
 
 }  // namespace nitinol::vgpu

@@ -85,8 +85,8 @@ cudaError_t map(const Handle& handle, Opened* entry) {
   if (file.get() < 0 || !has_tag(file.get(), handle.tag)) return cudaErrorMapBufferObjectFailed;
   const size_t inside = handle.offset % kPage;
   const size_t length = inside + handle.size;
-  void* mapping = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(),
-                       static_cast<off_t>(handle.offset - inside));
+  void* mapping =
+      mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), static_cast<off_t>(handle.offset - inside));
   if (mapping == MAP_FAILED) return cudaErrorMapBufferObjectFailed;
   *entry = {handle.tag, handle.offset, mapping, length, static_cast<char*>(mapping) + inside, 1};
   return cudaSuccess;
@@ -130,10 +130,8 @@ cudaError_t close_opened(void* pointer) {
 }
 
 }  // namespace
-}  // namespace nitinol::vgpu
-
-using namespace nitinol::vgpu;
-
+// What is declared in the global namespace: functions with C linkage are the same in any namespace.
+#pragma GCC visibility push(default)
 extern "C" {
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* out, void* pointer) {
@@ -145,8 +143,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* out, void* pointer) {
       return cudaErrorInvalidValue;
     }
     const Extent& extent = allocation->extent;
-    const Handle handle{kMagic,        getpid(),         extent.fd, allocation->device,
-                        extent.offset, allocation->size, extent.tag};
+    const Handle handle{kMagic, getpid(), extent.fd, allocation->device, extent.offset, allocation->size, extent.tag};
     std::memset(out, 0, sizeof *out);
     std::memcpy(out, &handle, sizeof handle);
     return cudaSuccess;
@@ -177,3 +174,6 @@ cudaError_t cudaIpcCloseMemHandle(void* pointer) {
 }
 
 }  // extern "C"
+#pragma GCC visibility pop
+
+}  // namespace nitinol::vgpu

@@ -50,8 +50,7 @@ void give_back(const Allocation& allocation) {
 }  // namespace
 
 size_t device_memory_total() {
-  static const size_t total =
-      static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  static const size_t total = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
   return total;
 }
 

@@ -72,10 +72,8 @@ void describe(cudaPointerAttributes* attributes, const void* pointer) {
 }
 
 }  // namespace
-}  // namespace nitinol::vgpu
-
-using namespace nitinol::vgpu;
-
+// What is declared in the global namespace: functions with C linkage are the same in any namespace.
+#pragma GCC visibility push(default)
 extern "C" {
 
 cudaError_t cudaMalloc(void** pointer, size_t size) {
@@ -203,3 +201,6 @@ int vgpuMemoryShareable(const void* pointer, int* fd, size_t* offset, size_t* si
 }
 
 }  // extern "C"
+#pragma GCC visibility pop
+
+}  // namespace nitinol::vgpu

@@ -180,8 +180,8 @@ TEST(Copies, OfRectangles) {
   char* device = nullptr;
   ASSERT_CUDA(cudaMallocPitch(reinterpret_cast<void**>(&device), &pitch, 3 * sizeof(int), 4));
   EXPECT_GE(pitch, 3 * sizeof(int));
-  ASSERT_CUDA(cudaMemcpy2D(device, pitch, source.data() + 1, 6 * sizeof(int), 3 * sizeof(int), 4,
-                           cudaMemcpyHostToDevice));
+  ASSERT_CUDA(
+      cudaMemcpy2D(device, pitch, source.data() + 1, 6 * sizeof(int), 3 * sizeof(int), 4, cudaMemcpyHostToDevice));
   std::vector<int> result(3 * 4);
   StreamOwner stream;
   ASSERT_CUDA(cudaMemcpy2DAsync(result.data(), 3 * sizeof(int), device, pitch, 3 * sizeof(int), 4,

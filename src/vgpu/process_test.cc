@@ -1,5 +1,5 @@
-// Virtual GPUs in several processes: memory handles, fork, the environment, and the end of a process. Each child is this
-// program again, running one of the tests that are disabled here.
+// Virtual GPUs in several processes: memory handles, fork, the environment, and the end of a process. Each child is
+// this program again, running one of the tests that are disabled here.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/stat.h>

@@ -46,7 +46,7 @@ struct ThreadState {
   std::vector<Stream*> per_thread_streams;  // by device
   bool is_worker = false;
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
-  int captures = 0;  // begun by this thread, not relaxed, not ended
+  int captures = 0;                                   // begun by this thread, not relaxed, not ended
   std::vector<cudaGraphNode_t> capture_dependencies;  // what cudaStreamGetCaptureInfo handed out
 };
 ThreadState& thread_state();

@@ -76,9 +76,7 @@ struct Stream {
   std::vector<GraphNode*> capture_dependencies;
 
   bool blocking() const { return (flags & cudaStreamNonBlocking) == 0; }
-  bool idle() const {
-    return completed.load(std::memory_order_acquire) >= submitted.load(std::memory_order_acquire);
-  }
+  bool idle() const { return completed.load(std::memory_order_acquire) >= submitted.load(std::memory_order_acquire); }
   Point end() { return {this, submitted.load(std::memory_order_acquire)}; }
 };
 
@@ -86,8 +84,8 @@ inline bool Point::reached() const {
   return stream == nullptr || stream->completed.load(std::memory_order_acquire) >= sequence;
 }
 
-// Adds operations to a stream: holds its lock, and begins with the waits that CUDA's rules for the legacy default stream
-// demand.
+// Adds operations to a stream: holds its lock, and begins with the waits that CUDA's rules for the legacy default
+// stream demand.
 class Submission {
  public:
   explicit Submission(Stream& stream);

@@ -84,10 +84,8 @@ cudaError_t wait_for_event(Stream& stream, Event& event, bool external) {
 }
 
 }  // namespace
-}  // namespace nitinol::vgpu
-
-using namespace nitinol::vgpu;
-
+// What is declared in the global namespace: functions with C linkage are the same in any namespace.
+#pragma GCC visibility push(default)
 extern "C" {
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, cudaStreamDefault); }
@@ -196,3 +194,6 @@ cudaError_t vgpuLaunchKernel(cudaStream_t handle, const VgpuKernel* kernel) {
 void vgpuAboutToBlock() { give_away_own_work(); }
 
 }  // extern "C"
+#pragma GCC visibility pop
+
+}  // namespace nitinol::vgpu

@@ -166,7 +166,11 @@ TEST(Streams, CallbacksGetStreamAndStatus) {
     cudaError_t status = cudaErrorUnknown;
   } seen;
   ASSERT_CUDA(cudaStreamAddCallback(
-      stream, [](cudaStream_t s, cudaError_t status, void* p) { *static_cast<Seen*>(p) = {s, status}; }, &seen, 0));
+      stream,
+      [](cudaStream_t s, cudaError_t status, void* p) {
+        *static_cast<Seen*>(p) = {s, status};
+      },
+      &seen, 0));
   ASSERT_CUDA(cudaStreamSynchronize(stream));
   EXPECT_EQ(seen.stream, stream.stream);
   EXPECT_EQ(seen.status, cudaSuccess);

@@ -57,8 +57,8 @@ class Task {
   static constexpr size_t kInlineSize = 56;
 
   template <typename Stored>
-  static constexpr bool kFits = sizeof(Stored) <= kInlineSize && alignof(Stored) <= alignof(void*) &&
-                                std::is_nothrow_move_constructible_v<Stored>;
+  static constexpr bool kFits = sizeof(Stored) <= kInlineSize &&
+                                alignof(Stored) <= alignof(void*) && std::is_nothrow_move_constructible_v<Stored>;
 
   template <typename Stored>
   static constexpr Table kInlineTable = {

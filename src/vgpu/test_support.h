@@ -49,11 +49,14 @@ inline void enqueue(cudaStream_t stream, std::function<void()> function) {
 }
 
 inline void enqueue_gate(cudaStream_t stream, Gate& gate) {
-  ASSERT_CUDA(cudaLaunchHostFunc(stream, [](void* p) { static_cast<Gate*>(p)->wait(); }, &gate));
+  ASSERT_CUDA(cudaLaunchHostFunc(
+      stream, [](void* p) { static_cast<Gate*>(p)->wait(); }, &gate));
 }
 
 struct StreamOwner {
-  explicit StreamOwner(unsigned flags = cudaStreamNonBlocking) { EXPECT_CUDA(cudaStreamCreateWithFlags(&stream, flags)); }
+  explicit StreamOwner(unsigned flags = cudaStreamNonBlocking) {
+    EXPECT_CUDA(cudaStreamCreateWithFlags(&stream, flags));
+  }
   StreamOwner(const StreamOwner&) = delete;
   StreamOwner& operator=(const StreamOwner&) = delete;
   ~StreamOwner() { EXPECT_CUDA(cudaStreamDestroy(stream)); }
