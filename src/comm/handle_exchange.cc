@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/error.h"
+
 namespace nitinol {
 namespace {
 
@@ -35,8 +37,14 @@ MemoryHandle SocketHandleExchange::fetch(int peer, uint64_t name) {
   const auto& text = peers_.at(static_cast<size_t>(peer)).handle_server;
   std::copy_n(text.begin(), server.text.size(), server.text.begin());
   const auto deadline = std::chrono::steady_clock::now() + kFetchDeadline;
-  SharedFd shared = exchange_.fetch(server, key_of(peer, name), deadline, abort_flag_);
-  return {std::move(shared.fd), shared.metadata};
+  try {
+    SharedFd shared = exchange_.fetch(server, key_of(peer, name), deadline, abort_flag_);
+    return {std::move(shared.fd), shared.metadata};
+  } catch (const Error& error) {
+    const Peer& other = peers_.at(static_cast<size_t>(peer));
+    fail(ncclRemoteError, "cannot reach the memory of rank {} (host {}, pid {}): {}", peer, other.host_name.data(),
+         other.pid, error.what());
+  }
 }
 
 }  // namespace nitinol

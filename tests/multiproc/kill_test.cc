@@ -1,0 +1,183 @@
+// SIGKILL at random moments of init, operation and destroy: every survivor gets an error that names the dead rank, in
+// time, leaks nothing, and can go on with a new communicator.
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "cluster.h"
+#include "nccl.h"
+
+namespace nitinol::testing {
+namespace {
+
+constexpr int kProcesses = 4;
+constexpr int kCount = 3000;
+
+/// What of this process could leak.
+struct Holdings {
+  int descriptors = 0;
+  int mappings = 0;  // of memory shared by descriptors
+  bool within(const Holdings& other) const { return descriptors <= other.descriptors && mappings <= other.mappings; }
+};
+
+Holdings holdings() {
+  Holdings held;
+  DIR* const directory = opendir("/proc/self/fd");
+  while (readdir(directory) != nullptr) ++held.descriptors;
+  closedir(directory);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) held.mappings += line.find("memfd:nitinol (") != std::string::npos;
+  return held;
+}
+
+/// Connections are closed by a service thread a little after their communicator has gone: the least that is seen in a
+/// while.
+Holdings settled_holdings(std::chrono::milliseconds patience, const Holdings& enough) {
+  Holdings least = holdings();
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (!least.within(enough) && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const Holdings now = holdings();
+    least.descriptors = std::min(least.descriptors, now.descriptors);
+    least.mappings = std::min(least.mappings, now.mappings);
+  }
+  return least;
+}
+
+/// Makes a communicator of one rank, uses it and destroys it.
+void use_a_communicator_alone() {
+  ncclComm_t comm = nullptr;
+  ncclUniqueId id;
+  EXPECT_CALL(ncclGetUniqueId(&id));
+  EXPECT_CALL(ncclCommInitRank(&comm, 1, id, 0));
+  int* data = nullptr;
+  EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), sizeof(int)));
+  EXPECT_CALL(ncclAllReduce(data, data, 1, ncclInt, ncclSum, comm, nullptr));
+  EXPECT_CALL(cudaDeviceSynchronize());
+  EXPECT_CALL(cudaFree(data));
+  EXPECT_CALL(ncclCommDestroy(comm));
+}
+
+void die_after(std::chrono::microseconds delay) {
+  std::thread([delay] {
+    std::this_thread::sleep_for(delay);
+    raise(SIGKILL);
+  }).detach();
+}
+
+/// Runs all-reduces until the communicator has failed (or `most` are done); returns its state.
+ncclResult_t reduce_until_failure(ncclComm_t comm, int most) {
+  int* data = nullptr;
+  EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), sizeof(int) * kCount));
+  ncclResult_t state = ncclSuccess;
+  for (int i = 0; i < most && state == ncclSuccess; ++i) {
+    if (ncclAllReduce(data, data, kCount, ncclInt, ncclSum, comm, nullptr) == ncclSuccess) {
+      EXPECT_CALL(cudaDeviceSynchronize());
+    }
+    EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+  }
+  EXPECT_CALL(cudaFree(data));
+  return state;
+}
+
+void must_name(int rank, const char* moment) {
+  const std::string sentence = ncclGetLastError(nullptr);
+  const std::string name = "rank " + std::to_string(rank);
+  const std::string names = "ranks " + std::to_string(rank);
+  if (sentence.find(name) != std::string::npos || sentence.find(names) != std::string::npos) return;
+  throw std::runtime_error(std::string(moment) + ": '" + sentence + "' does not name " + name);
+}
+
+enum class Moment { kInit, kOperation, kDestroy };
+
+/// What one process does; the victim dies on the way.
+void live_through(Moment moment, int process, int victim, std::chrono::microseconds delay, const ncclUniqueId& id) {
+  const bool dies = process == victim;
+  ncclComm_t comm = nullptr;
+  if (dies && moment == Moment::kInit) die_after(delay);
+  const ncclResult_t joined = ncclCommInitRank(&comm, kProcesses, id, process);
+  if (dies && moment == Moment::kOperation) die_after(delay);
+  if (joined != ncclSuccess) {
+    if (moment != Moment::kInit || comm != nullptr) throw std::runtime_error("could not join");
+    if (victim != 0) must_name(victim, "init");  // process 0 hosts the rendezvous: its loss is told by its address
+    return;
+  }
+  const ncclResult_t state = reduce_until_failure(comm, moment == Moment::kDestroy ? 20 : 1'000'000);
+  if (state != ncclSuccess && state != ncclRemoteError) throw std::runtime_error("state " + std::to_string(state));
+  if (moment != Moment::kDestroy) {
+    if (state == ncclSuccess) throw std::runtime_error("the loss was not noticed");
+    must_name(victim, "operation");
+  }
+  if (dies) die_after(delay);
+  EXPECT_CALL(state == ncclSuccess ? ncclCommDestroy(comm) : ncclCommAbort(comm));
+  while (dies) pause();
+}
+
+/// A number that all processes of a round share.
+class SharedCounter {
+ public:
+  SharedCounter()
+      : count_(new (mmap(nullptr, sizeof(*count_), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))
+                   std::atomic<int>(0)) {}
+  ~SharedCounter() { munmap(count_, sizeof(*count_)); }
+  SharedCounter(const SharedCounter&) = delete;
+  SharedCounter& operator=(const SharedCounter&) = delete;
+  void add() { count_->fetch_add(1); }
+  void wait_for(int value) const {
+    while (count_->load() < value) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+ private:
+  std::atomic<int>* count_;
+};
+
+std::string run_with_a_death(Moment moment, int victim, std::chrono::microseconds delay) {
+  SharedCounter survivors_done;
+  return run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+    use_a_communicator_alone();
+    const Holdings before = settled_holdings(std::chrono::milliseconds(50), {});
+    live_through(moment, process, victim, delay, id);
+    survivors_done.add();
+    if (process == 0)
+      survivors_done.wait_for(kProcesses - 1);  // it hosts the rendezvous: late ranks hear of the failure
+    use_a_communicator_alone();
+    const Holdings after = settled_holdings(std::chrono::seconds(5), before);
+    if (after.within(before)) return;
+    throw std::runtime_error("descriptors " + std::to_string(before.descriptors) + " -> " +
+                             std::to_string(after.descriptors) + ", arenas mapped " + std::to_string(before.mappings) +
+                             " -> " + std::to_string(after.mappings));
+  });
+}
+
+void run_deaths(Moment moment, int rounds, int most_microseconds) {
+  setenv("NITINOL_INIT_TIMEOUT", "3", 1);
+  setenv("NCCL_SOCKET_RETRY_CNT", "3", 1);
+  setenv("NCCL_SOCKET_RETRY_SLEEP_MSEC", "10", 1);
+  std::mt19937 random(7);
+  for (int round = 0; round < rounds; ++round) {
+    const int victim = round % kProcesses;
+    const std::chrono::microseconds delay(std::uniform_int_distribution(0, most_microseconds)(random));
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string text = run_with_a_death(moment, victim, delay);
+    EXPECT_EQ(text, "process " + std::to_string(victim) + " ended by signal 9\n")
+        << "round " << round << ", death after " << delay.count() << " us";
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60)) << "round " << round;
+  }
+}
+
+TEST(Kill, DuringInit) { run_deaths(Moment::kInit, 34, 4000); }
+TEST(Kill, DuringOperations) { run_deaths(Moment::kOperation, 34, 20'000); }
+TEST(Kill, DuringDestroy) { run_deaths(Moment::kDestroy, 34, 400); }
+
+}  // namespace
+}  // namespace nitinol::testing
