@@ -140,7 +140,7 @@ std::string describe(const Case& test, int ranks) {
          " shift " + std::to_string(test.misaligned) + (test.in_place ? " in place" : "");
 }
 
-bool built(DataType type, Combine combine) { return cuda::find_reduce_kernels(type, combine)[0] != nullptr; }
+bool built(DataType type, Combine combine) { return cuda::find_reduce_kernels(type, combine) != nullptr; }
 
 /// All rows of the table of algorithms with all protocols the executor offers.
 template <class Visit>
@@ -346,9 +346,10 @@ TEST_P(OverRanks, MessagesOfAGroupArrive) {
     const std::vector<Launch> launches = message_launches(cluster, per_pair, base, expected);
     for (int repeat = 0; repeat < 2; ++repeat) {
       for (int rank = 0; rank < n; ++rank) {
+        const DeviceGuard on(cluster.ranks().device(rank));
         cuda_check(cudaMemset(cluster.output(rank), kPoison, 32 << 20), "cudaMemset");
+        cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
       }
-      cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
       cluster.ranks().prepare(launches);
       cluster.ranks().launch(launches);
       cluster.ranks().synchronize();

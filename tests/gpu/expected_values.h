@@ -47,9 +47,10 @@ inline Bytes random_elements(DataType type, size_t count, bool exact, std::mt199
     using Element = typename A::Element;
     for (size_t i = 0; i < count; ++i) {
       if (!exact && random() % 16 == 0) continue;  // any bits: infinities, subnormals, NaN
-      const int value = static_cast<int>(random() % 9) - 4;
-      const double scaled = exact ? value * 0.25 : value * 0.37;
-      const Element element = A::from_accumulator(static_cast<typename A::Accumulator>(exact ? value * 0.25 : scaled));
+      const int range = bytes_of(type) == 1 && exact ? 1 : 4;  // 8-bit floats count no further than 8
+      const int value = static_cast<int>(random() % static_cast<unsigned>(2 * range + 1)) - range;
+      const double scaled = exact ? value : value * 0.37;
+      const Element element = A::from_accumulator(static_cast<typename A::Accumulator>(scaled));
       std::memcpy(bytes.data() + i * sizeof(Element), &element, sizeof(Element));
     }
   });

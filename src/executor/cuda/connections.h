@@ -31,10 +31,11 @@ struct __align__(16) Counters {
   uint32_t sent, received, posted, credit;
 };
 
+/// What the roles of a CTA have in common.
 template <class Wire>
 class Connections {
  public:
-  __device__ Connections(const QueueView& queue, int channel)
+  __device__ __forceinline__ Connections(const QueueView& queue, int channel)
       : queue_(queue), channel_(channel), lane_(threadIdx.x % 32), warp_(threadIdx.x / 32), workers_(blockDim.x / 32 - 1) {
     uint4* mine = shared_memory + 8 + warp_ * queue.layout.ranks * 3;
     sources_ = reinterpret_cast<Endpoint*>(mine);
@@ -46,116 +47,195 @@ class Connections {
 
   __device__ __forceinline__ int rank() const { return queue_.rank; }
   __device__ __forceinline__ int ranks() const { return queue_.layout.ranks; }
-
-  /// Reads the steps where the last operation left them. All warps of the CTA; contains the only barrier.
-  __device__ void resume() {
-    for (int peer = lane_; peer < ranks(); peer += 32) {
-      if (peer != rank()) resume(peer);
-    }
-    __syncthreads();
-  }
-  /// Writes the steps back, of both directions.
-  __device__ void suspend() {
-    if (!is_clerk()) return;
-    for (int peer = lane_; peer < ranks(); peer += 32) {
-      if (peer == rank()) continue;
-      const Counters c = counters_[peer];
-      ConnectionState* state = queue_.layout.state(queue_.region[rank()], channel_, peer);
-      *reinterpret_cast<uint4*>(state) = make_uint4(c.sent, c.received, c.posted, 0);
-    }
-  }
-  /// The same for one direction of one connection, which this CTA alone works on.
-  __device__ void resume_lane(int peer) {
-    if (lane_ == 0) resume(peer);
-    __syncthreads();
-  }
-  __device__ void suspend_lane(int peer, bool sends) {
-    if (!is_clerk() || lane_ != 0) return;
-    const Counters c = counters_[peer];
-    ConnectionState* state = queue_.layout.state(queue_.region[rank()], channel_, peer);
-    if (sends) {
-      state->sent = c.sent;
-    } else {
-      state->received = c.received;
-      state->posted = c.posted;
-    }
-  }
-
- protected:
   __device__ __forceinline__ bool is_clerk() const { return warp_ == workers_; }
 
-  __device__ __forceinline__ Endpoint source(int index) const { return sources_[index]; }
-  __device__ __forceinline__ Endpoint sink(int index) const { return sinks_[index]; }
-
-  /// Waits for free slots and takes them; how many there are.
-  __device__ int await_sinks(Peers kind, int to) {
-    if (kind == Peers::kNone) return 0;
-    int count = 1;
-    if (kind == Peers::kOne) {
-      if (lane_ == 0) take_sink(to, 0);
-    } else {
-      // In rotation from the own rank, so that no two ranks start with the same peer.
-      const int hole = kind == Peers::kAllBut ? algorithm::rank_before(to, rank() + 1, ranks()) : ranks();
-      for (int i = lane_; i < ranks() - 1; i += 32) {
-        if (i != hole) take_sink(algorithm::rank_after(rank(), i + 1, ranks()), i > hole ? i - 1 : i);
-      }
-      count = ranks() - 1 - (hole < ranks() - 1 ? 1 : 0);
-    }
-    agree_on_abort();
-    return count;
-  }
-
-  /// Takes the oldest slot of one peer, or of each by rank; waits until it is filled where the data itself cannot tell.
-  __device__ void await_sources(Peers kind, int from) {
-    if (kind == Peers::kOne) {
-      if (lane_ == 0) take_source(from, 0);
-    } else {
-      for (int peer = lane_; peer < ranks(); peer += 32) {
-        if (peer != rank()) take_source(peer, peer);
-      }
-    }
-    agree_on_abort();
-  }
-
-  /// A worker is done with its part of a transfer.
-  __device__ __forceinline__ void arrive() {
-    agree_on_abort();
-    ++transfers_;
-    if (lane_ == 0) {
-      __threadfence_block();
-      progress_[warp_] = transfers_;
-    }
-  }
-
-  /// The clerk's part of a transfer.
-  __device__ void post(Peers from_kind, int from, Peers to_kind, int to) {
-    ++transfers_;
-    const bool publishes = Wire::kCounted && to_kind != Peers::kNone;
-    if (publishes || from_kind != Peers::kNone) await_workers();
-    if (to_kind == Peers::kOne) {
-      if (publishes) fence_all_gpus();
-      if (lane_ == 0) publish(to);
-    } else if (to_kind != Peers::kNone) {
-      if (publishes) fence_all_gpus();
-      for (int peer = lane_; peer < ranks(); peer += 32) {
-        if (peer != rank() && !(to_kind == Peers::kAllBut && peer == to)) publish(peer);
-      }
-    }
-    if (from_kind == Peers::kOne) {
-      if (lane_ == 0) release(from);
-    } else if (from_kind == Peers::kAll) {
-      for (int peer = lane_; peer < ranks(); peer += 32) {
-        if (peer != rank()) release(peer);
-      }
+  /// Reads the steps where the last operation left them. All warps of the CTA; contains the only barrier.
+  __device__ __forceinline__ void resume() {
+    const int peer = lane_;
+    const bool takes = peer < ranks() && peer != rank();
+    Counters c{};
+    if (takes) c = read(peer);
+    __syncthreads();
+    if (takes) keep(peer, c);
+    for (int more = lane_ + 32; more < ranks(); more += 32) {
+      if (more != rank()) keep(more, read(more));
     }
     __syncwarp();
   }
+  /// The same for one direction of one connection, which this CTA alone works on.
+  __device__ __forceinline__ void resume_lane(int peer) {
+    __syncthreads();
+    if (lane_ == 0) keep(peer, read(peer));
+    __syncwarp();
+  }
+
+ protected:
+  __device__ __forceinline__ char* own_region() const { return queue_.region[queue_.rank]; }
 
   const QueueView& queue_;
   int channel_;
   int lane_;
   int warp_;
   int workers_;
+  Endpoint* sources_;
+  Endpoint* sinks_;
+  Counters* counters_;
+  volatile uint32_t* progress_;
+  uint32_t transfers_ = 0;
+
+ private:
+  __device__ __forceinline__ Counters read(int peer) const {
+    const uint4 state = *reinterpret_cast<const uint4*>(queue_.layout.state(own_region(), channel_, peer));
+    return Counters{state.x, state.y, state.z, load_live_word(queue_.layout.credit(own_region(), channel_, peer))};
+  }
+  __device__ __forceinline__ void keep(int peer, Counters c) {
+    if (is_clerk() && c.posted != c.received) {
+      c.posted = c.received;
+      store_live_word(queue_.layout.credit(queue_.region[peer], channel_, rank()), c.received);
+    }
+    counters_[peer] = c;
+  }
+};
+
+/// The warp that tells peers about the progress of the CTA. Runs the algorithms as the workers do.
+template <class Wire>
+class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
+ public:
+  __device__ __forceinline__ explicit Clerk(const Connections<Wire>& connections) : Connections<Wire>(connections) {}
+
+  __device__ void begin(const Work& work) { root_ = work.root; }
+  __device__ void begin(char*) {}
+  __device__ __forceinline__ int root() const { return root_; }
+
+  template <algorithm::Flow flow>
+  __device__ __forceinline__ void transfer(const algorithm::Operands& o) {
+    post(flow.from, o.from, flow.to, o.to);
+  }
+
+  /// Writes the steps back, of both directions.
+  __device__ void suspend() {
+    for (int peer = this->lane_; peer < this->ranks(); peer += 32) {
+      if (peer == this->rank()) continue;
+      const Counters c = this->counters_[peer];
+      *reinterpret_cast<uint4*>(state_of(peer)) = make_uint4(c.sent, c.received, c.posted, 0);
+    }
+  }
+  __device__ void suspend_lane(int peer, bool sends) {
+    if (this->lane_ != 0) return;
+    const Counters c = this->counters_[peer];
+    if (sends) {
+      state_of(peer)->sent = c.sent;
+    } else {
+      state_of(peer)->received = c.received;
+      state_of(peer)->posted = c.posted;
+    }
+  }
+
+ private:
+  __device__ __forceinline__ ConnectionState* state_of(int peer) const {
+    return this->queue_.layout.state(this->own_region(), this->channel_, peer);
+  }
+
+  __device__ __noinline__ void post(Peers from_kind, int from, Peers to_kind, int to) {
+    ++this->transfers_;
+    const bool publishes = Wire::kCounted && to_kind != Peers::kNone;
+    if (publishes || from_kind != Peers::kNone) await_workers();
+    if (publishes) fence_all_gpus();
+    if (to_kind == Peers::kOne) {
+      if (this->lane_ == 0) publish(to);
+    } else if (to_kind != Peers::kNone) {
+      for (int peer = this->lane_; peer < this->ranks(); peer += 32) {
+        if (peer != this->rank() && !(to_kind == Peers::kAllBut && peer == to)) publish(peer);
+      }
+    }
+    if (from_kind == Peers::kOne) {
+      if (this->lane_ == 0) release(from);
+    } else if (from_kind == Peers::kAll) {
+      for (int peer = this->lane_; peer < this->ranks(); peer += 32) {
+        if (peer != this->rank()) release(peer);
+      }
+    }
+    __syncwarp();
+  }
+
+  __device__ __forceinline__ void await_workers() {
+    while (true) {
+      const bool done =
+          this->lane_ >= this->workers_ || static_cast<int32_t>(this->progress_[this->lane_] - this->transfers_) >= 0;
+      if (__all_sync(0xffffffffU, done)) break;
+    }
+    __threadfence_block();
+  }
+
+  __device__ __forceinline__ void publish(int peer) {
+    const uint32_t sent = ++this->counters_[peer].sent;
+    if constexpr (Wire::kCounted) {
+      store_live_word(this->queue_.layout.filled(this->queue_.region[peer], this->channel_, this->rank()), sent);
+    }
+  }
+
+  __device__ __forceinline__ void release(int peer) {
+    Counters c = this->counters_[peer];
+    ++c.received;
+    if (c.received - c.posted >= (this->queue_.layout.slots + 1) / 2) {
+      c.posted = c.received;
+      store_live_word(this->queue_.layout.credit(this->queue_.region[peer], this->channel_, this->rank()), c.received);
+    }
+    this->counters_[peer] = c;
+  }
+
+  int root_ = 0;
+};
+
+/// The waiting that workers do.
+template <class Wire>
+class WorkerConnections : public Connections<Wire> {
+ public:
+  __device__ __forceinline__ explicit WorkerConnections(const Connections<Wire>& connections)
+      : Connections<Wire>(connections) {}
+
+ protected:
+  /// Waits for free slots and takes them; how many there are.
+  __device__ __forceinline__ int await_sinks(Peers kind, int to) {
+    if (kind == Peers::kNone) return 0;
+    int count = 1;
+    if (kind == Peers::kOne) {
+      if (this->lane_ == 0) take_sink(to, 0);
+    } else {
+      // In rotation from the own rank, so that no two ranks start with the same peer.
+      const int n = this->ranks();
+      const int hole = kind == Peers::kAllBut ? algorithm::rank_before(to, this->rank() + 1, n) : n;
+      for (int i = this->lane_; i < n - 1; i += 32) {
+        if (i != hole) take_sink(algorithm::rank_after(this->rank(), i + 1, n), i > hole ? i - 1 : i);
+      }
+      count = n - 1 - (hole < n - 1 ? 1 : 0);
+    }
+    agree_on_abort();
+    return count;
+  }
+
+  /// Takes the oldest slot of one peer, or of each by rank; waits until it is filled where the data itself cannot tell.
+  __device__ __forceinline__ void await_sources(Peers kind, int from) {
+    if (kind == Peers::kOne) {
+      if (this->lane_ == 0) take_source(from, 0);
+    } else {
+      for (int peer = this->lane_; peer < this->ranks(); peer += 32) {
+        if (peer != this->rank()) take_source(peer, peer);
+      }
+    }
+    agree_on_abort();
+  }
+
+  /// This warp is done with its part of a transfer.
+  __device__ __forceinline__ void arrive() {
+    agree_on_abort();
+    ++this->transfers_;
+    if (this->lane_ == 0) {
+      __threadfence_block();
+      this->progress_[this->warp_] = this->transfers_;
+    }
+  }
+
   bool aborted_ = false;
 
  private:
@@ -164,40 +244,28 @@ class Connections {
     aborted_ = __any_sync(0xffffffffU, aborted_);
   }
 
-  __device__ void resume(int peer) {
-    char* region = queue_.region[rank()];
-    const uint4 state = *reinterpret_cast<const uint4*>(queue_.layout.state(region, channel_, peer));
-    Counters c{state.x, state.y, state.z, load_live_word(queue_.layout.credit(region, channel_, peer))};
-    if (is_clerk() && c.posted != c.received) post_credit(peer, c);
-    counters_[peer] = c;
-  }
-
-  __device__ __forceinline__ void post_credit(int peer, Counters& c) {
-    c.posted = c.received;
-    store_live_word(queue_.layout.credit(queue_.region[peer], channel_, rank()), c.received);
-  }
-
   __device__ __forceinline__ void take_sink(int peer, int place) {
-    Counters c = counters_[peer];
-    Patience patience(queue_.aborted);
-    while (c.sent - c.credit >= queue_.layout.slots) {
-      c.credit = load_live_word(queue_.layout.credit(queue_.region[rank()], channel_, peer));
-      if (patience.exhausted()) {
-        aborted_ = true;
-        break;
-      }
+    Counters c = this->counters_[peer];
+    const QueueLayout& layout = this->queue_.layout;
+    if (c.sent - c.credit >= layout.slots) {
+      Patience patience(this->queue_.aborted);
+      do {
+        c.credit = load_live_word(layout.credit(this->own_region(), this->channel_, peer));
+        aborted_ = patience.exhausted();
+      } while (c.sent - c.credit >= layout.slots && !aborted_);
     }
-    sinks_[place] = Endpoint{queue_.layout.slot(queue_.region[peer], peer, rank(), channel_, c.sent), c.sent + 1, 0};
+    char* slot = layout.slot(this->queue_.region[peer], peer, this->rank(), this->channel_, c.sent);
     ++c.sent;
-    counters_[peer] = c;
+    this->sinks_[place] = Endpoint{slot, c.sent, 0};
+    this->counters_[peer] = c;
   }
 
   __device__ __forceinline__ void take_source(int peer, int place) {
-    const uint32_t step = counters_[peer].received;
-    char* region = queue_.region[rank()];
+    const uint32_t step = this->counters_[peer].received;
+    const QueueLayout& layout = this->queue_.layout;
     if constexpr (Wire::kCounted) {
-      Patience patience(queue_.aborted);
-      const uint32_t* filled = queue_.layout.filled(region, channel_, peer);
+      Patience patience(this->queue_.aborted);
+      const uint32_t* filled = layout.filled(this->own_region(), this->channel_, peer);
       while (static_cast<int32_t>(load_acquire(filled) - (step + 1)) < 0) {
         if (patience.exhausted()) {
           aborted_ = true;
@@ -205,37 +273,10 @@ class Connections {
         }
       }
     }
-    sources_[place] = Endpoint{queue_.layout.slot(region, rank(), peer, channel_, step), step + 1, 0};
-    counters_[peer].received = step + 1;
+    this->sources_[place] =
+        Endpoint{layout.slot(this->own_region(), this->rank(), peer, this->channel_, step), step + 1, 0};
+    this->counters_[peer].received = step + 1;
   }
-
-  __device__ __forceinline__ void await_workers() {
-    while (true) {
-      const bool done = lane_ >= workers_ || static_cast<int32_t>(progress_[lane_] - transfers_) >= 0;
-      if (__all_sync(0xffffffffU, done)) break;
-    }
-    __threadfence_block();
-  }
-
-  __device__ __forceinline__ void publish(int peer) {
-    const uint32_t sent = ++counters_[peer].sent;
-    if constexpr (Wire::kCounted) {
-      store_live_word(queue_.layout.filled(queue_.region[peer], channel_, rank()), sent);
-    }
-  }
-
-  __device__ __forceinline__ void release(int peer) {
-    Counters c = counters_[peer];
-    ++c.received;
-    if (c.received - c.posted >= (queue_.layout.slots + 1) / 2) post_credit(peer, c);
-    counters_[peer] = c;
-  }
-
-  Endpoint* sources_;
-  Endpoint* sinks_;
-  Counters* counters_;
-  volatile uint32_t* progress_;
-  uint32_t transfers_ = 0;
 };
 
 }  // namespace nitinol::cuda

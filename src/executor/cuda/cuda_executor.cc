@@ -77,29 +77,23 @@ std::vector<int> devices_of_this_process(const ExecutorSetup& setup) {
 
 uint64_t offer_name(Queue queue) { return 0x6375646100000000ULL + static_cast<uint64_t>(queue); }
 
-/// What decides which kernel an operation needs.
-struct KernelKey {
-  Protocol protocol = Protocol::kSimple;
-  bool reduces = false;
-  DataType type = DataType::kUint8;
-  Combine combine = Combine::kSum;
-  bool operator==(const KernelKey&) const = default;
-};
-
-KernelKey key_of(const CollectiveWork& work) {
-  if (!reduces(work.what)) return KernelKey{.protocol = work.plan.protocol};
-  return KernelKey{work.plan.protocol, true, work.type, work.reduction.combine};
-}
-
-const void* kernel_of(const KernelKey& key) {
-  const ProtocolKernels kernels = key.reduces ? find_reduce_kernels(key.type, key.combine) : move_kernels();
-  const void* kernel = kernels[static_cast<size_t>(key.protocol)];
-  if (kernel == nullptr) {
+const void* kernel_of(const CollectiveWork& work, int ranks) {
+  const KernelSet* set = reduces(work.what) ? find_reduce_kernels(work.type, work.reduction.combine) : &move_kernels();
+  if (set == nullptr) {
     fail(ncclInvalidUsage, "this build of the library leaves out the reduction {} of data type {} (NITINOL_CUDA_TYPES, _OPS)",
-         static_cast<int>(key.combine), static_cast<int>(key.type));
+         static_cast<int>(work.reduction.combine), static_cast<int>(work.type));
+  }
+  const auto row = ranks == 1 ? size_t{kCollectives} : static_cast<size_t>(work.what);
+  const void* kernel =
+      set->kernel[row][static_cast<size_t>(work.plan.algorithm)][static_cast<size_t>(work.plan.protocol)];
+  if (kernel == nullptr) {
+    fail(ncclInternalError, "no kernel for {} by {}", name_of(work.what), name_of(work.plan.algorithm));
   }
   return kernel;
 }
+
+/// A communicator of one rank has kernels for one protocol only.
+Protocol protocol_of(const CollectiveWork& work, int ranks) { return ranks == 1 ? Protocol::kSimple : work.plan.protocol; }
 
 }  // namespace
 
@@ -143,8 +137,8 @@ class CudaExecutor : public Executor {
     const RelaxedCaptureGuard relaxed;
     for (const CollectiveWork& work : launch.collectives) {
       if (work.count == 0) continue;
-      reach(queue_of(work.plan.protocol));
-      load(kernel_of(key_of(work)));
+      reach(queue_of(protocol_of(work, ranks())));
+      load(kernel_of(work, ranks()));
     }
     for (const MessageWork& work : launch.messages) {
       if (work.bytes == 0 || work.peer == setup_.rank) continue;
@@ -245,32 +239,34 @@ class CudaExecutor : public Executor {
   void launch_collectives(const std::vector<CollectiveWork>& all, cudaStream_t stream) {
     size_t first = 0;
     while (first < all.size()) {
-      const KernelKey key = key_of(all[first]);
+      const void* kernel = kernel_of(all[first], ranks());
       size_t end = first + 1;
-      while (end < all.size() && end - first < kMaxWorks && key_of(all[end]) == key) ++end;
-      launch_run(key, all.data() + first, end - first, stream);
+      while (end < all.size() && end - first < kMaxWorks && kernel_of(all[end], ranks()) == kernel) ++end;
+      launch_run(kernel, all.data() + first, end - first, stream);
       first = end;
     }
   }
 
-  void launch_run(const KernelKey& key, const CollectiveWork* works, size_t count, cudaStream_t stream) {
+  /// Operations that share a kernel.
+  void launch_run(const void* kernel, const CollectiveWork* works, size_t count, cudaStream_t stream) {
+    const Protocol protocol = protocol_of(works[0], ranks());
     CollectiveParameters parameters;
-    parameters.queue = view_of(queue_of(key.protocol));
+    parameters.queue = view_of(queue_of(protocol));
     int channels = 1;
     size_t most_bytes = 0;  // of one transfer
     for (size_t i = 0; i < count; ++i) {
       if (works[i].count == 0) continue;
       Work& work = parameters.work[parameters.works++];
-      work = translate(works[i], parameters.queue.layout);
+      work = translate(works[i], protocol);
       channels = std::max(channels, std::min(works[i].plan.channels, parameters.queue.layout.channels));
       size_t elements = std::min<size_t>(work.chunk, work.per_channel);
       if (work.algorithm == Algorithm::kTwoShot) {
-        elements = std::min<size_t>(elements, (work.per_channel + static_cast<size_t>(ranks()) - 1) / static_cast<size_t>(ranks()));
+        const auto n = static_cast<size_t>(ranks());
+        elements = std::min<size_t>(elements, (work.per_channel + n - 1) / n);
       }
       most_bytes = std::max(most_bytes, elements * bytes_of(works[i].type));
     }
-    if (parameters.works == 0) return;
-    run(kernel_of(key), channels, threads_for(key.protocol, most_bytes), &parameters, stream);
+    if (parameters.works > 0) run(kernel, channels, threads_for(protocol, most_bytes), &parameters, stream);
   }
 
   static int threads_for(Protocol protocol, size_t bytes) {
@@ -279,12 +275,13 @@ class CudaExecutor : public Executor {
     return static_cast<int>(workers + 1) * 32;
   }
 
-  Work translate(const CollectiveWork& from, const QueueLayout& layout) const {
+  Work translate(const CollectiveWork& from, Protocol protocol) const {
+    const QueueLayout& layout = sizes_.layouts[static_cast<size_t>(queue_of(protocol))];
     const size_t size = bytes_of(from.type);
     const size_t grain = std::max<size_t>(1, sizes_.limits.grain_bytes / size);
     const auto channels = static_cast<size_t>(std::clamp(from.plan.channels, 1, layout.channels));
     const size_t grains = (from.count + grain - 1) / grain;
-    const size_t slot = sizes_.limits.slot_bytes[static_cast<size_t>(from.plan.protocol)] / size;
+    const size_t slot = sizes_.limits.slot_bytes[static_cast<size_t>(protocol)] / size;
     Work work;
     work.input = static_cast<const char*>(from.input);
     work.output = static_cast<char*>(from.output);

@@ -16,6 +16,9 @@ namespace nitinol::cuda {
 /// Threads of the largest CTA: 15 worker warps and the clerk.
 inline constexpr int kMaxThreads = 16 * 32;
 
+/// Threads of the largest CTA that carries messages; two of these fit on a multiprocessor.
+inline constexpr int kMaxMessageThreads = 8 * 32;
+
 /// Messages this long get a channel more for each further multiple. Sender and receiver agree: it depends on the size alone.
 inline constexpr size_t kBytesPerMessageChannel = 128 << 10;
 NITINOL_HOST_DEVICE int message_channels(size_t bytes, int channels) {
@@ -40,35 +43,49 @@ __device__ __forceinline__ void run_alone(P& p, const Work& work, Share share) {
   }
 }
 
-template <class Entry, bool kReduces, class P>
-__device__ __forceinline__ void run_if(P& p, const Work& work, const Share& share) {
-  if constexpr (reduces(Entry::row.what) == kReduces) {
-    if (work.what == Entry::row.what && work.algorithm == Entry::row.algorithm) Entry::run(p, share);
+/// The algorithm of the work, which is one of Entries. With a single entry there is nothing to choose.
+template <class Entry, class... More, class P>
+__device__ __forceinline__ void run_one_of(algorithm::List<Entry, More...>, P& p, const Work& work, const Share& share) {
+  if constexpr (sizeof...(More) == 0) {
+    Entry::run(p, share);
+  } else {
+    if (work.what == Entry::row.what && work.algorithm == Entry::row.algorithm) {
+      Entry::run(p, share);
+    } else {
+      run_one_of(algorithm::List<More...>{}, p, work, share);
+    }
   }
 }
 
-template <bool kReduces, class P, class... Entries>
-__device__ __forceinline__ void run_one_of(algorithm::List<Entries...>, P& p, const Work& work, const Share& share) {
-  (run_if<Entries, kReduces>(p, work, share), ...);
-}
-
-template <class Wire, DataType type, Combine how, bool kReduces>
-__global__ void __launch_bounds__(kMaxThreads, 1) run_collectives(const __grid_constant__ CollectiveParameters parameters) {
-  Primitives<Wire, type, how> p(parameters.queue, blockIdx.x);
-  p.resume();
+template <class Entries, bool kAlone, class P>
+__device__ __forceinline__ void run_all(P& p, const CollectiveParameters& parameters) {
   for (int i = 0; i < parameters.works; ++i) {
     const Work& work = parameters.work[i];
     const size_t begin = min(work.per_channel * blockIdx.x, work.count);
     const Share share{begin, min(begin + work.per_channel, work.count), work.chunk, work.count};
     if (share.begin == share.end) continue;
     p.begin(work);
-    if (p.ranks() == 1) {
+    if constexpr (kAlone) {
       run_alone(p, work, share);
     } else {
-      run_one_of<kReduces>(algorithm::Table{}, p, work, share);
+      run_one_of(Entries{}, p, work, share);
     }
   }
-  p.suspend();
+}
+
+/// Runs works whose algorithms are among Entries; kAlone: a communicator of one rank, where all algorithms are copies.
+template <class Wire, DataType type, Combine how, class Entries, bool kInline, bool kAlone = false>
+__global__ void __launch_bounds__(kMaxThreads, 1) run_collectives(const __grid_constant__ CollectiveParameters parameters) {
+  Connections<Wire> connections(parameters.queue, blockIdx.x);
+  connections.resume();
+  if (connections.is_clerk()) {
+    Clerk<Wire> clerk(connections);
+    run_all<Entries, kAlone>(clerk, parameters);
+    clerk.suspend();
+  } else {
+    Worker<Wire, type, how, kInline> worker(connections);
+    run_all<Entries, kAlone>(worker, parameters);
+  }
 }
 
 /// The channel's part of a message, chunk by chunk.
@@ -89,34 +106,105 @@ __device__ __forceinline__ void carry(P& p, const Lane& lane, const Message& mes
   }
 }
 
-/// A CTA for each lane. All CTAs of the launch are resident at once, so that none waits for one that cannot start.
-template <class Wire, class Parameters>
-__global__ void __launch_bounds__(kMaxThreads, 1) carry_messages(const __grid_constant__ Parameters parameters) {
-  const Lane& lane = parameters.lane[blockIdx.x];
-  Primitives<Wire, DataType::kUint8, Combine::kSum> p(parameters.queue, lane.channel);
-  p.resume_lane(lane.peer);
+template <class Wire, class P, class Parameters>
+__device__ __forceinline__ void carry_all(P& p, const Lane& lane, const Parameters& parameters) {
   for (int i = 0; i < lane.count; ++i) {
     const Message& message = parameters.message[lane.first + i];
     p.begin(message.buffer);
     carry<Wire>(p, lane, message, parameters.queue.layout);
   }
-  p.suspend_lane(lane.peer, lane.sends != 0);
+}
+
+/// A CTA for each lane. All CTAs of the launch are resident at once, so that none waits for one that cannot start.
+template <class Wire, class Parameters>
+__global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __grid_constant__ Parameters parameters) {
+  const Lane& lane = parameters.lane[blockIdx.x];
+  Connections<Wire> connections(parameters.queue, lane.channel);
+  connections.resume_lane(lane.peer);
+  if (connections.is_clerk()) {
+    Clerk<Wire> clerk(connections);
+    carry_all<Wire>(clerk, lane, parameters);
+    clerk.suspend_lane(lane.peer, lane.sends != 0);
+  } else {
+    Worker<Wire, DataType::kUint8, Combine::kSum, true> worker(connections);
+    carry_all<Wire>(worker, lane, parameters);
+  }
 }
 
 #endif
 
-/// Kernels by protocol, as the launch functions of the CUDA runtime take them.
-using ProtocolKernels = std::array<const void*, kProtocols>;
+/// The kernel of each algorithm and protocol for one type and reduction, as the launch functions of the CUDA runtime take
+/// them. Null: there is none. Rows: collectives; the last row holds the kernels for a communicator of one rank.
+struct KernelSet {
+  const void* kernel[kCollectives + 1][kAlgorithms][kProtocols] = {};
+};
 
 /// Defined in the generated files, one for each type and reduction of the build.
 template <DataType type, Combine how>
-ProtocolKernels reduce_kernels();
+const KernelSet& reduce_kernels();
+const KernelSet& move_kernels();
 
-ProtocolKernels move_kernels();
+/// The kernels of a reduction; null if the build leaves it out.
+const KernelSet* find_reduce_kernels(DataType type, Combine how);
+
 /// LL, then Simple; for launches with few messages and for those with many.
 std::array<std::array<const void*, 2>, 2> message_kernels();
 
-/// The kernels of a reduction; all null if the build leaves it out.
-ProtocolKernels find_reduce_kernels(DataType type, Combine how);
+#if defined(__CUDACC__)
+
+template <class Wire, class Entry>
+constexpr bool is_hot() {
+  if (Wire::kCounted) return false;  // with so much data per transfer a call does not matter
+  return Entry::row.algorithm == Algorithm::kOneShot || Entry::row.algorithm == Algorithm::kTwoShot;
+}
+
+/// The entries of the table that reduce (or that do not) and share a kernel, for size.
+template <class Wire, bool kReduces, class... Chosen, class Entry, class... More>
+constexpr auto shared_entries(algorithm::List<Chosen...>, algorithm::List<Entry, More...>) {
+  if constexpr (sizeof...(More) == 0) {
+    if constexpr (reduces(Entry::row.what) == kReduces && !is_hot<Wire, Entry>()) {
+      return algorithm::List<Chosen..., Entry>{};
+    } else {
+      return algorithm::List<Chosen...>{};
+    }
+  } else if constexpr (reduces(Entry::row.what) == kReduces && !is_hot<Wire, Entry>()) {
+    return shared_entries<Wire, kReduces>(algorithm::List<Chosen..., Entry>{}, algorithm::List<More...>{});
+  } else {
+    return shared_entries<Wire, kReduces>(algorithm::List<Chosen...>{}, algorithm::List<More...>{});
+  }
+}
+
+/// One-shot and two-shot algorithms of the fast protocols have kernels of their own, where every transfer is inlined; the others share one.
+template <class Wire, DataType type, Combine how, bool kReduces>
+void add_kernels(KernelSet& set) {
+  using Shared = decltype(shared_entries<Wire, kReduces>(algorithm::List<>{}, algorithm::Table{}));
+  const auto protocol = static_cast<size_t>(Wire::kProtocol);
+  algorithm::Table::for_each([&](auto entry) {
+    using Entry = decltype(entry);
+    if constexpr (reduces(Entry::row.what) == kReduces) {
+      const void*& place = set.kernel[static_cast<size_t>(Entry::row.what)][static_cast<size_t>(Entry::row.algorithm)][protocol];
+      if constexpr (is_hot<Wire, Entry>()) {
+        place = reinterpret_cast<const void*>(&run_collectives<Wire, type, how, algorithm::List<Entry>, true>);
+      } else {
+        place = reinterpret_cast<const void*>(&run_collectives<Wire, type, how, Shared, false>);
+      }
+    }
+  });
+}
+
+template <DataType type, Combine how, bool kReduces>
+KernelSet make_kernel_set() {
+  KernelSet set;
+  add_kernels<LL, type, how, kReduces>(set);
+  add_kernels<LL128, type, how, kReduces>(set);
+  add_kernels<Simple, type, how, kReduces>(set);
+  const void* alone = reinterpret_cast<const void*>(&run_collectives<Simple, type, how, algorithm::Table, true, true>);
+  for (auto& algorithms : set.kernel[kCollectives]) {
+    for (const void*& protocol : algorithms) protocol = alone;
+  }
+  return set;
+}
+
+#endif
 
 }  // namespace nitinol::cuda

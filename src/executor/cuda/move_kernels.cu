@@ -3,12 +3,9 @@
 
 namespace nitinol::cuda {
 
-ProtocolKernels move_kernels() {
-  constexpr auto type = DataType::kUint8;
-  constexpr auto how = Combine::kSum;
-  return {reinterpret_cast<const void*>(&run_collectives<LL, type, how, false>),
-          reinterpret_cast<const void*>(&run_collectives<LL128, type, how, false>),
-          reinterpret_cast<const void*>(&run_collectives<Simple, type, how, false>)};
+const KernelSet& move_kernels() {
+  static const KernelSet set = make_kernel_set<DataType::kUint8, Combine::kSum, false>();
+  return set;
 }
 
 std::array<std::array<const void*, 2>, 2> message_kernels() {

@@ -29,7 +29,7 @@ struct Work {
   uint64_t immediate = 0;  ///< the scalar, or its address
 };
 
-inline constexpr int kMaxWorks = 32;
+inline constexpr int kMaxWorks = 8;
 
 struct CollectiveParameters {
   QueueView queue;

@@ -1,4 +1,4 @@
-// The communication primitives of the algorithms as code of a CTA: every worker warp moves its part of each transfer.
+// The communication primitives of the algorithms as a worker warp's part of them.
 #pragma once
 
 #include "executor/cuda/connections.h"
@@ -12,89 +12,73 @@ using algorithm::Operands;
 using algorithm::Side;
 using algorithm::Span;
 
+/// What a transfer does with its data, apart from where it comes from.
+struct Job {
+  const char* own;
+  char* into;
+  uint32_t bytes;
+  bool scale;    ///< apply the scalar to the own data
+  bool average;  ///< divide the result
+};
+
 template <class Wire, DataType type, Combine how>
-class Primitives : public Connections<Wire>, public algorithm::Verbs<Primitives<Wire, type, how>> {
+class WorkerBase : public WorkerConnections<Wire> {
  public:
-  using Base = Connections<Wire>;
   using E = Elements<type>;
   using Accumulator = typename E::Accumulator;
   static constexpr int kWords = Wire::kWords;
   static constexpr int kElements = E::template kCount<kWords>;
   static constexpr uint32_t kElementBytes = E::kSize;
 
-  __device__ Primitives(const QueueView& queue, int channel) : Base(queue, channel) {}
+  __device__ __forceinline__ explicit WorkerBase(const Connections<Wire>& connections)
+      : WorkerConnections<Wire>(connections) {}
 
-  /// Makes the buffers, the root and the reduction's extras those of `work`.
-  __device__ void begin(const Work& work) {
-    input_ = work.input;
-    output_ = work.output;
-    root_ = work.root;
-    average_ = work.average;
-    scaled_ = work.scalar != Reduction::Scalar::kNone;
-    scalar_ = work.immediate;
-    if (work.scalar == Reduction::Scalar::kDevice) read_scalar(reinterpret_cast<const char*>(work.immediate));
-  }
-  /// The same for a message, which is both.
-  __device__ void begin(char* buffer) {
-    input_ = buffer;
-    output_ = buffer;
-  }
-  __device__ __forceinline__ int root() const { return root_; }
-
-  template <Flow flow>
-  __device__ __forceinline__ void transfer(const Operands& o) {
-    if (this->is_clerk()) {
-      this->post(flow.from, o.from, flow.to, o.to);
-      return;
-    }
-    if (!this->aborted_) {
-      const char* own = flow.own ? source_of(o.own) : nullptr;
-      char* into = flow.into ? output_ + o.into.offset * kElementBytes : nullptr;
-      const bool scale = flow.own && o.own.side == Side::kInput && scaled_;
-      const uint32_t bytes = static_cast<uint32_t>(o.count) * kElementBytes;
-      const Peers to_kind = flow.to;
-      if constexpr (flow.from == Peers::kNone) {
-        constexpr bool combines = flow.finish;  // a reduction over one rank
-        move_own(own, into, bytes, to_kind, o.to, scale || combines);
-      } else if constexpr (flow.from == Peers::kOne && !flow.own) {
-        move_arrived(into, bytes, o.from, to_kind, o.to);
-      } else if constexpr (flow.from == Peers::kOne) {
-        combine_arrived(Both{own, into, bytes, scale, flow.finish && average_}, o.from, to_kind, o.to);
-      } else {
-        combine_all(Both{own, into, bytes, scale, flow.finish && average_}, to_kind, o.to);
-      }
-    }
-    this->arrive();
-  }
-
- private:
+ protected:
   using Memory = UserMemory<Wire>;
-  struct Both {
-    const char* own;
-    char* into;
-    uint32_t bytes;
-    bool scale;
-    bool average;
-  };
+  using Raw = typename Wire::Raw;
 
-  __device__ __forceinline__ const char* source_of(const Span& span) const {
-    return (span.side == Side::kInput ? input_ : output_) + span.offset * kElementBytes;
-  }
   __device__ __forceinline__ uint32_t first_unit() const { return Wire::kPerWarp ? this->warp_ : threadIdx.x; }
   __device__ __forceinline__ uint32_t units_apart() const { return Wire::kPerWarp ? this->workers_ : this->workers_ * 32; }
   __device__ __forceinline__ static uint32_t units_in(uint32_t bytes) {
     return (bytes + Wire::kUnitBytes - 1) / Wire::kUnitBytes;
   }
+  /// Units that may be moved by vectors as they are.
+  __device__ __forceinline__ static uint32_t plain_units(const Job& job) {
+    const bool plain = Memory::aligned(job.own) && Memory::aligned(job.into) && !job.scale;
+    return plain ? job.bytes / Wire::kUnitBytes : 0;
+  }
 
-  __device__ void read_scalar(const char* from) {
-    scalar_ = 0;
-    for (uint32_t i = 0; i < kElementBytes; ++i) {
-      scalar_ |= static_cast<uint64_t>(static_cast<uint8_t>(from[i])) << (8 * i);
+  template <bool kPlain>
+  __device__ __forceinline__ void load(const Job& job, uint32_t unit, uint32_t (&words)[kWords]) const {
+    if constexpr (kPlain) {
+      Memory::load_whole(job.own, unit, this->lane_, words);
+    } else {
+      Memory::load(job.own, Memory::aligned(job.own), job.bytes, unit, this->lane_, words);
+      if (job.scale) scale_words(words);
+    }
+  }
+  template <bool kPlain>
+  __device__ __forceinline__ void store(const Job& job, uint32_t unit, const uint32_t (&words)[kWords]) const {
+    if (job.into == nullptr) return;
+    if constexpr (kPlain) {
+      Memory::store_whole(job.into, unit, this->lane_, words);
+    } else {
+      Memory::store(job.into, Memory::aligned(job.into), job.bytes, unit, this->lane_, words);
+    }
+  }
+  template <int kUnits, bool kPlain>
+  __device__ __forceinline__ void give(const Job& job, uint32_t unit, int sinks, const uint32_t (&words)[kUnits][kWords]) const {
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) store<kPlain>(job, unit + u * units_apart(), words[u]);
+    for (int s = 0; s < sinks; ++s) {
+      const Endpoint sink = this->sinks_[s];
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) Wire::put(sink, unit + u * units_apart(), this->lane_, words[u]);
     }
   }
 
   /// Multiplies by the scalar, or by nothing: then numbers are only brought into the form that reductions give.
-  __device__ __noinline__ void scale_words(uint32_t (&words)[kWords]) const {
+  __device__ __forceinline__ void scale_words(uint32_t (&words)[kWords]) const {
     Accumulator values[kElements];
     E::template widen<kWords>(words, values);
     if (scaled_) {
@@ -104,82 +88,18 @@ class Primitives : public Connections<Wire>, public algorithm::Verbs<Primitives<
     }
     E::template narrow<kWords>(values, words);
   }
-
-  __device__ __forceinline__ void combine_words(Accumulator (&values)[kElements], const uint32_t (&words)[kWords]) const {
+  __device__ __forceinline__ static void combine_words(Accumulator (&values)[kElements], const uint32_t (&words)[kWords]) {
     Accumulator more[kElements];
     E::template widen<kWords>(words, more);
 #pragma unroll
     for (int i = 0; i < kElements; ++i) values[i] = E::template combine<how>(values[i], more[i]);
   }
-
   __device__ __forceinline__ void finish_words(Accumulator (&values)[kElements], bool divide, uint32_t (&words)[kWords]) const {
     if (divide) {
 #pragma unroll
       for (int i = 0; i < kElements; ++i) values[i] = nitinol::average(values[i], this->ranks());
     }
     E::template narrow<kWords>(values, words);
-  }
-
-  __device__ __forceinline__ void give(uint32_t unit, char* into, bool vectors, uint32_t bytes, int sinks,
-                                       const uint32_t (&words)[kWords]) const {
-    if (into != nullptr) Memory::store(into, vectors, bytes, unit, this->lane_, words);
-    for (int s = 0; s < sinks; ++s) Wire::put(this->sink(s), unit, this->lane_, words);
-  }
-
-  __device__ __noinline__ void move_own(const char* own, char* into, uint32_t bytes, Peers to_kind, int to, bool convert) {
-    const int sinks = this->await_sinks(to_kind, to);
-    if (this->aborted_) return;
-    const bool own_vectors = Memory::aligned(own);
-    const bool into_vectors = Memory::aligned(into);
-    const uint32_t units = units_in(bytes);
-    const uint32_t apart = units_apart();
-    for (uint32_t unit = first_unit(); unit < units; unit += apart * Wire::kBatch) {
-      uint32_t words[Wire::kBatch][kWords];
-#pragma unroll
-      for (int b = 0; b < Wire::kBatch; ++b) {
-        if (unit + b * apart < units) Memory::load(own, own_vectors, bytes, unit + b * apart, this->lane_, words[b]);
-      }
-      if constexpr (type != DataType::kUint8 || how != Combine::kSum) {
-        if (convert) {
-#pragma unroll
-          for (int b = 0; b < Wire::kBatch; ++b) scale_words(words[b]);
-        }
-      } else if (convert && scaled_) {
-#pragma unroll
-        for (int b = 0; b < Wire::kBatch; ++b) scale_words(words[b]);
-      }
-      if (into != nullptr) {
-#pragma unroll
-        for (int b = 0; b < Wire::kBatch; ++b) {
-          if (unit + b * apart < units) Memory::store(into, into_vectors, bytes, unit + b * apart, this->lane_, words[b]);
-        }
-      }
-      for (int s = 0; s < sinks; ++s) {
-        const Endpoint sink = this->sink(s);
-#pragma unroll
-        for (int b = 0; b < Wire::kBatch; ++b) {
-          if (unit + b * apart < units) Wire::put(sink, unit + b * apart, this->lane_, words[b]);
-        }
-      }
-    }
-  }
-
-  /// Fetches units b of the batch that `missing` names, again and again until all are there. False: aborted.
-  __device__ __forceinline__ bool fetch_batch(const Endpoint& from, uint32_t unit, uint32_t missing,
-                                              typename Wire::Raw (&raw)[Wire::kBatch]) {
-    Patience patience(this->queue_.aborted);
-    while (true) {
-#pragma unroll
-      for (int b = 0; b < Wire::kBatch; ++b) {
-        if (missing >> b & 1U) raw[b] = Wire::fetch(from.slot, unit + b * units_apart(), this->lane_);
-      }
-#pragma unroll
-      for (int b = 0; b < Wire::kBatch; ++b) {
-        if ((missing >> b & 1U) && Wire::ready(raw[b], from.flag, this->lane_)) missing &= ~(1U << b);
-      }
-      if (missing == 0) return true;
-      if (give_up(patience)) return false;
-    }
   }
 
   __device__ __forceinline__ bool give_up(Patience& patience) {
@@ -189,132 +109,286 @@ class Primitives : public Connections<Wire>, public algorithm::Verbs<Primitives<
     return exhausted;
   }
 
-  __device__ __forceinline__ uint32_t batch_mask(uint32_t unit, uint32_t units) const {
-    uint32_t mask = 0;
-#pragma unroll
-    for (int b = 0; b < Wire::kBatch; ++b) mask |= unit + b * units_apart() < units ? 1U << b : 0;
-    return mask;
-  }
-
-  __device__ __noinline__ void move_arrived(char* into, uint32_t bytes, int from, Peers to_kind, int to) {
-    const int sinks = this->await_sinks(to_kind, to);
-    this->await_sources(Peers::kOne, from);
-    if (this->aborted_) return;
-    const bool vectors = Memory::aligned(into);
-    const uint32_t units = units_in(bytes);
-    const uint32_t apart = units_apart();
-    const Endpoint source = this->source(0);
-    for (uint32_t unit = first_unit(); unit < units; unit += apart * Wire::kBatch) {
-      typename Wire::Raw raw[Wire::kBatch];
-      const uint32_t present = batch_mask(unit, units);
-      if (!fetch_batch(source, unit, present, raw)) break;
-#pragma unroll
-      for (int b = 0; b < Wire::kBatch; ++b) {
-        if ((present >> b & 1U) == 0) continue;
-        uint32_t words[kWords];
-        Wire::open(raw[b], this->lane_, words);
-        give(unit + b * apart, into, vectors, bytes, sinks, words);
-      }
-    }
-  }
-
-  __device__ __noinline__ void combine_arrived(const Both& t, int from, Peers to_kind, int to) {
-    const int sinks = this->await_sinks(to_kind, to);
-    this->await_sources(Peers::kOne, from);
-    if (this->aborted_) return;
-    const bool own_vectors = Memory::aligned(t.own);
-    const bool into_vectors = Memory::aligned(t.into);
-    const uint32_t units = units_in(t.bytes);
-    const uint32_t apart = units_apart();
-    const Endpoint source = this->source(0);
-    for (uint32_t unit = first_unit(); unit < units; unit += apart * Wire::kBatch) {
-      typename Wire::Raw raw[Wire::kBatch];
-      uint32_t own[Wire::kBatch][kWords];
-      const uint32_t present = batch_mask(unit, units);
-#pragma unroll
-      for (int b = 0; b < Wire::kBatch; ++b) {
-        if (present >> b & 1U) Memory::load(t.own, own_vectors, t.bytes, unit + b * apart, this->lane_, own[b]);
-        if (t.scale) scale_words(own[b]);
-      }
-      if (!fetch_batch(source, unit, present, raw)) break;
-#pragma unroll
-      for (int b = 0; b < Wire::kBatch; ++b) {
-        if ((present >> b & 1U) == 0) continue;
-        uint32_t words[kWords];
-        Accumulator values[kElements];
-        Wire::open(raw[b], this->lane_, words);
-        E::template widen<kWords>(words, values);
-        combine_words(values, own[b]);
-        finish_words(values, t.average, words);
-        give(unit + b * apart, t.into, into_vectors, t.bytes, sinks, words);
-      }
-    }
-  }
-
-  /// Adds the slots of ranks [first, first + Wire::kRanks) and, at its place, the own contribution. False: aborted.
-  __device__ __forceinline__ bool combine_some(int first, uint32_t unit, const uint32_t (&own)[kWords],
-                                               Accumulator (&values)[kElements]) {
-    typename Wire::Raw raw[Wire::kRanks];
-    uint32_t missing = 0;
-#pragma unroll
-    for (int r = 0; r < Wire::kRanks; ++r) {
-      if (first + r < this->ranks() && first + r != this->rank()) missing |= 1U << r;
-    }
-    const uint32_t others = missing;
+  /// Fetches units from kSlots slots, again and again until all are there. Bit s of `wanted`: slot s takes part.
+  /// False: aborted.
+  template <int kSlots, int kUnits>
+  __device__ __forceinline__ bool fetch(const Endpoint* from, uint32_t wanted, uint32_t unit, Raw (&raw)[kSlots][kUnits]) {
+    uint32_t missing = wanted;
     Patience patience(this->queue_.aborted);
     while (true) {
 #pragma unroll
-      for (int r = 0; r < Wire::kRanks; ++r) {
-        if (missing >> r & 1U) raw[r] = Wire::fetch(this->source(first + r).slot, unit, this->lane_);
+      for (int s = 0; s < kSlots; ++s) {
+        if (missing >> s & 1U) {
+          const char* slot = from[s].slot;
+#pragma unroll
+          for (int u = 0; u < kUnits; ++u) raw[s][u] = Wire::fetch(slot, unit + u * units_apart(), this->lane_);
+        }
       }
 #pragma unroll
-      for (int r = 0; r < Wire::kRanks; ++r) {
-        if ((missing >> r & 1U) && Wire::ready(raw[r], this->source(first + r).flag, this->lane_)) missing &= ~(1U << r);
+      for (int s = 0; s < kSlots; ++s) {
+        if (missing >> s & 1U) {
+          const uint32_t flag = from[s].flag;
+          bool ready = true;
+#pragma unroll
+          for (int u = 0; u < kUnits; ++u) ready = Wire::ready(raw[s][u], flag, this->lane_) && ready;
+          if (ready) missing &= ~(1U << s);
+        }
       }
-      if (missing == 0) break;
+      if (missing == 0) return true;
       if (give_up(patience)) return false;
     }
-#pragma unroll
-    for (int r = 0; r < Wire::kRanks; ++r) {
-      if (others >> r & 1U) {
-        uint32_t words[kWords];
-        Wire::open(raw[r], this->lane_, words);
-        combine_words(values, words);
-      } else if (first + r == this->rank()) {
-        combine_words(values, own);
-      }
-    }
-    return true;
   }
 
-  __device__ __noinline__ void combine_all(const Both& t, Peers to_kind, int to) {
+  template <int kUnits, bool kPlain>
+  __device__ __forceinline__ void move_own_units(const Job& job, uint32_t unit, int sinks) {
+    uint32_t words[kUnits][kWords];
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) load<kPlain>(job, unit + u * units_apart(), words[u]);
+    give<kUnits, kPlain>(job, unit, sinks, words);
+  }
+  __device__ __forceinline__ void move_own(const Job& job, Peers to_kind, int to) {
+    const int sinks = this->await_sinks(to_kind, to);
+    if (this->aborted_) return;
+    const uint32_t plain = plain_units(job);
+    const uint32_t units = units_in(job.bytes);
+    const uint32_t apart = units_apart();
+    uint32_t unit = first_unit();
+    for (; unit + (Wire::kBatch - 1) * apart < plain; unit += Wire::kBatch * apart) {
+      move_own_units<Wire::kBatch, true>(job, unit, sinks);
+    }
+    for (; unit < plain; unit += apart) move_own_units<1, true>(job, unit, sinks);
+    for (; unit < units; unit += apart) move_own_units<1, false>(job, unit, sinks);
+  }
+
+  template <int kUnits, bool kPlain>
+  __device__ __forceinline__ bool move_arrived_units(const Job& job, uint32_t unit, int sinks) {
+    Raw raw[1][kUnits];
+    if (!fetch<1, kUnits>(this->sources_, 1, unit, raw)) return false;
+    uint32_t words[kUnits][kWords];
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) Wire::open(raw[0][u], this->lane_, words[u]);
+    give<kUnits, kPlain>(job, unit, sinks, words);
+    return true;
+  }
+  __device__ __forceinline__ void move_arrived(const Job& job, int from, Peers to_kind, int to) {
+    const int sinks = this->await_sinks(to_kind, to);
+    this->await_sources(Peers::kOne, from);
+    if (this->aborted_) return;
+    const uint32_t plain = plain_units(job);
+    const uint32_t units = units_in(job.bytes);
+    const uint32_t apart = units_apart();
+    uint32_t unit = first_unit();
+    for (; unit + (Wire::kBatch - 1) * apart < plain; unit += Wire::kBatch * apart) {
+      if (!move_arrived_units<Wire::kBatch, true>(job, unit, sinks)) return;
+    }
+    for (; unit < plain; unit += apart) {
+      if (!move_arrived_units<1, true>(job, unit, sinks)) return;
+    }
+    for (; unit < units; unit += apart) {
+      if (!move_arrived_units<1, false>(job, unit, sinks)) return;
+    }
+  }
+
+  /// The slot first, then the own data.
+  template <int kUnits, bool kPlain>
+  __device__ __forceinline__ bool combine_arrived_units(const Job& job, uint32_t unit, int sinks) {
+    uint32_t words[kUnits][kWords];
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) load<kPlain>(job, unit + u * units_apart(), words[u]);
+    Raw raw[1][kUnits];
+    if (!fetch<1, kUnits>(this->sources_, 1, unit, raw)) return false;
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) {
+      uint32_t arrived[kWords];
+      Accumulator values[kElements];
+      Wire::open(raw[0][u], this->lane_, arrived);
+      E::template widen<kWords>(arrived, values);
+      combine_words(values, words[u]);
+      finish_words(values, job.average, words[u]);
+    }
+    give<kUnits, kPlain>(job, unit, sinks, words);
+    return true;
+  }
+  __device__ __forceinline__ void combine_arrived(const Job& job, int from, Peers to_kind, int to) {
+    constexpr int kUnits = Wire::kFlight / 2;
+    const int sinks = this->await_sinks(to_kind, to);
+    this->await_sources(Peers::kOne, from);
+    if (this->aborted_) return;
+    const uint32_t plain = plain_units(job);
+    const uint32_t units = units_in(job.bytes);
+    const uint32_t apart = units_apart();
+    uint32_t unit = first_unit();
+    for (; unit + (kUnits - 1) * apart < plain; unit += kUnits * apart) {
+      if (!combine_arrived_units<kUnits, true>(job, unit, sinks)) return;
+    }
+    for (; unit < units; unit += apart) {
+      if (!combine_arrived_units<1, false>(job, unit, sinks)) return;
+    }
+  }
+
+  /// All ranks' data in rank order, kRanks ranks in flight at a time.
+  template <int kRanks, int kUnits, bool kPlain>
+  __device__ __forceinline__ bool combine_all_units(const Job& job, uint32_t unit, int sinks) {
+    uint32_t words[kUnits][kWords];
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) load<kPlain>(job, unit + u * units_apart(), words[u]);
+    Accumulator values[kUnits][kElements];
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) {
+#pragma unroll
+      for (int i = 0; i < kElements; ++i) values[u][i] = E::template identity<how>();
+    }
+    for (int first = 0; first < this->ranks(); first += kRanks) {
+      uint32_t wanted = 0;
+#pragma unroll
+      for (int r = 0; r < kRanks; ++r) {
+        if (first + r < this->ranks() && first + r != this->rank()) wanted |= 1U << r;
+      }
+      Raw raw[kRanks][kUnits];
+      if (!fetch<kRanks, kUnits>(this->sources_ + first, wanted, unit, raw)) return false;
+#pragma unroll
+      for (int r = 0; r < kRanks; ++r) {
+        const bool mine = first + r == this->rank();
+        if (!mine && (wanted >> r & 1U) == 0) continue;
+#pragma unroll
+        for (int u = 0; u < kUnits; ++u) {
+          uint32_t part[kWords];
+          Wire::open(raw[r][u], this->lane_, part);
+#pragma unroll
+          for (int w = 0; w < kWords; ++w) part[w] = mine ? words[u][w] : part[w];
+          combine_words(values[u], part);
+        }
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) finish_words(values[u], job.average, words[u]);
+    give<kUnits, kPlain>(job, unit, sinks, words);
+    return true;
+  }
+  template <int kRanks, int kUnits>
+  __device__ __forceinline__ uint32_t combine_all_plain(const Job& job, uint32_t unit, uint32_t plain, int sinks) {
+    const uint32_t apart = units_apart();
+    for (; unit + (kUnits - 1) * apart < plain; unit += kUnits * apart) {
+      if (!combine_all_units<kRanks, kUnits, true>(job, unit, sinks)) return ~0U;
+    }
+    return unit;
+  }
+  __device__ __forceinline__ void combine_all(const Job& job, Peers to_kind, int to) {
+    constexpr int kFlight = Wire::kFlight;
     const int sinks = this->await_sinks(to_kind, to);
     this->await_sources(Peers::kAll, -1);
     if (this->aborted_) return;
-    const bool own_vectors = Memory::aligned(t.own);
-    const bool into_vectors = Memory::aligned(t.into);
-    const uint32_t units = units_in(t.bytes);
-    for (uint32_t unit = first_unit(); unit < units; unit += units_apart()) {
-      uint32_t words[kWords];
-      Memory::load(t.own, own_vectors, t.bytes, unit, this->lane_, words);
-      if (t.scale) scale_words(words);
-      Accumulator values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = E::template identity<how>();
-      for (int first = 0; first < this->ranks(); first += Wire::kRanks) {
-        if (!combine_some(first, unit, words, values)) return;
+    const uint32_t plain = plain_units(job);
+    const uint32_t units = units_in(job.bytes);
+    uint32_t unit = first_unit();
+    if constexpr (Wire::kCounted) {
+      if (this->ranks() <= 2) {
+        unit = combine_all_plain<2, kFlight / 2>(job, unit, plain, sinks);
+      } else if (this->ranks() <= 4) {
+        unit = combine_all_plain<4, kFlight / 4>(job, unit, plain, sinks);
       }
-      finish_words(values, t.average, words);
-      give(unit, t.into, into_vectors, t.bytes, sinks, words);
+    }
+    if (!this->aborted_) unit = combine_all_plain<kFlight, 1>(job, unit, plain, sinks);
+    for (; !this->aborted_ && unit < units; unit += units_apart()) {
+      if (!combine_all_units<kFlight, 1, false>(job, unit, sinks)) return;
+    }
+  }
+
+  uint64_t scalar_ = 0;
+  bool scaled_ = false;
+};
+
+/// kInline: transfers become part of the algorithm's code, for speed; else they are functions that all algorithms of a
+/// kernel share, for size.
+template <class Wire, DataType type, Combine how, bool kInline>
+class Worker : public WorkerBase<Wire, type, how>, public algorithm::Verbs<Worker<Wire, type, how, kInline>> {
+ public:
+  using Base = WorkerBase<Wire, type, how>;
+
+  __device__ __forceinline__ explicit Worker(const Connections<Wire>& connections) : Base(connections) {}
+
+  /// Makes the buffers, the root and the reduction's extras those of `work`.
+  __device__ __forceinline__ void begin(const Work& work) {
+    input_ = work.input;
+    output_ = work.output;
+    root_ = work.root;
+    average_ = work.average;
+    this->scaled_ = work.scalar != Reduction::Scalar::kNone;
+    this->scalar_ = work.immediate;
+    if (work.scalar == Reduction::Scalar::kDevice) read_scalar(reinterpret_cast<const char*>(work.immediate));
+  }
+  /// The same for a message, which is both.
+  __device__ __forceinline__ void begin(char* buffer) {
+    input_ = buffer;
+    output_ = buffer;
+  }
+  __device__ __forceinline__ int root() const { return root_; }
+
+  template <Flow flow>
+  __device__ __forceinline__ void transfer(const Operands& o) {
+    if (!this->aborted_) {
+      Job job{};
+      if constexpr (flow.own) job.own = (o.own.side == Side::kInput ? input_ : output_) + o.own.offset * Base::kElementBytes;
+      if constexpr (flow.into) job.into = output_ + o.into.offset * Base::kElementBytes;
+      job.bytes = static_cast<uint32_t>(o.count) * Base::kElementBytes;
+      // The rule for one rank: its numbers still take the form that reductions give.
+      constexpr bool alone = flow.finish && flow.from == Peers::kNone;
+      job.scale = flow.own && ((o.own.side == Side::kInput && this->scaled_) || alone);
+      job.average = flow.finish && average_;
+      if constexpr (kInline) {
+        dispatch<flow>(job, o);
+      } else {
+        dispatch_call<flow>(job, o);
+      }
+    }
+    this->arrive();
+  }
+
+ private:
+  template <Flow flow>
+  __device__ __forceinline__ void dispatch(const Job& job, const Operands& o) {
+    if constexpr (flow.from == Peers::kNone) {
+      this->move_own(job, flow.to, o.to);
+    } else if constexpr (flow.from == Peers::kOne && !flow.own) {
+      this->move_arrived(job, o.from, flow.to, o.to);
+    } else if constexpr (flow.from == Peers::kOne) {
+      this->combine_arrived(job, o.from, flow.to, o.to);
+    } else {
+      this->combine_all(job, flow.to, o.to);
+    }
+  }
+  template <Flow flow>
+  __device__ __forceinline__ void dispatch_call(const Job& job, const Operands& o) {
+    if constexpr (flow.from == Peers::kNone) {
+      call_move_own(job, flow.to, o.to);
+    } else if constexpr (flow.from == Peers::kOne && !flow.own) {
+      call_move_arrived(job, o.from, flow.to, o.to);
+    } else if constexpr (flow.from == Peers::kOne) {
+      call_combine_arrived(job, o.from, flow.to, o.to);
+    } else {
+      call_combine_all(job, flow.to, o.to);
+    }
+  }
+  __device__ __noinline__ void call_move_own(Job job, Peers to_kind, int to) { this->move_own(job, to_kind, to); }
+  __device__ __noinline__ void call_move_arrived(Job job, int from, Peers to_kind, int to) {
+    this->move_arrived(job, from, to_kind, to);
+  }
+  __device__ __noinline__ void call_combine_arrived(Job job, int from, Peers to_kind, int to) {
+    this->combine_arrived(job, from, to_kind, to);
+  }
+  __device__ __noinline__ void call_combine_all(Job job, Peers to_kind, int to) { this->combine_all(job, to_kind, to); }
+
+  __device__ void read_scalar(const char* from) {
+    this->scalar_ = 0;
+    for (uint32_t i = 0; i < Base::kElementBytes; ++i) {
+      this->scalar_ |= static_cast<uint64_t>(static_cast<uint8_t>(from[i])) << (8 * i);
     }
   }
 
   const char* input_ = nullptr;
   char* output_ = nullptr;
-  uint64_t scalar_ = 0;
   int root_ = 0;
   bool average_ = false;
-  bool scaled_ = false;
 };
 
 }  // namespace nitinol::cuda

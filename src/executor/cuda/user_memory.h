@@ -72,6 +72,43 @@ struct UserMemory {
     return reinterpret_cast<uintptr_t>(base) % Wire::kPieceBytes == 0;
   }
 
+  /// A whole unit of an aligned buffer.
+  __device__ __forceinline__ static void load_whole(const char* base, uint32_t unit, int lane,
+                                                    uint32_t (&words)[Wire::kWords]) {
+#pragma unroll
+    for (int piece = 0; piece < Wire::kPieces; ++piece) {
+      const char* from = base + Wire::offset(unit, lane, piece);
+      if constexpr (kPieceWords == 4) {
+        uint4 value = make_uint4(0, 0, 0, 0);
+        if (Wire::has(lane, piece)) value = *reinterpret_cast<const uint4*>(from);
+        words[piece * 4] = value.x;
+        words[piece * 4 + 1] = value.y;
+        words[piece * 4 + 2] = value.z;
+        words[piece * 4 + 3] = value.w;
+      } else {
+        const uint2 value = *reinterpret_cast<const uint2*>(from);
+        words[0] = value.x;
+        words[1] = value.y;
+      }
+    }
+  }
+  __device__ __forceinline__ static void store_whole(char* base, uint32_t unit, int lane,
+                                                     const uint32_t (&words)[Wire::kWords]) {
+#pragma unroll
+    for (int piece = 0; piece < Wire::kPieces; ++piece) {
+      char* to = base + Wire::offset(unit, lane, piece);
+      if constexpr (kPieceWords == 4) {
+        if (Wire::has(lane, piece)) {
+          *reinterpret_cast<uint4*>(to) =
+              make_uint4(words[piece * 4], words[piece * 4 + 1], words[piece * 4 + 2], words[piece * 4 + 3]);
+        }
+      } else {
+        *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+      }
+    }
+  }
+
+  /// Any unit of any buffer.
   __device__ __forceinline__ static void load(const char* base, bool vectors, uint32_t bytes, uint32_t unit, int lane,
                                               uint32_t (&words)[Wire::kWords]) {
 #pragma unroll

@@ -27,8 +27,8 @@ struct LL {
   static constexpr int kPieceBytes = 8;
   static constexpr uint32_t kUnitBytes = shape_of(kProtocol).bytes;
   static constexpr uint32_t kUnitStored = shape_of(kProtocol).stored;
-  static constexpr int kBatch = 2;  ///< units in flight per thread when data only moves
-  static constexpr int kRanks = 8;  ///< ranks in flight per thread when data of all is reduced
+  static constexpr int kBatch = 2;   ///< units in flight per thread when data only moves
+  static constexpr int kFlight = 8;  ///< units in flight per thread when data of several ranks is reduced
 
   struct Raw {
     uint4 line;
@@ -59,8 +59,8 @@ struct LL128 {
   static constexpr int kPieceBytes = 16;
   static constexpr uint32_t kUnitBytes = shape_of(kProtocol).bytes;
   static constexpr uint32_t kUnitStored = shape_of(kProtocol).stored;
-  static constexpr int kBatch = 1;
-  static constexpr int kRanks = 4;
+  static constexpr int kBatch = 2;
+  static constexpr int kFlight = 4;
 
   // A unit is 8 lines, stored by two instructions of 16 bytes per lane. Every eighth lane stores the flags; its first
   // piece is cut in two halves, one beside each flag, and it has no second piece. So all pieces are 16 bytes of user data.
@@ -109,8 +109,8 @@ struct Simple {
   static constexpr int kPieceBytes = 16;
   static constexpr uint32_t kUnitBytes = shape_of(kProtocol).bytes;
   static constexpr uint32_t kUnitStored = shape_of(kProtocol).stored;
-  static constexpr int kBatch = 4;
-  static constexpr int kRanks = 8;
+  static constexpr int kBatch = 8;
+  static constexpr int kFlight = 8;
 
   struct Raw {
     uint4 line;
