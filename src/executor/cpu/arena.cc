@@ -20,7 +20,7 @@ constexpr uint32_t kVersion = 1;
 constexpr size_t kPage = 4096;
 constexpr size_t kLeastSlotBytes = 4096;
 /// What the slots of one rank may take together: about what stays in a processor's own cache.
-constexpr std::array<size_t, kLanes> kBudget{2 << 20, 1 << 20};
+constexpr std::array<size_t, kLanes> kBudget{3 << 19, 3 << 18};
 constexpr std::array<size_t, kLanes> kMostSlotBytes{256 << 10, 128 << 10};
 constexpr size_t kMostWishedSlotBytes = 16 << 20;
 

@@ -3,6 +3,7 @@
 
 #include <vgpu.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "device/check.h"
@@ -13,6 +14,10 @@ namespace nitinol {
 namespace cpu {
 namespace {
 
+constexpr size_t kOneShotTotal = 512 << 10;
+constexpr size_t kLeastOneShot = 2 << 10;
+constexpr size_t kMostOneShot = 128 << 10;
+
 class CpuExecutor : public Executor {
  public:
   explicit CpuExecutor(ExecutorSetup setup) : engine_(std::make_shared<Engine>(std::move(setup))) {}
@@ -21,6 +26,9 @@ class CpuExecutor : public Executor {
   Limits limits() const override {
     Limits limits;
     limits.slot_bytes[static_cast<size_t>(Protocol::kSimple)] = engine_->rank().slot_bytes(Lane::kCollectives);
+    // In one shot all ranks together move about n*n times the data, in two about n times in twice as many steps.
+    const auto ranks = static_cast<size_t>(engine_->rank().ranks());
+    limits.one_shot_bytes = std::clamp(kOneShotTotal / (ranks * ranks), kLeastOneShot, kMostOneShot);
     return limits;
   }
 
