@@ -26,6 +26,7 @@ constexpr int kCount = 3000;
 /// What of this process could leak.
 struct Holdings {
   int descriptors = 0;
+  std::string names;
   int mappings = 0;  // of memory shared by descriptors
   bool within(const Holdings& other) const { return descriptors <= other.descriptors && mappings <= other.mappings; }
 };
@@ -33,7 +34,12 @@ struct Holdings {
 Holdings holdings() {
   Holdings held;
   DIR* const directory = opendir("/proc/self/fd");
-  while (readdir(directory) != nullptr) ++held.descriptors;
+  while (const dirent* entry = readdir(directory)) {
+    ++held.descriptors;
+    char target[256] = {};
+    const std::string path = std::string("/proc/self/fd/") + entry->d_name;
+    if (readlink(path.c_str(), target, sizeof(target) - 1) > 0) held.names += std::string(" ") + target;
+  }
   closedir(directory);
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) held.mappings += line.find("memfd:nitinol (") != std::string::npos;
@@ -48,7 +54,10 @@ Holdings settled_holdings(std::chrono::milliseconds patience, const Holdings& en
   while (!least.within(enough) && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     const Holdings now = holdings();
-    least.descriptors = std::min(least.descriptors, now.descriptors);
+    if (now.descriptors < least.descriptors) {
+      least.descriptors = now.descriptors;
+      least.names = now.names;
+    }
     least.mappings = std::min(least.mappings, now.mappings);
   }
   return least;
@@ -141,6 +150,23 @@ class SharedCounter {
   std::atomic<int>* count_;
 };
 
+/// Counts a survivor when it is through, however it went. Process 0 stays until all are: it hosts the rendezvous, so
+/// that late ranks hear of the failure.
+class Survivor {
+ public:
+  Survivor(int process, SharedCounter& done) : process_(process), done_(done) {}
+  ~Survivor() {
+    done_.add();
+    if (process_ == 0) done_.wait_for(kProcesses - 1);
+  }
+  Survivor(const Survivor&) = delete;
+  Survivor& operator=(const Survivor&) = delete;
+
+ private:
+  int process_;
+  SharedCounter& done_;
+};
+
 std::string run_with_a_death(Moment moment, int victim, std::chrono::microseconds delay) {
   SharedCounter survivors_done;
   return run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
@@ -155,7 +181,8 @@ std::string run_with_a_death(Moment moment, int victim, std::chrono::microsecond
     if (after.within(before)) return;
     throw std::runtime_error("descriptors " + std::to_string(before.descriptors) + " -> " +
                              std::to_string(after.descriptors) + ", arenas mapped " + std::to_string(before.mappings) +
-                             " -> " + std::to_string(after.mappings));
+                             " -> " + std::to_string(after.mappings) + "; before:" + before.names +
+                             "; after:" + after.names);
   });
 }
 
