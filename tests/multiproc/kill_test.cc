@@ -46,7 +46,7 @@ Holdings holdings() {
   return held;
 }
 
-/// Connections are closed by a service thread a little after their communicator has gone: the least that is seen in a
+/// Connections are closed by a service thread up to some seconds after their communicator has gone: the least that is seen in a
 /// while.
 Holdings settled_holdings(std::chrono::milliseconds patience, const Holdings& enough) {
   Holdings least = holdings();
@@ -177,7 +177,7 @@ std::string run_with_a_death(Moment moment, int victim, std::chrono::microsecond
     if (process == 0)
       survivors_done.wait_for(kProcesses - 1);  // it hosts the rendezvous: late ranks hear of the failure
     use_a_communicator_alone();
-    const Holdings after = settled_holdings(std::chrono::seconds(5), before);
+    const Holdings after = settled_holdings(std::chrono::seconds(20), before);
     if (after.within(before)) return;
     throw std::runtime_error("descriptors " + std::to_string(before.descriptors) + " -> " +
                              std::to_string(after.descriptors) + ", arenas mapped " + std::to_string(before.mappings) +
