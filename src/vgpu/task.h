@@ -16,7 +16,7 @@ class Task {
   template <typename Function, typename = std::enable_if_t<!std::is_same_v<std::decay_t<Function>, Task>>>
   explicit Task(Function&& function) {
     using Stored = std::decay_t<Function>;
-    if constexpr (kFits<Stored>) {
+    if constexpr (fits<Stored>()) {
       new (storage_) Stored(std::forward<Function>(function));
       table_ = &kInlineTable<Stored>;
     } else {
@@ -57,8 +57,10 @@ class Task {
   static constexpr size_t kInlineSize = 56;
 
   template <typename Stored>
-  static constexpr bool kFits = sizeof(Stored) <= kInlineSize &&
-                                alignof(Stored) <= alignof(void*) && std::is_nothrow_move_constructible_v<Stored>;
+  static constexpr bool fits() {
+    if (sizeof(Stored) > kInlineSize || alignof(Stored) > alignof(void*)) return false;
+    return std::is_nothrow_move_constructible_v<Stored>;
+  }
 
   template <typename Stored>
   static constexpr Table kInlineTable = {
