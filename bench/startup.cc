@@ -1,5 +1,5 @@
-// How long n ranks take to meet: all are threads of this process, each joins through one unique id (or several), until the
-// first barrier is through. Prints the median and the spread over the repeats; --json writes the same to a file.
+// How long n ranks take to meet: all are threads of this process, each joins through one unique id (or several), until
+// the first barrier is through. Prints the median and the spread over the repeats; --json writes the same to a file.
 //   startup [--most N] [--repeats R] [--ids I] [--json FILE]
 #include <pthread.h>
 
@@ -86,7 +86,8 @@ Times measure(int nranks, int ids_count) {
   const auto on_all = [&](const std::function<void(int)>& body) {
     const auto start = Clock::now();
     std::vector<std::unique_ptr<SmallThread>> threads;
-    for (int rank = 0; rank < nranks; ++rank) threads.push_back(std::make_unique<SmallThread>([&body, rank] { body(rank); }));
+    for (int rank = 0; rank < nranks; ++rank)
+      threads.push_back(std::make_unique<SmallThread>([&body, rank] { body(rank); }));
     threads.clear();
     return milliseconds_since(start);
   };
@@ -118,8 +119,9 @@ nlohmann::json to_json(const Summary& summary) {
 }
 
 void run(const Arguments& arguments) {
-  std::printf("# start-up of the bootstrap: threads of one process over the loopback interface, %u cores, %d ids, %d repeats\n",
-              std::thread::hardware_concurrency(), arguments.ids, arguments.repeats);
+  std::printf(
+      "# start-up of the bootstrap: threads of one process over the loopback interface, %u cores, %d ids, %d repeats\n",
+      std::thread::hardware_concurrency(), arguments.ids, arguments.repeats);
   std::printf("%8s %12s %12s %12s %18s\n", "ranks", "join ms", "least", "most", "all_gather 64B ms");
   nlohmann::json rows = nlohmann::json::array();
   for (int nranks = 2; nranks <= arguments.most; nranks *= 2) {

@@ -48,8 +48,8 @@ Acceptor::Acceptor(GuardedFd listening, Reactor& reactor, const ServiceTable& se
 std::shared_ptr<Acceptor> Acceptor::start(UniqueFd listening, Reactor& reactor, const ServiceTable& services) {
   auto acceptor = std::make_shared<Acceptor>(GuardedFd(std::move(listening)), reactor, services);
   reactor.post([acceptor] {
-    acceptor->token_ =
-        acceptor->reactor_.add(acceptor->listening_.get(), EPOLLIN, [acceptor](std::uint32_t) { acceptor->on_listening(); });
+    acceptor->token_ = acceptor->reactor_.add(acceptor->listening_.get(), EPOLLIN,
+                                              [acceptor](std::uint32_t) { acceptor->on_listening(); });
   });
   return acceptor;
 }
@@ -92,9 +92,8 @@ void Acceptor::admit(UniqueFd fd) {
   added.fd = GuardedFd(std::move(fd));
   added.deadline = Reactor::Clock::now() + kHandshakeLimit;
   const auto position = std::prev(pending_.end());
-  added.token = reactor_.add(added.fd.get(), EPOLLIN, [self = shared_from_this(), position](std::uint32_t) {
-    self->on_pending(position);
-  });
+  added.token = reactor_.add(added.fd.get(), EPOLLIN,
+                             [self = shared_from_this(), position](std::uint32_t) { self->on_pending(position); });
   if (!sweeping_) {
     sweeping_ = true;
     reactor_.run_after(kSweepInterval, [self = shared_from_this()] { self->sweep(); });

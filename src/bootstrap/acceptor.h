@@ -1,6 +1,6 @@
-// Lets peers in: listens, runs the mutual proof with many connections at a time, and hands each proven one to the service
-// whose key it knows. Strangers, port scanners, silent and slow connections are dropped after a few seconds, or earlier
-// when there are many, and change nothing else.
+// Lets peers in: listens, runs the mutual proof with many connections at a time, and hands each proven one to the
+// service whose key it knows. Strangers, port scanners, silent and slow connections are dropped after a few seconds, or
+// earlier when there are many, and change nothing else.
 #pragma once
 
 #include <array>

@@ -19,9 +19,7 @@ bool SocketAddress::is_loopback() const {
   return std::all_of(host.begin(), host.end() - 1, [](std::uint8_t byte) { return byte == 0; }) && host[15] == 1;
 }
 
-bool SocketAddress::is_link_local() const {
-  return family == AF_INET6 && host[0] == 0xfe && (host[1] & 0xc0) == 0x80;
-}
+bool SocketAddress::is_link_local() const { return family == AF_INET6 && host[0] == 0xfe && (host[1] & 0xc0) == 0x80; }
 
 std::string SocketAddress::to_string() const {
   char text[INET6_ADDRSTRLEN] = "?";
@@ -117,8 +115,8 @@ SocketAddress resolve(const HostAndPort& where, int family) {
   addrinfo* found = nullptr;
   const int code = getaddrinfo(where.host.c_str(), nullptr, &hints, &found);
   if (code != 0) {
-    fail(ncclInvalidArgument, "cannot resolve the address '{}': {}; write ipv4:port, [ipv6]:port or hostname:port", where.host,
-         gai_strerror(code));
+    fail(ncclInvalidArgument, "cannot resolve the address '{}': {}; write ipv4:port, [ipv6]:port or hostname:port",
+         where.host, gai_strerror(code));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {

@@ -69,9 +69,11 @@ class RootLink {
       if (!inbox_->frames.empty()) break;
       lock.unlock();
       interrupt();
-      if (Clock::now() >= deadline) fail(ncclRemoteError, "{} did not answer in time (NITINOL_INIT_TIMEOUT)", root_name_);
+      if (Clock::now() >= deadline)
+        fail(ncclRemoteError, "{} did not answer in time (NITINOL_INIT_TIMEOUT)", root_name_);
       lock.lock();
-      if (inbox_->frames.empty() && !inbox_->closed) inbox_->changed.wait_until(lock, std::min(deadline, Clock::now() + kSlice));
+      if (inbox_->frames.empty() && !inbox_->closed)
+        inbox_->changed.wait_until(lock, std::min(deadline, Clock::now() + kSlice));
     }
     const Frame frame = std::move(inbox_->frames.front());
     inbox_->frames.pop_front();
@@ -96,8 +98,9 @@ class RootLink {
       if (failure) throw Error(failure->result, failure->sentence);
     }
     if (!inbox_->closed || !inbox_->frames.empty()) return;
-    fail(ncclRemoteError, "{} went away while the communicator was being created{}: the process that made the id must stay",
-         root_name_, *inbox_->closed);
+    fail(ncclRemoteError,
+         "{} went away while the communicator was being created{}: the process that made the id must stay", root_name_,
+         *inbox_->closed);
   }
 
   std::shared_ptr<Inbox> inbox_;
@@ -168,9 +171,11 @@ void Joiner::host_root() {
 // Many ranks at once would overrun the root's host: each waits for its turn.
 void Joiner::stagger() {
   const BootstrapOptions& options = arguments_.options;
-  if (shape_.block_end(block_) - shape_.block_begin(block_) <= options.stagger_threshold || options.stagger_rate < 1) return;
+  if (shape_.block_end(block_) - shape_.block_begin(block_) <= options.stagger_threshold || options.stagger_rate < 1)
+    return;
   const int place = arguments_.rank - shape_.block_begin(block_);
-  sleep_interruptibly(std::chrono::milliseconds(std::int64_t{1000} * place / options.stagger_rate), deadline_, interrupt_);
+  sleep_interruptibly(std::chrono::milliseconds(std::int64_t{1000} * place / options.stagger_rate), deadline_,
+                      interrupt_);
 }
 
 std::unique_ptr<RootLink> Joiner::reach_root(int block) {
@@ -200,7 +205,8 @@ ParentReply Joiner::register_here() {
       root_ = std::move(link);
       return *parent;
     }
-    sleep_interruptibly(std::max<std::chrono::milliseconds>(arguments_.options.retry_sleep, 1ms), deadline_, interrupt_);
+    sleep_interruptibly(std::max<std::chrono::milliseconds>(arguments_.options.retry_sleep, 1ms), deadline_,
+                        interrupt_);
   }
 }
 
@@ -214,7 +220,8 @@ ParentReply Joiner::look_up_parent() {
 
 void Joiner::connect_tree(const ParentReply& parent) {
   if (parent.rank != shape_.parent(arguments_.rank)) {
-    fail(ncclSystemError, "the root of the unique id gives rank {} the parent {}, which is wrong", arguments_.rank, parent.rank);
+    fail(ncclSystemError, "the root of the unique id gives rank {} the parent {}, which is wrong", arguments_.rank,
+         parent.rank);
   }
   if (parent.rank >= 0) tree_->connect_parent(parent, deadline_, [this] { root_->check(); });
   tree_->wait_for_children(deadline_, [this] { root_->check(); });

@@ -39,9 +39,10 @@ OwnPart start_own(Tree& parent, const std::vector<int>& members, int my_index, c
   OwnPart own;
   if (members.empty()) return own;
   if (!plausible(parent, members, my_index)) {
-    own.problem.emplace(ncclInvalidArgument, format("rank {} splits its communicator with a list of {} ranks that is wrong (a rank "
-                                                    "out of range or twice, or place {} is not its own)",
-                                                    parent.rank(), members.size(), my_index));
+    own.problem.emplace(ncclInvalidArgument,
+                        format("rank {} splits its communicator with a list of {} ranks that is wrong (a rank "
+                               "out of range or twice, or place {} is not its own)",
+                               parent.rank(), members.size(), my_index));
     return own;
   }
   TreeArguments arguments;
@@ -78,11 +79,12 @@ std::optional<ParentReply> read_contacts(const Tree& tree, const Lines& lines, c
     KeyId group{};
     reader.block(group.data(), group.size());
     if (!reader.ok()) {
-      fail(ncclRemoteError, "rank {} of the communicator that is split could not take part; its own error says why", member);
+      fail(ncclRemoteError, "rank {} of the communicator that is split could not take part; its own error says why",
+           member);
     }
     if (group != mine) {
-      fail(ncclInvalidUsage, "ranks {} and {} of the communicator that is split list different members of the new one", member,
-           members[static_cast<std::size_t>(tree.rank())]);
+      fail(ncclInvalidUsage, "ranks {} and {} of the communicator that is split list different members of the new one",
+           member, members[static_cast<std::size_t>(tree.rank())]);
     }
   }
   const int parent = tree.shape().parent(tree.rank());
@@ -98,7 +100,8 @@ std::optional<ParentReply> read_contacts(const Tree& tree, const Lines& lines, c
 std::shared_ptr<Tree> make_child_tree(Tree& parent, const std::vector<int>& members, int my_index,
                                       const std::atomic<bool>* abort_flag) {
   const OwnPart own = start_own(parent, members, my_index, abort_flag);
-  const auto lines = exchange_all_gather_variable(parent, own.tree ? contact_line(*own.tree) : std::vector<std::byte>());
+  const auto lines =
+      exchange_all_gather_variable(parent, own.tree ? contact_line(*own.tree) : std::vector<std::byte>());
   if (own.problem) throw *own.problem;
   if (!own.tree) return nullptr;
   Tree& tree = *own.tree;

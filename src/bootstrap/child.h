@@ -1,4 +1,5 @@
-// A new tree among some of the ranks of a communicator, which needs no root: the parent's all-gather brings the addresses.
+// A new tree among some of the ranks of a communicator, which needs no root: the parent's all-gather brings the
+// addresses.
 #pragma once
 
 #include <atomic>

@@ -8,8 +8,8 @@
 namespace nitinol {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::error_of;
+using ::testing::HasSubstr;
 using testing::join_all;
 using testing::run_threads;
 
@@ -21,8 +21,9 @@ TEST(Child, GroupsOfAParentAreIndependent) {
   run_threads(10, [&](int rank) {
     const auto& group = groups[rank % 2 == 1 ? 0 : 1];
     const auto place = std::find(group.begin(), group.end(), rank);
-    auto child = rank == 0 ? all[0]->make_child({}, -1)
-                           : all[static_cast<std::size_t>(rank)]->make_child(group, static_cast<int>(place - group.begin()));
+    auto child = rank == 0
+                     ? all[0]->make_child({}, -1)
+                     : all[static_cast<std::size_t>(rank)]->make_child(group, static_cast<int>(place - group.begin()));
     if (rank == 0) {
       EXPECT_EQ(child, nullptr);
       return;

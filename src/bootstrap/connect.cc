@@ -25,8 +25,9 @@ constexpr auto kAttemptLimit = 20s;
 struct TimedOut {};
 
 bool worth_repeating(int error) {
-  return error == ECONNREFUSED || error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ECONNRESET ||
-         error == EADDRNOTAVAIL || error == EAGAIN || error == EINTR || error == EPIPE || error == ECONNABORTED;
+  return error == ECONNREFUSED || error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH ||
+         error == ECONNRESET || error == EADDRNOTAVAIL || error == EAGAIN || error == EINTR || error == EPIPE ||
+         error == ECONNABORTED;
 }
 
 std::string error_text(int error) { return std::system_category().message(error); }
@@ -144,7 +145,8 @@ UniqueFd connect_to_peer(const ConnectArguments& arguments) {
     if (attempt.fd) return std::move(attempt.fd);
     if (!attempt.repeat || attempts > options.retry_count || Clock::now() >= arguments.deadline) {
       fail(ncclSystemError,
-           "cannot connect to {} at {}: {} ({} attempts). Check that its process is alive and that this address is reachable "
+           "cannot connect to {} at {}: {} ({} attempts). Check that its process is alive and that this address is "
+           "reachable "
            "from here (NCCL_SOCKET_IFNAME chooses the interface)",
            arguments.peer, arguments.to.to_string(), attempt.problem, attempts);
     }

@@ -1,15 +1,15 @@
-// The connecting side: reaches an address, repeats as the settings say, and proves the key. Runs in the caller's thread,
-// which sleeps in poll() and is interruptible.
+// The connecting side: reaches an address, repeats as the settings say, and proves the key. Runs in the caller's
+// thread, which sleeps in poll() and is interruptible.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <string>
 
+#include "base/unique_fd.h"
 #include "bootstrap/address.h"
 #include "bootstrap/options.h"
 #include "bootstrap/secret.h"
-#include "base/unique_fd.h"
 
 namespace nitinol {
 
@@ -33,7 +33,8 @@ UniqueFd connect_to_peer(const ConnectArguments& arguments);
 /// Waits until `events` of poll() are there; throws Error(ncclSystemError) at the deadline.
 void wait_for_fd(int fd, short events, Deadline deadline, const Interrupt& interrupt);
 
-/// Proves `key` on a fresh connection and checks the server's proof. An empty text if that went well, else what was wrong.
+/// Proves `key` on a fresh connection and checks the server's proof. An empty text if that went well, else what was
+/// wrong.
 std::string prove_as_client(int fd, const Secret& key, Deadline deadline, const Interrupt& interrupt);
 
 /// Sleeps, interruptibly, and not beyond the deadline.

@@ -40,9 +40,9 @@ std::shared_ptr<Connection> Connection::start(UniqueFd fd, Reactor& reactor, Eve
   auto connection = std::make_shared<Connection>(GuardedFd(std::move(fd)), reactor, std::move(events));
   reactor.post([connection] {
     if (!connection->fd_) return;
-    connection->token_ = connection->reactor_.add(connection->fd_.get(), EPOLLIN, [connection](std::uint32_t events_seen) {
-      connection->on_events(events_seen);
-    });
+    connection->token_ =
+        connection->reactor_.add(connection->fd_.get(), EPOLLIN,
+                                 [connection](std::uint32_t events_seen) { connection->on_events(events_seen); });
     connection->update_interest();
   });
   return connection;

@@ -1,5 +1,5 @@
-// An authenticated connection that carries frames. The network thread reads; anyone may send, and never waits for it: what
-// the socket does not take at once is queued.
+// An authenticated connection that carries frames. The network thread reads; anyone may send, and never waits for it:
+// what the socket does not take at once is queued.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void send(const Frame& frame);
   /// Sends a frame of the given header with a payload that several connections may share.
   void send(const Frame& header, const SharedBytes& payload);
-  /// Sends a small frame with a descriptor beside it, as the first that this Unix connection sends. False: not possible.
+  /// Sends a small frame with a descriptor beside it, as the first that this Unix connection sends. False: not
+  /// possible.
   bool send_descriptor(const Frame& frame, int descriptor);
 
   /// True once everything was handed to the system, or cannot be any more.

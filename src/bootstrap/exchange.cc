@@ -65,8 +65,8 @@ std::vector<RankBlock> checked_blocks(Tree& tree, const OperationStep& step, std
   }
   if (!blocks || distinct != seen.size() || blocks->size() != seen.size()) {
     tree.fail_operation({tree.rank(), ncclInternalError,
-                         format("{} number {} brought rank {} a malformed message", operation_name(step.operation), step.sequence,
-                                tree.rank())});
+                         format("{} number {} brought rank {} a malformed message", operation_name(step.operation),
+                                step.sequence, tree.rank())});
   }
   return std::move(*blocks);
 }
@@ -76,9 +76,10 @@ Buffer assemble(Tree& tree, const OperationStep& step, const Buffer& gathered, s
   Buffer all(bytes * static_cast<std::size_t>(tree.nranks()));
   for (const RankBlock& block : checked_blocks(tree, step, gathered)) {
     if (block.data.size() != bytes) {
-      tree.fail_operation({block.rank, ncclInvalidUsage,
-                           format("rank {} gives {} bytes to {} number {}, rank {} gives {}", block.rank, block.data.size(),
-                                  operation_name(step.operation), step.sequence, tree.rank(), bytes)});
+      tree.fail_operation(
+          {block.rank, ncclInvalidUsage,
+           format("rank {} gives {} bytes to {} number {}, rank {} gives {}", block.rank, block.data.size(),
+                  operation_name(step.operation), step.sequence, tree.rank(), bytes)});
     }
     if (bytes > 0) std::memcpy(all.data() + bytes * static_cast<std::size_t>(block.rank), block.data.data(), bytes);
   }
@@ -87,9 +88,10 @@ Buffer assemble(Tree& tree, const OperationStep& step, const Buffer& gathered, s
 
 void expect_size(Tree& tree, const OperationStep& step, std::size_t got, std::size_t wanted) {
   if (got == wanted) return;
-  tree.fail_operation({tree.rank(), ncclInvalidUsage,
-                       format("rank {} expects {} bytes from {} number {} and gets {}: do all ranks pass the same size?",
-                              tree.rank(), wanted, operation_name(step.operation), step.sequence, got)});
+  tree.fail_operation(
+      {tree.rank(), ncclInvalidUsage,
+       format("rank {} expects {} bytes from {} number {} and gets {}: do all ranks pass the same size?", tree.rank(),
+              wanted, operation_name(step.operation), step.sequence, got)});
 }
 
 }  // namespace
@@ -121,7 +123,8 @@ void exchange_barrier(Tree& tree, Deadline deadline) {
 
 void exchange_broadcast(Tree& tree, std::span<std::byte> data, int root, Deadline deadline) {
   if (root < 0 || root >= tree.nranks()) fail(ncclInvalidArgument, "broadcast from rank {} of {}", root, tree.nranks());
-  if (data.size() > kLargestFrame) fail(ncclInvalidArgument, "broadcast of {} bytes, at most {}", data.size(), kLargestFrame);
+  if (data.size() > kLargestFrame)
+    fail(ncclInvalidArgument, "broadcast of {} bytes, at most {}", data.size(), kLargestFrame);
   const auto turn = tree.take_turn();
   const OperationStep step = tree.next_step(Operation::kBroadcast);
   if (root == tree.rank()) {
@@ -154,8 +157,8 @@ void exchange_all_gather(Tree& tree, const void* mine, void* all, std::size_t by
 
 std::vector<Buffer> exchange_all_gather_variable(Tree& tree, std::span<const std::byte> mine) {
   if (mine.size() > kLargestFrame / static_cast<std::size_t>(tree.nranks()) - kBlockHeader) {
-    fail(ncclInvalidArgument, "all_gather_variable of {} bytes on rank {} of {}: at most {} from all ranks", mine.size(),
-         tree.rank(), tree.nranks(), kLargestFrame);
+    fail(ncclInvalidArgument, "all_gather_variable of {} bytes on rank {} of {}: at most {} from all ranks",
+         mine.size(), tree.rank(), tree.nranks(), kLargestFrame);
   }
   const auto turn = tree.take_turn();
   const Deadline deadline = tree.operation_deadline();

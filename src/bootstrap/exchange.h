@@ -1,4 +1,5 @@
-// The operations over a tree: data go up to rank 0 and come down again. Each rank sends at most one message per neighbour.
+// The operations over a tree: data go up to rank 0 and come down again. Each rank sends at most one message per
+// neighbour.
 #pragma once
 
 #include <cstddef>

@@ -197,7 +197,8 @@ UniqueFd connect_unix(const FdServerName& server, Deadline deadline, const Inter
       continue;
     }
     fail(ncclRemoteError,
-         "cannot reach the process that listens at the abstract Unix socket '{}': {}. It has exited, or it is in another network "
+         "cannot reach the process that listens at the abstract Unix socket '{}': {}. It has exited, or it is in "
+         "another network "
          "namespace (containers on one host must share it, for example with --network=host)",
          server.text.data(), std::strerror(errno));
   }
@@ -235,18 +236,21 @@ SharedFd receive_descriptor(int fd, Deadline deadline, const Interrupt& interrup
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (got < 0) fail_errno(errno, "receiving a descriptor from another process");
     take_descriptors(message, received);
-    if (got == 0) fail(ncclRemoteError, "the process asked for a descriptor closed the connection; has it left the communicator?");
+    if (got == 0)
+      fail(ncclRemoteError, "the process asked for a descriptor closed the connection; has it left the communicator?");
     filled += static_cast<std::size_t>(got);
   }
   FrameReader reader;
   reader.feed(bytes);
   const auto frame = reader.take();
-  if (!frame || frame->type != FrameType::kDescriptor) fail(ncclSystemError, "a process sent a malformed descriptor message");
+  if (!frame || frame->type != FrameType::kDescriptor)
+    fail(ncclSystemError, "a process sent a malformed descriptor message");
   ByteReader payload(frame->payload);
   const bool found = payload.integer<std::uint8_t>() == 1;
   const auto metadata = payload.integer<std::uint64_t>();
   if (!found) fail(ncclRemoteError, "the process does not offer this descriptor (any more)");
-  if (!received) fail(ncclSystemError, "a descriptor got lost on its way: this process may have too many open (ulimit -n)");
+  if (!received)
+    fail(ncclSystemError, "a descriptor got lost on its way: this process may have too many open (ulimit -n)");
   return {std::move(received), metadata};
 }
 
@@ -282,9 +286,7 @@ FdServerName FdExchange::server_name() const { return FdServer::instance().name(
 
 void FdExchange::publish(const FdKey& key, UniqueFd fd, std::uint64_t metadata) {
   const auto owned = std::make_shared<UniqueFd>(std::move(fd));
-  publish(key, [owned, metadata] {
-    return SharedFd{UniqueFd(::fcntl(owned->get(), F_DUPFD_CLOEXEC, 0)), metadata};
-  });
+  publish(key, [owned, metadata] { return SharedFd{UniqueFd(::fcntl(owned->get(), F_DUPFD_CLOEXEC, 0)), metadata}; });
 }
 
 void FdExchange::publish(const FdKey& key, std::function<SharedFd()> make) {

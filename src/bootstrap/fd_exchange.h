@@ -1,6 +1,6 @@
-// Hands file descriptors to other processes of the same host: every process has one Unix listener with an unguessable name
-// in the abstract namespace (nothing in the file system), and gives a published descriptor to whoever proves that it knows
-// the communicator's secret.
+// Hands file descriptors to other processes of the same host: every process has one Unix listener with an unguessable
+// name in the abstract namespace (nothing in the file system), and gives a published descriptor to whoever proves that
+// it knows the communicator's secret.
 #pragma once
 
 #include <array>
@@ -37,8 +37,8 @@ struct SharedFd {
 
 struct PublishedKeys;
 
-/// One communicator's published descriptors in this process; several ranks of a communicator may each have one, and share
-/// what is published. Thread safe.
+/// One communicator's published descriptors in this process; several ranks of a communicator may each have one, and
+/// share what is published. Thread safe.
 class FdExchange {
  public:
   /// `secret` is Bootstrap::secret(). Starts the process's listener on first use; throws Error if that fails.
@@ -56,8 +56,8 @@ class FdExchange {
   void publish(const FdKey& key, std::function<SharedFd()> make);
   void withdraw(const FdKey& key);
 
-  /// Fetches what another process (or this one) published. Throws Error if the process is gone, does not know the secret,
-  /// has not published the key, or the deadline passes; with ncclRemoteError if the abort flag is raised.
+  /// Fetches what another process (or this one) published. Throws Error if the process is gone, does not know the
+  /// secret, has not published the key, or the deadline passes; with ncclRemoteError if the abort flag is raised.
   SharedFd fetch(const FdServerName& server, const FdKey& key, std::chrono::steady_clock::time_point deadline,
                  const std::atomic<bool>* abort_flag = nullptr) const;
 

@@ -1,5 +1,6 @@
-// Descriptors of the bootstrap that a forked child must not keep open: with a copy in the child, a process that dies would
-// not be missed by its peers. After a fork the child has /dev/null in their place, so that the numbers stay taken.
+// Descriptors of the bootstrap that a forked child must not keep open: with a copy in the child, a process that dies
+// would not be missed by its peers. After a fork the child has /dev/null in their place, so that the numbers stay
+// taken.
 #pragma once
 
 #include "base/unique_fd.h"

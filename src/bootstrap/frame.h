@@ -1,5 +1,5 @@
-// Messages on an authenticated connection: a header of fixed size, then a payload. A sequence number and an operation tell
-// what belongs to what.
+// Messages on an authenticated connection: a header of fixed size, then a payload. A sequence number and an operation
+// tell what belongs to what.
 #pragma once
 
 #include <cstddef>

@@ -8,11 +8,13 @@
 namespace nitinol {
 namespace {
 
-constexpr std::array<std::uint8_t, 16> kMagic = {'n', 'i', 't', 'i', 'n', 'o', 'l', ' ', 'p', 'e', 'e', 'r', ' ', 'v', '1', 0};
+constexpr std::array<std::uint8_t, 16> kMagic = {'n', 'i', 't', 'i', 'n', 'o', 'l', ' ',
+                                                 'p', 'e', 'e', 'r', ' ', 'v', '1', 0};
 constexpr std::size_t kKeyIdAt = kMagic.size();
 constexpr std::size_t kNonceAt = kKeyIdAt + sizeof(KeyId);
 
-Secret proof(const Secret& key, std::string_view direction, const HelloBytes& hello, std::span<const std::uint8_t> nonce) {
+Secret proof(const Secret& key, std::string_view direction, const HelloBytes& hello,
+             std::span<const std::uint8_t> nonce) {
   std::array<std::uint8_t, sizeof(HelloBytes) + 32> transcript{};
   std::copy(hello.begin(), hello.end(), transcript.begin());
   std::copy(nonce.begin(), nonce.end(), transcript.begin() + sizeof(HelloBytes));

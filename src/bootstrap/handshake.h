@@ -4,8 +4,8 @@
 //   server -> client   answer: server's nonce, server's proof
 //   client -> server   proof
 //
-// A proof is keyed BLAKE2b over all that was said before, with a label for the direction. Nothing else is read from a peer
-// before its proof has been checked.
+// A proof is keyed BLAKE2b over all that was said before, with a label for the direction. Nothing else is read from a
+// peer before its proof has been checked.
 #pragma once
 
 #include <array>

@@ -86,7 +86,8 @@ bool matches_interface_list(const std::string& list, const std::string& name) {
   return found != exclude;
 }
 
-std::vector<NetworkInterface> select_interfaces(const std::vector<NetworkInterface>& all, const BootstrapOptions& options,
+std::vector<NetworkInterface> select_interfaces(const std::vector<NetworkInterface>& all,
+                                                const BootstrapOptions& options,
                                                 const std::optional<SocketAddress>& near) {
   std::vector<NetworkInterface> candidates;
   for (const auto& interface : all) {
@@ -111,9 +112,13 @@ NetworkInterface bootstrap_interface(const BootstrapOptions& options) {
   const auto chosen = select_interfaces(list_interfaces(), options, near);
   if (chosen.empty()) {
     fail(ncclInvalidUsage,
-         "Bootstrap : no socket interface found (NCCL_SOCKET_IFNAME is '{}', NCCL_SOCKET_FAMILY {}): check these two, and that "
+         "Bootstrap : no socket interface found (NCCL_SOCKET_IFNAME is '{}', NCCL_SOCKET_FAMILY {}): check these two, "
+         "and that "
          "an interface they allow is up and has an address",
-         options.interfaces, options.family == AF_INET ? "AF_INET" : options.family == AF_INET6 ? "AF_INET6" : "unset");
+         options.interfaces,
+         options.family == AF_INET    ? "AF_INET"
+         : options.family == AF_INET6 ? "AF_INET6"
+                                      : "unset");
   }
   return chosen.front();
 }

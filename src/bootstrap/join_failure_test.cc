@@ -11,8 +11,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::AnyOf;
-using ::testing::HasSubstr;
 using testing::error_of;
+using ::testing::HasSubstr;
 using testing::join_all;
 using testing::quick_options;
 using testing::run_threads;
@@ -28,8 +28,9 @@ std::vector<Error> join_errors(const std::vector<Joining>& who, const BootstrapO
   std::vector<Error> errors(who.size(), Error(ncclSuccess, ""));
   run_threads(static_cast<int>(who.size()), [&](int i) {
     const Joining& joining = who[static_cast<std::size_t>(i)];
-    errors[static_cast<std::size_t>(i)] =
-        error_of([&] { Bootstrap::join({ids, joining.rank, joining.nranks, options, nullptr}); });
+    errors[static_cast<std::size_t>(i)] = error_of([&] {
+      Bootstrap::join({ids, joining.rank, joining.nranks, options, nullptr});
+    });
   });
   return errors;
 }

@@ -1,5 +1,6 @@
-// What the failure watch tells: once a communicator is built, one thread per process watches the connections to the tree
-// neighbours. The first failure is passed on from neighbour to neighbour, so that every rank learns the first cause.
+// What the failure watch tells: once a communicator is built, one thread per process watches the connections to the
+// tree neighbours. The first failure is passed on from neighbour to neighbour, so that every rank learns the first
+// cause.
 #pragma once
 
 #include <functional>
@@ -15,8 +16,8 @@ struct Failure {
   std::string sentence;                   // what happened: "rank 3 (host h, pid p) exited or closed its connection"
 };
 
-/// Called at most once per communicator, usually on the watching thread. It must not block, must not throw, and must not
-/// call shutdown() or destroy the Bootstrap: it notes the failure and wakes whoever waits.
+/// Called at most once per communicator, usually on the watching thread. It must not block, must not throw, and must
+/// not call shutdown() or destroy the Bootstrap: it notes the failure and wakes whoever waits.
 using FailureCallback = std::function<void(const Failure&)>;
 
 }  // namespace nitinol

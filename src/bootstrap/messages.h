@@ -1,4 +1,5 @@
-// What the frames carry besides operations' data. Each decoder takes bytes from outside and returns nothing if they are wrong.
+// What the frames carry besides operations' data. Each decoder takes bytes from outside and returns nothing if they are
+// wrong.
 #pragma once
 
 #include <array>

@@ -48,8 +48,9 @@ UniqueFd bind_socket(const SocketAddress& address) {
       std::this_thread::sleep_for(10ms);
       continue;
     }
-    fail_errno(error, format("listening at {}{}", address.to_string(),
-                             address.port == 0 ? "" : " (NCCL_COMM_ID must be an address of rank 0's host, its port free)"));
+    fail_errno(error,
+               format("listening at {}{}", address.to_string(),
+                      address.port == 0 ? "" : " (NCCL_COMM_ID must be an address of rank 0's host, its port free)"));
   }
   return fd;
 }

@@ -1,5 +1,5 @@
-// What the bootstrap has once per process: the network thread, the table of services, the listening sockets. A forked child
-// gets new ones of its own.
+// What the bootstrap has once per process: the network thread, the table of services, the listening sockets. A forked
+// child gets new ones of its own.
 #pragma once
 
 #include <deque>

@@ -1,4 +1,5 @@
-// Ranks as processes. The test program starts itself again for each of them, so that no process is forked off with threads.
+// Ranks as processes. The test program starts itself again for each of them, so that no process is forked off with
+// threads.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -19,8 +20,8 @@ namespace nitinol {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::HasSubstr;
 using testing::error_of;
+using ::testing::HasSubstr;
 using testing::quick_options;
 
 constexpr const char* kTask = "NITINOL_BOOTSTRAP_TEST";  // "rank nranks id" for a process that is started as a rank
@@ -223,7 +224,8 @@ TEST(Processes, ARankKilledWhileItJoinsIsNamed) {
   const Error error = error_of([&] { Bootstrap::join({{id}, 0, 3, impatient, nullptr}); });
   killer.join();
   EXPECT_EQ(error.code(), ncclRemoteError);
-  EXPECT_THAT(error.what(), ::testing::AnyOf(HasSubstr("rank 1 (host "), HasSubstr("ranks 1, 2 (of 3) did not arrive")));
+  EXPECT_THAT(error.what(),
+              ::testing::AnyOf(HasSubstr("rank 1 (host "), HasSubstr("ranks 1, 2 (of 3) did not arrive")));
 }
 
 TEST(Processes, GiveDescriptorsToEachOther) {

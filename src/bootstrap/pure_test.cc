@@ -15,9 +15,9 @@ namespace nitinol {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::error_of;
 
 SocketAddress v4(std::uint8_t a, std::uint8_t b, std::uint8_t c, std::uint8_t d) {
   SocketAddress address;
@@ -36,9 +36,9 @@ SocketAddress v6(std::uint8_t first, std::uint8_t second, std::uint8_t last) {
 }
 
 const std::vector<NetworkInterface> kMachine = {
-    {"lo", v4(127, 0, 0, 1), 8},      {"docker0", v4(172, 17, 0, 1), 16}, {"virbr0", v4(192, 168, 122, 1), 24},
-    {"eth0", v4(10, 1, 0, 5), 16},    {"eth1", v4(10, 2, 0, 5), 16},      {"eth10", v4(10, 3, 0, 5), 16},
-    {"ib0", v4(11, 0, 0, 5), 8},      {"lo", v6(0, 0, 1), 128},           {"eth0", v6(0xfe, 0x80, 5), 64},
+    {"lo", v4(127, 0, 0, 1), 8},   {"docker0", v4(172, 17, 0, 1), 16}, {"virbr0", v4(192, 168, 122, 1), 24},
+    {"eth0", v4(10, 1, 0, 5), 16}, {"eth1", v4(10, 2, 0, 5), 16},      {"eth10", v4(10, 3, 0, 5), 16},
+    {"ib0", v4(11, 0, 0, 5), 8},   {"lo", v6(0, 0, 1), 128},           {"eth0", v6(0xfe, 0x80, 5), 64},
     {"ib0", v6(0xfd, 0, 5), 64},
 };
 
@@ -125,8 +125,8 @@ TEST(UniqueIds, AnAddressGivesAllTheSameId) {
     EXPECT_EQ(id.root.port, 4711);
     EXPECT_TRUE(id.from_address);
   }
-  for (const char* text : {"", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:70000", "::1:5", "[::1]5", ":77", "a:1x",
-                           "[127.0.0.1]:5", "no such host:5"}) {
+  for (const char* text : {"", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:70000", "::1:5", "[::1]5", ":77",
+                           "a:1x", "[127.0.0.1]:5", "no such host:5"}) {
     options.comm_id = text;
     EXPECT_EQ(error_of([&] { make_unique_id(options); }).code(), ncclInvalidArgument) << text;
   }

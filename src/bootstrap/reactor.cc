@@ -20,8 +20,8 @@ namespace {
 constexpr Reactor::Token kWakeToken = 0;
 constexpr std::size_t kScratchBytes = 128 * 1024;
 
-// What runs on the thread can throw for lack of memory or descriptors. The peer in question is then not served any more, and
-// deadlines tell whoever waits for it; the others go on.
+// What runs on the thread can throw for lack of memory or descriptors. The peer in question is then not served any
+// more, and deadlines tell whoever waits for it; the others go on.
 template <typename Function, typename... Arguments>
 void run_guarded(const Function& function, Arguments... arguments) {
   try {
@@ -115,7 +115,8 @@ int Reactor::run_timers() {
     const auto first = timers_.begin();
     const auto left = first->first.first - Clock::now();
     if (left > Clock::duration::zero()) {
-      return static_cast<int>(std::min<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(left).count(), 60'000));
+      return static_cast<int>(
+          std::min<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(left).count(), 60'000));
     }
     const auto function = std::move(first->second);
     timers_.erase(first);

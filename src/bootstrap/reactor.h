@@ -1,5 +1,5 @@
-// The one network thread of a process: waits for events on all bootstrap descriptors of all communicators, and runs their
-// state machines, timers and posted functions. Nothing that runs on it may block.
+// The one network thread of a process: waits for events on all bootstrap descriptors of all communicators, and runs
+// their state machines, timers and posted functions. Nothing that runs on it may block.
 #pragma once
 
 #include <chrono>

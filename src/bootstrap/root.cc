@@ -93,9 +93,10 @@ void Root::on_register(const VisitorPointer& visitor, const Frame& frame) {
       visitor->connection->send(make_frame(FrameType::kGoodbye, {}));
       return turn_away(visitor);
     }
-    const std::string sentence = format("{} came to a unique id that has served its communicator already: make a new id with "
-                                        "ncclGetUniqueId for each communicator, and start each rank once",
-                                        describe_rank(registration->rank, registration->identity));
+    const std::string sentence = format(
+        "{} came to a unique id that has served its communicator already: make a new id with "
+        "ncclGetUniqueId for each communicator, and start each rank once",
+        describe_rank(registration->rank, registration->identity));
     return send_error(visitor, {registration->rank, ncclInvalidUsage, sentence});
   }
   if (!first_) on_first_registration(*registration);
@@ -128,9 +129,10 @@ std::optional<Failure> Root::objection(const Registration& registration) const {
   const auto who = [](const Registration& of) { return describe_rank(of.rank, of.identity); };
   const Registration& first = *first_;
   if (registration.nranks != first.nranks) {
-    return Failure{registration.rank, ncclInvalidUsage,
-                   format("{} gives {} as the number of ranks, {} gives {}: all ranks of a communicator must pass the same",
-                          who(first), first.nranks, who(registration), registration.nranks)};
+    return Failure{
+        registration.rank, ncclInvalidUsage,
+        format("{} gives {} as the number of ranks, {} gives {}: all ranks of a communicator must pass the same",
+               who(first), first.nranks, who(registration), registration.nranks)};
   }
   if (registration.ids != first.ids || registration.index != first.index) {
     return Failure{registration.rank, ncclInvalidUsage,
@@ -145,9 +147,10 @@ std::optional<Failure> Root::objection(const Registration& registration) const {
   const auto known = members_.find(registration.rank);
   if (known != members_.end()) {
     const PeerIdentity& other = known->second->registration->identity;
-    return Failure{registration.rank, ncclInvalidUsage,
-                   format("rank {} was started twice: in host {}, pid {} and in host {}, pid {}; each rank needs its own number",
-                          registration.rank, other.host, other.pid, registration.identity.host, registration.identity.pid)};
+    return Failure{
+        registration.rank, ncclInvalidUsage,
+        format("rank {} was started twice: in host {}, pid {} and in host {}, pid {}; each rank needs its own number",
+               registration.rank, other.host, other.pid, registration.identity.host, registration.identity.pid)};
   }
   return std::nullopt;
 }
@@ -182,7 +185,8 @@ void Root::serve_lookups() {
 }
 
 void Root::check_finished() {
-  if (state_ == State::kConnecting && not_done_ == 0 && lookups_served_ >= shape_->child_blocks(first_->index)) finish();
+  if (state_ == State::kConnecting && not_done_ == 0 && lookups_served_ >= shape_->child_blocks(first_->index))
+    finish();
 }
 
 void Root::finish() {

@@ -1,6 +1,6 @@
-// The rendezvous point of a unique id: collects the ranks of its block, then tells each one where its tree parent listens.
-// It stays in touch with every rank until that rank has all its tree neighbours, so that a rank that dies, a rank that
-// never comes, duplicates and contradictions become one sentence on all ranks.
+// The rendezvous point of a unique id: collects the ranks of its block, then tells each one where its tree parent
+// listens. It stays in touch with every rank until that rank has all its tree neighbours, so that a rank that dies, a
+// rank that never comes, duplicates and contradictions become one sentence on all ranks.
 #pragma once
 
 #include <list>
@@ -23,8 +23,8 @@ enum class RootLife {
   kReusable,         // the id comes from an address and may serve again: afterwards the root is gone
 };
 
-/// Starts a root that listens at `address` (port 0: any port) in this process; returns where. Does nothing but that if there
-/// is a root for this secret in this process already.
+/// Starts a root that listens at `address` (port 0: any port) in this process; returns where. Does nothing but that if
+/// there is a root for this secret in this process already.
 SocketAddress start_root(const Secret& secret, const SocketAddress& address, RootLife life);
 
 /// Is there a root for this secret in this process?

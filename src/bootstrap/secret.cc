@@ -20,7 +20,8 @@ bool operator==(const Secret& a, const Secret& b) { return sodium_memcmp(a.bytes
 
 void ensure_crypto() {
   static const int result = sodium_init();
-  if (result < 0) fail(ncclSystemError, "libsodium found no source of random numbers on this host (is /dev/urandom there?)");
+  if (result < 0)
+    fail(ncclSystemError, "libsodium found no source of random numbers on this host (is /dev/urandom there?)");
 }
 
 void fill_random(std::span<std::uint8_t> bytes) {

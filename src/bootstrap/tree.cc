@@ -91,7 +91,8 @@ void Tree::connect_parent(const ParentReply& parent, Deadline deadline, const In
   SocketAddress address = parent.listener;
   if (address.is_link_local()) address.scope = listener_->address().scope;
   const std::string name = describe_rank(parent.rank, parent.identity);
-  UniqueFd fd = connect_to_peer({address, rank_key(secret_, parent.rank, parent.contact), name, options_, deadline, any});
+  UniqueFd fd =
+      connect_to_peer({address, rank_key(secret_, parent.rank, parent.contact), name, options_, deadline, any});
   const auto link = std::make_shared<Link>();
   link->rank = parent.rank;
   const std::lock_guard lock(mutex_);
@@ -105,7 +106,8 @@ void Tree::connect_parent(const ParentReply& parent, Deadline deadline, const In
 void Tree::wait_for_children(Deadline deadline, const Interrupt& interrupt) {
   std::unique_lock lock(mutex_);
   const auto missing = [this] {
-    return std::find_if(neighbours_.begin(), neighbours_.end(), [](const auto& entry) { return !entry.second.connection; });
+    return std::find_if(neighbours_.begin(), neighbours_.end(),
+                        [](const auto& entry) { return !entry.second.connection; });
   };
   while (missing() != neighbours_.end()) {
     check_locked();
@@ -119,8 +121,8 @@ void Tree::wait_for_children(Deadline deadline, const Interrupt& interrupt) {
     const int absent = missing()->first;
     lock.unlock();
     fail_operation({absent, ncclRemoteError,
-                    format("rank {} did not arrive: it did not connect to rank {} within {} (NITINOL_INIT_TIMEOUT)", absent,
-                           rank_, seconds_text(options_.init_timeout))});
+                    format("rank {} did not arrive: it did not connect to rank {} within {} (NITINOL_INIT_TIMEOUT)",
+                           absent, rank_, seconds_text(options_.init_timeout))});
   }
   check_locked();
 }
@@ -192,8 +194,8 @@ void Tree::spread(const Failure& failure, int except) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_ || shut_down_) return;
-    // Sent before anybody here can know of it: a thread that does may end the process, and its end must not look like the
-    // first cause to the others.
+    // Sent before anybody here can know of it: a thread that does may end the process, and its end must not look like
+    // the first cause to the others.
     const Frame frame = control_frame(FrameType::kFail, encode(failure));
     for (const auto& [rank, neighbour] : neighbours_) {
       if (rank != except && neighbour.connection && !neighbour.gone) neighbour.connection->send(frame);
@@ -285,11 +287,12 @@ std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, D
 
 void Tree::expect_step(const Frame& frame, int neighbour, const OperationStep& step) {
   if (frame.operation == step.operation && frame.sequence == step.sequence) return;
-  fail_operation({neighbour, ncclInvalidUsage,
-                  format("ranks {} and {} do different things: rank {} is in {} number {}, rank {} in {} number {}; all ranks "
-                         "must make the same calls in the same order",
-                         rank_, neighbour, rank_, operation_name(step.operation), step.sequence, neighbour,
-                         operation_name(frame.operation), frame.sequence)});
+  fail_operation(
+      {neighbour, ncclInvalidUsage,
+       format("ranks {} and {} do different things: rank {} is in {} number {}, rank {} in {} number {}; all ranks "
+              "must make the same calls in the same order",
+              rank_, neighbour, rank_, operation_name(step.operation), step.sequence, neighbour,
+              operation_name(frame.operation), frame.sequence)});
 }
 
 void Tree::fail_operation(const Failure& failure) {

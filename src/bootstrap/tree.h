@@ -1,5 +1,6 @@
-// One rank's place in the tree of a communicator: its connections to parent and children, what has arrived on them, and the
-// communicator's first failure. The network thread reads; operations wait for what it puts into the neighbours' mailboxes.
+// One rank's place in the tree of a communicator: its connections to parent and children, what has arrived on them, and
+// the communicator's first failure. The network thread reads; operations wait for what it puts into the neighbours'
+// mailboxes.
 #pragma once
 
 #include <atomic>

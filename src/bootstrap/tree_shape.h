@@ -1,7 +1,7 @@
 // Who is whose neighbour in the tree of a communicator: pure arithmetic on rank numbers.
 //
-// The ranks are cut into blocks, one for each id. Within a block ranks form a heap: place i has the children 4i+1 ... 4i+4.
-// The first rank of a block, its leader, is also a place in the heap of leaders.
+// The ranks are cut into blocks, one for each id. Within a block ranks form a heap: place i has the children 4i+1 ...
+// 4i+4. The first rank of a block, its leader, is also a place in the heap of leaders.
 #pragma once
 
 #include <vector>

@@ -63,7 +63,8 @@ UniqueId parse_unique_id(const ncclUniqueId& bytes) {
   reader.block(id.random.data(), id.random.size());
   if (!reader.ok() || magic != kMagic || from_address > 1 || id.root.port == 0) {
     fail(ncclInvalidArgument,
-         "these 128 bytes are no unique id of this library: pass all ranks the bytes that ncclGetUniqueId wrote, unchanged, from "
+         "these 128 bytes are no unique id of this library: pass all ranks the bytes that ncclGetUniqueId wrote, "
+         "unchanged, from "
          "the same library");
   }
   return id;

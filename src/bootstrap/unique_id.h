@@ -20,8 +20,8 @@ struct UniqueId {
   friend bool operator==(const UniqueId&, const UniqueId&) = default;
 };
 
-/// Makes an id and starts its root in this process. With options.comm_id the id is derived from that address instead and
-/// nothing is started; its secret is then no better than the address is hard to guess. Throws Error.
+/// Makes an id and starts its root in this process. With options.comm_id the id is derived from that address instead
+/// and nothing is started; its secret is then no better than the address is hard to guess. Throws Error.
 UniqueId make_unique_id(const BootstrapOptions& options);
 
 /// The 128 bytes that applications carry around. parse throws Error(ncclInvalidArgument) if they are none of ours.

@@ -9,8 +9,8 @@ namespace nitinol {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::HasSubstr;
 using testing::error_of;
+using ::testing::HasSubstr;
 using testing::join_all;
 using testing::quick_options;
 using testing::run_threads;

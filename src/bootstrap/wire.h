@@ -1,5 +1,5 @@
-// Bounds-checked encoding of messages: little-endian integers, byte blocks, short texts. A reader that runs past its end, or
-// meets a value out of range, stays failed and returns zeros; callers check ok() once at the end.
+// Bounds-checked encoding of messages: little-endian integers, byte blocks, short texts. A reader that runs past its
+// end, or meets a value out of range, stays failed and returns zeros; callers check ok() once at the end.
 #pragma once
 
 #include <cstddef>

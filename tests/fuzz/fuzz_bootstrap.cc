@@ -1,5 +1,6 @@
-// Everything that the bootstrap decodes from outside: ids, addresses, interface lists, the proof, frames and messages. The
-// first byte chooses what the rest is taken for.
+// Everything that the bootstrap decodes from outside: ids, addresses, interface lists, the proof, frames and messages.
+// The first byte chooses what the rest is taken for.
+
 // LIBRARIES: nitinol_bootstrap
 #include <algorithm>
 #include <cstddef>
@@ -96,7 +97,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 7: round_trip(bytes, decode_failure); break;
     case 8:
       if (const auto blocks = decode_blocks(bytes, 100)) {
-        for (const auto& block : *blocks) require(block.rank >= 0 && block.rank < 100 && block.data.size() <= bytes.size());
+        for (const auto& block : *blocks)
+          require(block.rank >= 0 && block.rank < 100 && block.data.size() <= bytes.size());
       }
       break;
   }
