@@ -51,22 +51,27 @@ bool run(Collective what, Algorithm algorithm, P& p, const Share& share) {
   return found;
 }
 
+/// What the table says about each pair of collective and algorithm, for quick questions.
+struct Index {
+  bool exists[kCollectives][kAlgorithms] = {};
+  bool canonical[kCollectives][kAlgorithms] = {};
+
+  constexpr Index() {
+    Table::for_each([&](auto entry) {
+      constexpr Row row = decltype(entry)::row;
+      exists[static_cast<int>(row.what)][static_cast<int>(row.algorithm)] = true;
+      canonical[static_cast<int>(row.what)][static_cast<int>(row.algorithm)] = row.canonical;
+    });
+  }
+};
+inline constexpr Index kIndex;
+
 constexpr bool exists(Collective what, Algorithm algorithm) {
-  bool found = false;
-  Table::for_each([&](auto entry) {
-    using Entry = decltype(entry);
-    found = found || (Entry::row.what == what && Entry::row.algorithm == algorithm);
-  });
-  return found;
+  return kIndex.exists[static_cast<int>(what)][static_cast<int>(algorithm)];
 }
 
 constexpr bool canonical(Collective what, Algorithm algorithm) {
-  bool found = false;
-  Table::for_each([&](auto entry) {
-    using Entry = decltype(entry);
-    found = found || (Entry::row.what == what && Entry::row.algorithm == algorithm && Entry::row.canonical);
-  });
-  return found;
+  return kIndex.canonical[static_cast<int>(what)][static_cast<int>(algorithm)];
 }
 
 }  // namespace nitinol::algorithm

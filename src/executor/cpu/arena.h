@@ -35,7 +35,8 @@ inline constexpr uint32_t kAnything = ~0U;
 
 struct Slot {
   alignas(64) std::atomic<uint64_t> sequence;
-  uint64_t bytes;
+  uint32_t bytes;
+  uint32_t consumed;  ///< how many slots of the opposite queue the sender has taken, to save a look at its count
   std::array<std::byte, kInlineBytes> payload;
 };
 static_assert(sizeof(Slot) == 64 && std::atomic<uint64_t>::is_always_lock_free);

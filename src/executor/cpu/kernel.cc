@@ -4,16 +4,19 @@
 
 namespace nitinol::cpu {
 
+Engine::~Engine() { delete spare_.load(); }
+
+std::unique_ptr<Kernel> Engine::take_spare() {
+  if (Kernel* const spare = spare_.exchange(nullptr)) return std::unique_ptr<Kernel>(spare);
+  const std::lock_guard lock(spares_mutex_);
+  if (spares_.empty()) return std::make_unique<Kernel>();
+  std::unique_ptr<Kernel> kernel = std::move(spares_.back());
+  spares_.pop_back();
+  return kernel;
+}
+
 std::unique_ptr<Kernel> Engine::make_kernel(Launch launch) {
-  std::unique_ptr<Kernel> kernel;
-  {
-    const std::lock_guard lock(spares_mutex_);
-    if (!spares_.empty()) {
-      kernel = std::move(spares_.back());
-      spares_.pop_back();
-    }
-  }
-  if (!kernel) kernel = std::make_unique<Kernel>();
+  std::unique_ptr<Kernel> kernel = take_spare();
   kernel->engine_ = shared_from_this();
   kernel->collectives_ = std::move(launch.collectives);
   kernel->messages_.assign(std::move(launch.messages), rank_);
@@ -22,6 +25,11 @@ std::unique_ptr<Kernel> Engine::make_kernel(Launch launch) {
 
 void Engine::recycle(std::unique_ptr<Kernel> kernel) {
   const std::shared_ptr<Engine> engine = std::move(kernel->engine_);
+  Kernel* none = nullptr;
+  if (engine->spare_.compare_exchange_strong(none, kernel.get())) {
+    static_cast<void>(kernel.release());
+    return;
+  }
   const std::lock_guard lock(engine->spares_mutex_);
   if (engine->spares_.size() < kMostSpares) engine->spares_.push_back(std::move(kernel));
 }

@@ -1,6 +1,7 @@
 // A launch as it is put into a stream: everything its operations need, however often a graph runs them.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -17,6 +18,7 @@ class Kernel;
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
   explicit Engine(ExecutorSetup setup) : rank_(std::move(setup)), workspace_(rank_.ranks()) {}
+  ~Engine();
 
   Rank& rank() { return rank_; }
   Workspace& workspace() { return workspace_; }
@@ -28,8 +30,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
  private:
   static constexpr size_t kMostSpares = 64;
 
+  std::unique_ptr<Kernel> take_spare();
+
   Rank rank_;
   Workspace workspace_;
+  std::atomic<Kernel*> spare_{nullptr};  ///< one of the spares, owned; the others are
   std::mutex spares_mutex_;
   std::vector<std::unique_ptr<Kernel>> spares_;
 };

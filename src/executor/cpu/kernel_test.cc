@@ -237,7 +237,8 @@ TEST(Rank, SurvivesAPeerThatWritesNonsenseIntoItsQueues) {
   auto& queue = *reinterpret_cast<Connection*>(memory.data() + geometry.connection_offset(1, Lane::kCollectives));
   auto& messages = *reinterpret_cast<Connection*>(memory.data() + geometry.connection_offset(1, Lane::kMessages));
   for (Connection* each : {&queue, &messages}) {
-    each->slots[0].bytes = ~uint64_t{0} - 100;
+    each->slots[0].bytes = ~uint32_t{0} - 100;
+    each->slots[0].consumed = 77;
     each->slots[0].sequence.store(1);
   }
   std::vector<float> data(5000, 1.0F);

@@ -13,8 +13,8 @@ namespace nitinol::cpu {
 
 namespace {
 
-// A processor's pause is some 20 to 50 ns. Whoever waits longer than a microsecond or two lets others run, even when there
-// seem to be processors enough: the rank it waits for may have been put on the same one.
+// A processor's pause is some 20 to 50 ns. Whoever waits longer than a microsecond or two lets others run, even when
+// there seem to be processors enough: the rank it waits for may have been put on the same one.
 constexpr int kSpinsAlone = 64;
 constexpr int kYieldsAlone = 200;
 constexpr int kSpinsCrowded = 16;
