@@ -9,6 +9,7 @@
 #include "comm/handle.h"
 #include "comm/memory.h"
 #include "comm/operations.h"
+#include "comm/repair.h"
 
 using namespace nitinol;
 
@@ -48,7 +49,10 @@ NITINOL_ENTRY(const char*, ncclGetErrorString, (ncclResult_t result)) {
   }
 }
 
-NITINOL_ENTRY(const char*, ncclGetLastError, (ncclComm_t)) { return last_error(); }
+NITINOL_ENTRY(const char*, ncclGetLastError, (ncclComm_t comm)) {
+  const char* const failure = failure_of(comm);
+  return failure != nullptr ? failure : last_error();
+}
 
 NITINOL_ENTRY(void, ncclResetDebugInit, ()) { reset_log(); }
 
@@ -93,24 +97,19 @@ NITINOL_ENTRY(ncclResult_t, ncclCommSplit,
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommShrink,
-              (ncclComm_t comm, int* excludeRanksList, int excludeRanksCount, ncclComm_t* newcomm, ncclConfig_t*,
-               int)) {
-  return guarded([&]() -> ncclResult_t {
-    communicator_of(comm, "ncclCommShrink").require_initialised("ncclCommShrink");
+              (ncclComm_t comm, int* excludeRanksList, int excludeRanksCount, ncclComm_t* newcomm, ncclConfig_t* config,
+               int shrinkFlags)) {
+  return grouped([&] {
+    require(comm, "ncclCommShrink", "comm");
     require(excludeRanksList, "ncclCommShrink", "excludeRanksList");
-    require(newcomm, "ncclCommShrink", "newcomm");
     if (excludeRanksCount < 1) fail(ncclInvalidArgument, "ncclCommShrink : {} ranks to exclude", excludeRanksCount);
-    not_built("ncclCommShrink", "shrinking communicators is");
+    shrink({comm, {excludeRanksList, static_cast<size_t>(excludeRanksCount)}, newcomm, config, shrinkFlags});
   });
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int revokeFlags)) {
-  return guarded([&]() -> ncclResult_t {
-    if (comm == nullptr) return ncclSuccess;
-    communicator_of(comm, "ncclCommRevoke");
-    if (revokeFlags != NCCL_REVOKE_DEFAULT) fail(ncclInvalidArgument, "ncclCommRevoke : invalid flags {}", revokeFlags);
-    not_built("ncclCommRevoke", "revoking communicators is");
-  });
+  if (comm == nullptr) return ncclSuccess;
+  return grouped([&] { revoke(comm, revokeFlags); });
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {
@@ -118,7 +117,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {
   return grouped([&] {
     Job job;
     job.communicator = shared_communicator_of(comm, "ncclCommFinalize");
-    job.communicator->require_ready("ncclCommFinalize");
+    static_cast<void>(job.communicator->require(Call::kFinalise, "ncclCommFinalize"));
     job.run = [communicator = job.communicator] { finalise(communicator); };
     group::add(std::move(job));
   });

@@ -24,15 +24,25 @@ Sentences& sentences() {
 
 std::atomic<const char*> latest{""};
 
+const char* keep_locked(Sentences& all, std::string_view sentence) {
+  all.kept.emplace_back(sentence);
+  if (all.kept.size() > kKept + 1) all.kept.pop_front();
+  return all.kept.back().c_str();
+}
+
 }  // namespace
 
 void set_last_error(std::string_view sentence) {
   Sentences& all = sentences();
   const std::lock_guard lock(all.mutex);
-  if (!all.kept.empty() && all.kept.back() == sentence) return;  // as from a loop that tries again
-  all.kept.emplace_back(sentence);
-  latest.store(all.kept.back().c_str(), std::memory_order_release);
-  if (all.kept.size() > kKept + 1) all.kept.pop_front();
+  if (latest.load(std::memory_order_relaxed) == sentence) return;  // as from a loop that tries again
+  latest.store(keep_locked(all, sentence), std::memory_order_release);
+}
+
+const char* keep_sentence(std::string_view sentence) {
+  Sentences& all = sentences();
+  const std::lock_guard lock(all.mutex);
+  return keep_locked(all, sentence);
 }
 
 const char* last_error() { return latest.load(std::memory_order_acquire); }

@@ -8,6 +8,9 @@ namespace nitinol {
 /// Safe from any thread.
 void set_last_error(std::string_view sentence);
 
+/// Keeps a sentence as long as one that was the last error, without making it that.
+const char* keep_sentence(std::string_view sentence);
+
 /// "" before the first error. Lock-free. The text stays valid while others set new errors: it is freed only after a
 /// thousand further different sentences.
 const char* last_error();

@@ -1,16 +1,18 @@
-// Out-of-band exchange among the ranks of one communicator: ranks meet at the roots named in the unique ids, build a tree
-// of authenticated TCP connections, and exchange small data over it: O(n) messages, O(log n) deep. The tree also carries
-// failures (liveness.h).
+// Out-of-band exchange among the ranks of one communicator: ranks meet at the roots named in the unique ids, build a
+// tree of authenticated TCP connections, and exchange small data over it: O(n) messages, O(log n) deep. The tree also
+// carries failures (liveness.h).
 //
 //   root: the rendezvous point in the process that made the id; it tells each rank the address of its tree parent.
-//   tree: four children per rank in heap order; with several ids one tree per block of ranks, and a tree of the leaders.
+//   tree: four children per rank in heap order; with several ids one tree per block of ranks, and a tree of the
+//   leaders.
 //
-// Operations are collective: every rank calls the same ones in the same order. They may be called from any thread; two at
-// a time on one object take turns. Each waits at most the operation timeout and gives up within 100 ms when the abort flag
-// is raised. They throw Error: the first failure's code and sentence once the communicator has failed; after any failed
-// operation the communicator counts as failed on every rank.
+// Operations are collective: every rank calls the same ones in the same order. They may be called from any thread; two
+// at a time on one object take turns. Each waits at most the operation timeout and gives up within 100 ms when the
+// abort flag is raised. They throw Error: the first failure's code and sentence once the communicator has failed; after
+// any failed operation the communicator counts as failed on every rank.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -31,6 +33,19 @@ class Tree;
 
 using Bytes = std::vector<std::byte>;
 
+/// Where a rank's process listens, to be told to others as it is.
+using MeetingPoint = std::array<std::uint8_t, 24>;
+
+/// Some ranks of a communicator meet without the help of the others, which may be gone. Equal on all but for `rank`.
+struct RegroupArguments {
+  Secret secret;           // derived from the old communicator's; used once
+  MeetingPoint meet_at{};  // of the process of the new rank 0, as long as it holds the old communicator
+  int rank = 0;            // among those who meet
+  int nranks = 1;
+  BootstrapOptions options;
+  const std::atomic<bool>* abort_flag = nullptr;
+};
+
 struct JoinArguments {
   std::vector<UniqueId> ids;  // the same on all ranks; several share the work of the rendezvous
   int rank = 0;
@@ -43,6 +58,7 @@ class Bootstrap {
  public:
   /// Returns when all ranks have joined. Throws Error that says who is missing, duplicate, or gone.
   static std::unique_ptr<Bootstrap> join(const JoinArguments& arguments);
+  static std::unique_ptr<Bootstrap> regroup(const RegroupArguments& arguments);
 
   /// Without a shutdown() before, the others take it as this rank's failure. Never blocks for long.
   ~Bootstrap();
@@ -51,6 +67,8 @@ class Bootstrap {
 
   int rank() const;
   int size() const;
+  /// For RegroupArguments::meet_at.
+  MeetingPoint meeting_point() const;
   /// Known to this communicator's ranks only: authenticate what else the ranks connect with keys derived from it.
   const Secret& secret() const;
 
@@ -70,9 +88,9 @@ class Bootstrap {
     return all;
   }
 
-  /// Collective over all ranks of this communicator. Each passes the ranks (of this communicator) of its own new one, in
-  /// the new order, and its own place in there; all members pass the same list. A rank that is to be in none passes an
-  /// empty list and gets null. The child has a secret of its own and lives independently of its parent.
+  /// Collective over all ranks of this communicator. Each passes the ranks (of this communicator) of its own new one,
+  /// in the new order, and its own place in there; all members pass the same list. A rank that is to be in none passes
+  /// an empty list and gets null. The child has a secret of its own and lives independently of its parent.
   std::unique_ptr<Bootstrap> make_child(const std::vector<int>& members, int my_index,
                                         const std::atomic<bool>* abort_flag = nullptr);
 
@@ -83,8 +101,8 @@ class Bootstrap {
   /// Tells all ranks, this one's callback included; the first failure of a communicator counts, later ones are dropped.
   void report_failure(const Failure& failure);
 
-  /// Says goodbye: from now on the others do not take the loss of this rank for a failure. Local, does not wait for them;
-  /// does nothing when called again. No callback runs afterwards. Operations throw from then on.
+  /// Says goodbye: from now on the others do not take the loss of this rank for a failure. Local, does not wait for
+  /// them; does nothing when called again. No callback runs afterwards. Operations throw from then on.
   void shutdown();
 
  private:

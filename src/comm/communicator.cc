@@ -1,7 +1,11 @@
 #include "comm/communicator.h"
 
+#include <unistd.h>
+
 #include <chrono>
 
+#include "base/host.h"
+#include "base/last_error.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "base/thread_name.h"
@@ -23,7 +27,11 @@ Rules make_rules(const Config& config) {
 
 bool is_fatal(ncclResult_t code) { return code != ncclInvalidArgument; }
 
-constexpr std::chrono::milliseconds kAbortPatience{2000};
+/// How long an abort waits for kernels and other threads to leave before it lets them be.
+constexpr std::chrono::milliseconds kAbortPatience{1500};
+
+/// How long word of a failure may take from the rank that noticed it.
+constexpr std::chrono::milliseconds kFailurePatience{500};
 
 }  // namespace
 
@@ -37,26 +45,29 @@ Communicator::~Communicator() {
   }
 }
 
-void Communicator::require_ready(const char* function) const {
-  const ncclResult_t now = state();
-  if (now != ncclSuccess && now != ncclInProgress) {
-    const std::lock_guard lock(failure_mutex_);
-    fail(now, "{}: the communicator has failed: {}", function, failure_);
-  }
-  switch (phase_.load(std::memory_order_acquire)) {
-    case Phase::kInitialising: fail(ncclInProgress, "{}: the communicator is still being initialised", function);
-    case Phase::kFinalising:
-    case Phase::kFinalised: fail(ncclInvalidArgument, "{}: the communicator has been finalized", function);
-    case Phase::kReady: break;
-  }
-  if (now == ncclInProgress)
-    fail(ncclInProgress, "{}: an earlier call on the communicator is still in progress", function);
+Communicator::Visit::Visit(Communicator& communicator) : communicator_(communicator) {
+  communicator_.visitors_.fetch_add(1);
+  if (!communicator_.aborted_.load()) return;
+  communicator_.visitors_.fetch_sub(1);
+  fail(ncclInvalidUsage, "rank {}: the communicator was aborted by another thread meanwhile", communicator_.rank_);
 }
 
-void Communicator::require_initialised(const char* function) const {
-  if (phase_.load(std::memory_order_acquire) == Phase::kInitialising) {
-    fail(state(), "{}: the communicator is still being initialised, or failed to be", function);
+bool Communicator::require(Call call, const char* function) const {
+  const ncclResult_t now = state();
+  const Stage stage = stage_of(phase(), now);
+  const char* const failure = failure_sentence();
+  switch (verdict_on(call, stage)) {
+    case Verdict::kAllowed: return true;
+    case Verdict::kNoEffect: return false;
+    case Verdict::kInvalidUsage: fail(ncclInvalidUsage, "{}: the communicator {}", function, explain(stage));
+    case Verdict::kInvalidArgument: fail(ncclInvalidArgument, "{}: the communicator {}", function, explain(stage));
+    case Verdict::kReturnsState: break;
   }
+  if (now != ncclInProgress && failure != nullptr) {
+    fail(now, "{}: the communicator has failed: {}", function, failure);
+  }
+  // It may have become ready in this very moment; the caller is told to look again.
+  fail(now == ncclSuccess ? ncclInProgress : now, "{}: the communicator {}", function, explain(stage));
 }
 
 Plan Communicator::plan(const CollectiveWork& work) const {
@@ -69,6 +80,7 @@ Plan Communicator::plan(const CollectiveWork& work) const {
 }
 
 void Communicator::submit(Launch launch, const std::vector<cudaStream_t>& streams) {
+  const Visit visit(*this);
   const DeviceGuard device(device_);
   try {
     if (ranks_ > 1) {
@@ -77,9 +89,19 @@ void Communicator::submit(Launch launch, const std::vector<cudaStream_t>& stream
     }
     order_.run(streams, [&](cudaStream_t stream) { executor_->launch(std::move(launch), stream); });
   } catch (const Error& error) {
+    // A peer that left because of an earlier failure is not the cause; word of that one may still be on its way.
+    if (error.code() == ncclRemoteError) throw_first_failure();
     if (is_fatal(error.code())) fail_with(error.code(), error.what(), true);
     throw;
   }
+}
+
+void Communicator::throw_first_failure() const {
+  const auto deadline = std::chrono::steady_clock::now() + kFailurePatience;
+  do {
+    if (const auto first = bootstrap_->failure()) fail(first->result, "{}", first->sentence);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } while (std::chrono::steady_clock::now() < deadline);
 }
 
 void Communicator::fail_with(ncclResult_t code, const std::string& sentence, bool tell_others) {
@@ -87,21 +109,27 @@ void Communicator::fail_with(ncclResult_t code, const std::string& sentence, boo
     const std::lock_guard lock(failure_mutex_);
     const ncclResult_t now = state_.load(std::memory_order_relaxed);
     if (now != ncclSuccess && now != ncclInProgress) return;
-    failure_ = sentence;
+    const Phase phase = phase_.load(std::memory_order_acquire);
+    if (phase == Phase::kRevoking || phase == Phase::kRevoked) return;  // nothing runs that could fail
+    failure_text_.store(keep_sentence(sentence), std::memory_order_release);
     state_.store(code, std::memory_order_release);
   }
   log_warn("rank {}: {}", rank_, sentence);
-  {
-    const std::lock_guard lock(executor_mutex_);
-    if (executor_) executor_->abort();
-  }
+  stop_operations();
   if (tell_others && bootstrap_ && phase_.load() != Phase::kInitialising) {
-    bootstrap_->report_failure({rank_, ncclRemoteError, format("rank {} failed: {}", rank_, sentence)});
+    const ncclResult_t told = code == ncclInvalidUsage ? code : ncclRemoteError;
+    bootstrap_->report_failure({rank_, told, format("{} failed: {}", self_description(), sentence)});
   }
 }
 
+std::string Communicator::self_description() const {
+  return format("rank {} (host {}, pid {}, device {})", rank_, host_name(), getpid(), device_);
+}
+
 void Communicator::run_in_background(std::function<void()> work) {
-  wait_for_background();
+  const std::lock_guard lock(background_mutex_);
+  if (background_.joinable()) background_.join();
+  if (aborted_.load()) fail(ncclInvalidUsage, "rank {}: the communicator was aborted", rank_);
   ncclResult_t idle = ncclSuccess;
   state_.compare_exchange_strong(idle, ncclInProgress, std::memory_order_acq_rel);
   background_ = std::thread([this, work = std::move(work)] {
@@ -119,16 +147,19 @@ void Communicator::run_in_background(std::function<void()> work) {
 }
 
 void Communicator::wait_for_background() {
+  const std::lock_guard lock(background_mutex_);
   if (background_.joinable()) background_.join();
 }
 
 void Communicator::begin_finalise() {
+  const Visit visit(*this);
   phase_.store(Phase::kFinalising, std::memory_order_release);
   const DeviceGuard device(device_);
-  order_.wait_idle();
+  wait_until_idle(std::chrono::steady_clock::time_point::max());
 }
 
 void Communicator::finish_finalise() {
+  const Visit visit(*this);
   if (state() == ncclSuccess || state() == ncclInProgress) {
     bootstrap_->barrier();
     bootstrap_->watch(nullptr);
@@ -137,26 +168,44 @@ void Communicator::finish_finalise() {
   phase_.store(Phase::kFinalised, std::memory_order_release);
 }
 
-void Communicator::abort() {
-  aborted_.store(true, std::memory_order_release);
+/// False if the deadline passed, or the communicator is aborted meanwhile.
+bool Communicator::wait_until_idle(std::chrono::steady_clock::time_point deadline) {
+  const bool aborted = aborted_.load();
+  while (!order_.idle()) {
+    if (std::chrono::steady_clock::now() >= deadline || aborted_.load() != aborted) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return true;
+}
+
+void Communicator::stop_operations() {
   const std::lock_guard lock(executor_mutex_);
   if (executor_) executor_->abort();
+}
+
+void Communicator::abort() {
+  aborted_.store(true);
+  stop_operations();
 }
 
 void Communicator::tear_down() {
   wait_for_background();
   if (bootstrap_ && phase_.load() != Phase::kFinalised) {
     bootstrap_->watch(nullptr);
-    if (phase_.load() != Phase::kInitialising && state() == ncclSuccess) {
-      bootstrap_->report_failure({rank_, ncclRemoteError, format("rank {} aborted its communicator", rank_)});
+    const bool revoked = stage() == Stage::kRevoked;
+    if (revoked) bootstrap_->shutdown();
+    if (!revoked && phase_.load() != Phase::kInitialising && state() == ncclSuccess) {
+      bootstrap_->report_failure({rank_, ncclRemoteError, format("{} aborted its communicator", self_description())});
     }
+  }
+  const auto deadline = std::chrono::steady_clock::now() + kAbortPatience;
+  while (visitors_.load() > 0) {
+    if (std::chrono::steady_clock::now() >= deadline) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   try {
     const DeviceGuard device(device_);
-    const auto deadline = std::chrono::steady_clock::now() + kAbortPatience;
-    while (!order_.idle() && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
+    wait_until_idle(deadline);
     const std::lock_guard lock(executor_mutex_);
     executor_.reset();
     order_ = StreamOrder();

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -11,6 +13,7 @@
 #include "bootstrap/bootstrap.h"
 #include "comm/config.h"
 #include "comm/handle_exchange.h"
+#include "comm/life_cycle.h"
 #include "comm/reduction_operators.h"
 #include "comm/registrations.h"
 #include "comm/stream_order.h"
@@ -18,9 +21,6 @@
 #include "tuning/choose.h"
 
 namespace nitinol {
-
-/// Where a communicator stands (docs/design.md has the picture).
-enum class Phase : int { kInitialising, kReady, kFinalising, kFinalised };
 
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
@@ -49,10 +49,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   /// What ncclCommGetAsyncError reports. Lock-free.
   ncclResult_t state() const { return state_.load(std::memory_order_acquire); }
-  /// Throws Error unless the communicator takes operations: the state's code and the sentence of the failure.
-  void require_ready(const char* function) const;
-  /// As require_ready, but says ncclInProgress too while initialising; for queries.
-  void require_initialised(const char* function) const;
+  Stage stage() const { return stage_of(phase(), state()); }
+  /// Throws Error unless the table of the life cycle allows the call now: the code that the table says, and the sentence
+  /// of the failure if there was one. False: the call is to succeed without effect.
+  bool require(Call call, const char* function) const;
+  void require_ready(const char* function) const { static_cast<void>(require(Call::kCommunicate, function)); }
+  void require_initialised(const char* function) const { static_cast<void>(require(Call::kQuery, function)); }
+  /// The sentence of this communicator's first failure; null if there was none.
+  const char* failure_sentence() const { return failure_text_.load(std::memory_order_acquire); }
 
   ReductionOperators& operators() { return operators_; }
   Registrations& registrations() { return registrations_; }
@@ -70,13 +74,20 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int local_ranks() const { return local_ranks_; }
   /// Names the communicator on all its ranks.
   KeyId identity() const { return key_id(bootstrap_->secret()); }
-  /// Stops whatever runs. Any thread.
+  /// Stops whatever runs, for good: the communicator is only to be torn down. Any thread, any time.
   void abort();
-  /// Releases what is held; after finalise() or abort().
+  /// Stops running operations, and a call that is still under way. The communicator counts as being revoked.
+  void begin_revoke();
+  /// Waits until it is quiet, which makes it revoked.
+  void finish_revoke();
+  /// A communicator of the ranks that are not excluded, which alone call this; `child` is made theirs. Throws Error.
+  void shrink(const std::vector<int>& excluded, Communicator& child);
+  /// Releases what is held; after finalise() or abort(). Bounded: what a thread that is still inside a call uses stays
+  /// until this object goes.
   void tear_down();
 
   /// Work that goes on in the background of a non-blocking call; the state is ncclInProgress meanwhile and `work` may
-  /// throw Error. An earlier one must have ended.
+  /// throw Error. Waits for an earlier one.
   void run_in_background(std::function<void()> work);
   void wait_for_background();
 
@@ -84,10 +95,27 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void fail_with(ncclResult_t code, const std::string& sentence, bool tell_others);
 
  private:
+  /// A call of which an abort from another thread must take notice before anything is freed.
+  class Visit {
+   public:
+    explicit Visit(Communicator& communicator);
+    ~Visit() { communicator_.visitors_.fetch_sub(1); }
+    Visit(const Visit&) = delete;
+    Visit& operator=(const Visit&) = delete;
+
+   private:
+    Communicator& communicator_;
+  };
+
+  void stop_operations();
+  bool wait_until_idle(std::chrono::steady_clock::time_point deadline);
+  std::string self_description() const;
   void meet_peers();
   void check_peers(const std::vector<Peer>& peers) const;
   Peer describe() const;
   void make_executor_for(std::vector<Peer> peers);
+  /// Waits a little for word of an earlier failure elsewhere, and throws it if it comes.
+  void throw_first_failure() const;
   void follow_failures();
 
   int rank_ = -1;
@@ -104,14 +132,18 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::atomic<Phase> phase_{Phase::kInitialising};
   std::atomic<bool> aborted_{false};
   mutable std::mutex failure_mutex_;
-  std::string failure_;  // guarded by failure_mutex_
+  std::atomic<const char*> failure_text_{nullptr};  // written under failure_mutex_
+  std::atomic<int> visitors_{0};
 
   std::unique_ptr<Bootstrap> bootstrap_;
   std::unique_ptr<SocketHandleExchange> handles_;
   std::mutex executor_mutex_;  // guards the pointer against abort() from another thread
   std::unique_ptr<Executor> executor_;
   StreamOrder order_;
+  std::mutex background_mutex_;  // held while background_ is started or joined
   std::thread background_;
+  std::vector<Peer> peers_;  ///< of all ranks
+  std::map<std::vector<int>, uint64_t> shrinks_;  ///< how often each list of ranks was excluded so far
 };
 
 /// The settings as the bootstrap wants them.

@@ -14,22 +14,6 @@
 namespace nitinol {
 namespace {
 
-/// The caller gets a handle to `made`: at once if the job runs in the background, else when it has succeeded.
-void hand_over(Job& job, std::shared_ptr<Communicator> made, ncclComm_t* handle) {
-  *handle = nullptr;
-  if (!job.communicator->config().blocking) {
-    *handle = make_handle(std::move(made));
-    return;
-  }
-  job.finished = [made = std::move(made), handle](bool succeeded) {
-    if (succeeded) {
-      *handle = make_handle(made);
-    } else {
-      made->tear_down();
-    }
-  };
-}
-
 std::vector<UniqueId> parse_ids(std::span<const ncclUniqueId> bytes) {
   std::vector<UniqueId> ids;
   for (const ncclUniqueId& id : bytes) ids.push_back(parse_unique_id(id));
@@ -68,6 +52,21 @@ void split_now(Communicator& parent, SplitChoice mine, Communicator* child) {
 }
 
 }  // namespace
+
+void hand_over(Job& job, std::shared_ptr<Communicator> made, ncclComm_t* handle) {
+  *handle = nullptr;
+  if (!job.communicator->config().blocking) {
+    *handle = make_handle(std::move(made));
+    return;
+  }
+  job.finished = [made = std::move(made), handle](bool succeeded) {
+    if (succeeded) {
+      *handle = make_handle(made);
+    } else {
+      made->tear_down();
+    }
+  };
+}
 
 ncclUniqueId create_id() { return serialise(make_unique_id(bootstrap_options())); }
 
@@ -126,7 +125,7 @@ void create_all(ncclComm_t* handles, int devices, const int* device_list) {
 
 void split(ncclComm_t parent_handle, int color, int key, ncclComm_t* handle, const ncclConfig_t* config) {
   std::shared_ptr<Communicator> parent = shared_communicator_of(parent_handle, "ncclCommSplit");
-  parent->require_ready("ncclCommSplit");
+  static_cast<void>(parent->require(Call::kSplit, "ncclCommSplit"));
   if (handle == nullptr) fail(ncclInvalidArgument, "ncclCommSplit : newcomm argument is NULL");
   if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
     fail(ncclInvalidArgument, "ncclCommSplit : invalid color {}; it must be non-negative or NCCL_SPLIT_NOCOLOR", color);

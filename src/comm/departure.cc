@@ -121,7 +121,8 @@ void destroy(const std::shared_ptr<Communicator>& communicator) {
     communicator->tear_down();
     return;
   }
-  if (communicator->state() != ncclSuccess) {
+  const Stage stage = communicator->stage();
+  if (communicator->state() != ncclSuccess || stage == Stage::kRevoking || stage == Stage::kRevoked) {
     abort(communicator);
     return;
   }

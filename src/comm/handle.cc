@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "comm/communicator.h"
 
 namespace nitinol {
 namespace {
@@ -54,9 +55,11 @@ std::shared_ptr<Communicator> release_handle(ncclComm_t handle, const char* func
   check(handle, function);
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
+  check(handle, function);  // of two threads that end a communicator one is refused
   __atomic_store_n(&handle->magic, kDestroyed, __ATOMIC_RELEASE);
   h.retired.push_back(handle);
-  return std::move(handle->communicator);
+  // The handle keeps the object until it is used again: a call that another thread has just begun may still look at it.
+  return handle->communicator;
 }
 
 Communicator& communicator_of(ncclComm_t handle, const char* function) {
@@ -67,6 +70,11 @@ Communicator& communicator_of(ncclComm_t handle, const char* function) {
 std::shared_ptr<Communicator> shared_communicator_of(ncclComm_t handle, const char* function) {
   check(handle, function);
   return handle->communicator;
+}
+
+const char* failure_of(ncclComm_t handle) noexcept {
+  if (handle == nullptr || __atomic_load_n(&handle->magic, __ATOMIC_ACQUIRE) != kLive) return nullptr;
+  return handle->communicator->failure_sentence();
 }
 
 }  // namespace nitinol

@@ -81,7 +81,13 @@ void Communicator::set_up(std::unique_ptr<Bootstrap> bootstrap) {
   bootstrap_ = std::move(bootstrap);
   const DeviceGuard device(device_);
   const RelaxedCaptureGuard relaxed;
-  meet_peers();
+  try {
+    meet_peers();
+  } catch (const Error& error) {  // the others are to hear why, not that a connection was lost
+    const ncclResult_t told = error.code() == ncclInvalidUsage ? error.code() : ncclRemoteError;
+    bootstrap_->report_failure({rank_, told, format("{} failed: {}", self_description(), error.what())});
+    throw;
+  }
   follow_failures();
   phase_.store(Phase::kReady, std::memory_order_release);
   ncclResult_t busy = ncclInProgress;
@@ -107,6 +113,7 @@ Peer Communicator::describe() const {
   peer.version = NCCL_VERSION_CODE;
   peer.flavour = kFlavour;
   peer.agreed_settings = stable_hash(agreed_settings(config_));
+  peer.meeting_point = bootstrap_->meeting_point();
   return peer;
 }
 
@@ -142,6 +149,7 @@ void Communicator::meet_peers() {
   std::vector<Peer> peers = bootstrap_->all_gather_value(describe());
   check_peers(peers);
   handles_->set_peers(peers);
+  peers_ = peers;
   const uint64_t process = peers[static_cast<size_t>(rank_)].process;
   local_ranks_ = static_cast<int>(
       std::count_if(peers.begin(), peers.end(), [&](const Peer& peer) { return peer.process == process; }));

@@ -162,12 +162,7 @@ TEST(Arguments, ADestroyedCommunicatorIsRecognised) {
 
 TEST(Arguments, WhatIsNotBuiltSaysSo) {
   with_two_ranks([](Rank& self, void* b) {
-    int excluded = 1;
-    ncclComm_t other = nullptr;
     ncclWindow_t window = nullptr;
-    refuses(ncclCommShrink(self.comm, &excluded, 1, &other, nullptr, NCCL_SHRINK_DEFAULT), ncclInvalidUsage,
-            "not built");
-    refuses(ncclCommRevoke(self.comm, NCCL_REVOKE_DEFAULT), ncclInvalidUsage, "not built");
     refuses(ncclCommWindowRegister(self.comm, b, 4096, &window, NCCL_WIN_DEFAULT), ncclInvalidUsage, "not built");
   });
 }

@@ -152,6 +152,7 @@ std::string run_ranks(const std::vector<int>& ranks_in_process, const std::funct
           run_rank(rank, ranks, id, body);
         } catch (const std::exception& error) {
           const std::lock_guard lock(mutex);
+          std::fprintf(stderr, "rank %d: %s\n", rank, error.what());  // at once: the other ranks may hang now
           failures += "rank " + std::to_string(rank) + ": " + error.what() + "\n";
         }
       });

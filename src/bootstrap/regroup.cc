@@ -1,0 +1,50 @@
+// Meeting again without those who are gone: the new rank 0 hosts a root where its process listens anyway.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/root.h"
+#include "bootstrap/tree.h"
+#include "bootstrap/wire.h"
+
+namespace nitinol {
+namespace {
+
+/// Rank 0 may come much later than the others: they try until the time for creating a communicator is over.
+BootstrapOptions patient(BootstrapOptions options) {
+  constexpr std::chrono::milliseconds kFirstSleep{5};
+  options.retry_sleep = kFirstSleep;  // grows by as much each time
+  options.retry_count = 1 + static_cast<int>(std::sqrt(2.0 * static_cast<double>(options.init_timeout / kFirstSleep)));
+  return options;
+}
+
+}  // namespace
+
+MeetingPoint Bootstrap::meeting_point() const {
+  ByteWriter writer;
+  tree_->listener_address().encode(writer);
+  const auto bytes = writer.take();
+  MeetingPoint point{};
+  if (bytes.size() > point.size()) fail(ncclInternalError, "an address of {} bytes", bytes.size());
+  std::transform(bytes.begin(), bytes.end(), point.begin(), [](std::byte b) { return static_cast<std::uint8_t>(b); });
+  return point;
+}
+
+std::unique_ptr<Bootstrap> Bootstrap::regroup(const RegroupArguments& arguments) {
+  ByteReader reader(std::as_bytes(std::span(arguments.meet_at)));
+  UniqueId id;
+  id.secret = arguments.secret;
+  id.root = SocketAddress::decode(reader);
+  if (!reader.ok()) fail(ncclInternalError, "rank {} of the ranks that meet again has no valid address", 0);
+  if (arguments.rank == 0) start_root(id.secret, id.root, RootLife::kOneCommunicator);
+  JoinArguments join_arguments;
+  join_arguments.ids = {id};
+  join_arguments.rank = arguments.rank;
+  join_arguments.nranks = arguments.nranks;
+  join_arguments.options = patient(arguments.options);
+  join_arguments.abort_flag = arguments.abort_flag;
+  return join(join_arguments);
+}
+
+}  // namespace nitinol

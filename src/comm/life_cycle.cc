@@ -1,0 +1,62 @@
+#include "comm/life_cycle.h"
+
+#include <array>
+
+namespace nitinol {
+namespace {
+
+using Row = std::array<Verdict, kStages>;
+
+constexpr Verdict kYes = Verdict::kAllowed;
+constexpr Verdict kState = Verdict::kReturnsState;
+constexpr Verdict kUsage = Verdict::kInvalidUsage;
+constexpr Verdict kArgument = Verdict::kInvalidArgument;
+constexpr Verdict kNothing = Verdict::kNoEffect;
+
+// clang-format off
+constexpr std::array<Row, kCalls> kTable = {{
+    //                initialising ready busy    failed  revoking  revoked   finalising finalised
+    /* query       */ {kState,     kYes, kYes,   kState, kYes,     kYes,     kYes,      kYes},
+    /* communicate */ {kState,     kYes, kState, kState, kUsage,   kUsage,   kArgument, kArgument},
+    /* register    */ {kState,     kYes, kState, kState, kUsage,   kUsage,   kArgument, kArgument},
+    /* split       */ {kState,     kYes, kState, kState, kState,   kYes,     kArgument, kArgument},
+    /* shrink      */ {kState,     kYes, kState, kState, kState,   kYes,     kArgument, kArgument},
+    /* shrink abort*/ {kState,     kYes, kYes,   kYes,   kYes,     kYes,     kArgument, kArgument},
+    /* revoke      */ {kState,     kYes, kYes,   kYes,   kNothing, kNothing, kArgument, kArgument},
+    /* finalise    */ {kState,     kYes, kState, kState, kUsage,   kUsage,   kArgument, kArgument},
+}};
+// clang-format on
+
+}  // namespace
+
+Stage stage_of(Phase phase, ncclResult_t state) {
+  const bool failed = state != ncclSuccess && state != ncclInProgress;
+  switch (phase) {
+    case Phase::kInitialising: return Stage::kInitialising;
+    case Phase::kReady: break;
+    case Phase::kRevoking: return Stage::kRevoking;
+    case Phase::kRevoked: return Stage::kRevoked;
+    case Phase::kFinalising: return failed ? Stage::kFailed : Stage::kFinalising;
+    case Phase::kFinalised: return failed ? Stage::kFailed : Stage::kFinalised;
+  }
+  if (failed) return Stage::kFailed;
+  return state == ncclInProgress ? Stage::kBusy : Stage::kReady;
+}
+
+Verdict verdict_on(Call call, Stage stage) { return kTable[static_cast<size_t>(call)][static_cast<size_t>(stage)]; }
+
+const char* explain(Stage stage) {
+  switch (stage) {
+    case Stage::kInitialising: return "is still being initialised";
+    case Stage::kReady: return "is ready";
+    case Stage::kBusy: return "still works on an earlier call (ncclCommGetAsyncError tells when it is done)";
+    case Stage::kFailed: return "has failed";
+    case Stage::kRevoking: return "is being revoked";
+    case Stage::kRevoked: return "was revoked: only splitting, shrinking, destroying and aborting it are left";
+    case Stage::kFinalising:
+    case Stage::kFinalised: return "has been finalized";
+  }
+  return "";
+}
+
+}  // namespace nitinol

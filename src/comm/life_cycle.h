@@ -1,0 +1,56 @@
+// Which calls a communicator allows when: the table of its life cycle, as values.
+//
+//                  set_up                  finalise                 all ranks came
+//   initialising ----------> ready/busy ---------------> finalising ---------------> finalised
+//        |                    |      |                      |
+//        |              revoke|      |                      |
+//        |          revoking -+-> revoked                   |
+//        +------------------- failed -----------------------+      abort and destroy end it from anywhere
+#pragma once
+
+#include "nccl.h"
+
+namespace nitinol {
+
+/// How far a communicator has come by itself; with its result state it gives the stage.
+enum class Phase : int { kInitialising, kReady, kRevoking, kRevoked, kFinalising, kFinalised };
+
+enum class Stage : int {
+  kInitialising,  ///< or failed to be initialised: nothing but destroy and abort is left then
+  kReady,
+  kBusy,  ///< an earlier call on a non-blocking communicator is still under way
+  kFailed,
+  kRevoking,
+  kRevoked,
+  kFinalising,
+  kFinalised,
+};
+inline constexpr int kStages = 8;
+
+/// Calls on a communicator, as far as they are allowed alike. The state query, destroy and abort are always allowed.
+enum class Call : int {
+  kQuery,
+  kCommunicate,
+  kRegister,  ///< buffers, windows, operators
+  kSplit,
+  kShrink,
+  kShrinkAbort,
+  kRevoke,
+  kFinalise,
+};
+inline constexpr int kCalls = 8;
+
+enum class Verdict : int {
+  kAllowed,
+  kReturnsState,  ///< refused with what ncclCommGetAsyncError reports
+  kInvalidUsage,
+  kInvalidArgument,
+  kNoEffect,  ///< succeeds without doing anything
+};
+
+Stage stage_of(Phase phase, ncclResult_t state);
+Verdict verdict_on(Call call, Stage stage);
+/// "has been finalized" ...: to be put behind "the communicator".
+const char* explain(Stage stage);
+
+}  // namespace nitinol

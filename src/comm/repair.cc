@@ -1,0 +1,130 @@
+#include "comm/repair.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/log.h"
+#include "comm/communicator.h"
+#include "comm/create.h"
+#include "comm/group.h"
+#include "comm/handle.h"
+#include "device/guards.h"
+
+namespace nitinol {
+namespace {
+
+constexpr std::chrono::milliseconds kRevokePatience{10'000};
+
+/// The list without duplicates, in order. Throws Error(ncclInvalidArgument).
+std::vector<int> checked_exclusions(std::span<const int> list, const Communicator& parent) {
+  std::vector<int> excluded(list.begin(), list.end());
+  std::sort(excluded.begin(), excluded.end());
+  excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());
+  for (const int rank : excluded) {
+    if (rank < 0 || rank >= parent.ranks()) {
+      fail(ncclInvalidArgument, "ncclCommShrink : rank {} in the exclusion list: the communicator has ranks 0 to {}", rank,
+           parent.ranks() - 1);
+    }
+    if (rank == parent.rank()) {
+      fail(ncclInvalidArgument, "ncclCommShrink : rank {} excludes itself: excluded ranks must not call", rank);
+    }
+  }
+  return excluded;
+}
+
+Call checked_flags(int flags) {
+  if (flags == NCCL_SHRINK_DEFAULT) return Call::kShrink;
+  if (flags == NCCL_SHRINK_ABORT) return Call::kShrinkAbort;
+  fail(ncclInvalidArgument, "ncclCommShrink : invalid flags {}", flags);
+}
+
+}  // namespace
+
+void shrink(const ShrinkCall& call) {
+  constexpr const char* kName = "ncclCommShrink";
+  std::shared_ptr<Communicator> parent = shared_communicator_of(call.parent, kName);
+  const Call kind = checked_flags(call.flags);
+  static_cast<void>(parent->require(kind, kName));
+  if (call.handle == nullptr) fail(ncclInvalidArgument, "{} : newcomm argument is NULL", kName);
+  if (call.excluded.empty()) fail(ncclInvalidArgument, "{} : no ranks to exclude", kName);
+  std::vector<int> excluded = checked_exclusions(call.excluded, *parent);
+  auto child = std::make_shared<Communicator>(parent->device(), read_config(call.config, parent->config()));
+  *call.handle = nullptr;
+  const bool stop = kind == Call::kShrinkAbort;
+  if (stop) parent->begin_revoke();
+  Job job;
+  job.communicator = parent;
+  job.run = [parent, child, excluded = std::move(excluded), stop] {
+    try {
+      if (stop) parent->finish_revoke();
+      parent->shrink(excluded, *child);
+    } catch (const Error& error) {
+      child->fail_with(error.code(), error.what(), false);
+      throw;
+    }
+  };
+  hand_over(job, child, call.handle);
+  group::add(std::move(job));
+}
+
+void revoke(ncclComm_t handle, int flags) {
+  std::shared_ptr<Communicator> communicator = shared_communicator_of(handle, "ncclCommRevoke");
+  if (flags != NCCL_REVOKE_DEFAULT) fail(ncclInvalidArgument, "ncclCommRevoke : invalid flags {}", flags);
+  if (!communicator->require(Call::kRevoke, "ncclCommRevoke")) return;
+  communicator->begin_revoke();
+  Job job;
+  job.communicator = communicator;
+  job.run = [communicator] { communicator->finish_revoke(); };
+  group::add(std::move(job));
+}
+
+void Communicator::begin_revoke() {
+  const Stage before = stage();
+  {
+    const std::lock_guard lock(failure_mutex_);
+    if (phase_.load() == Phase::kRevoked || phase_.load() == Phase::kRevoking) return;
+    phase_.store(Phase::kRevoking, std::memory_order_release);
+    state_.store(ncclInProgress, std::memory_order_release);
+  }
+  log_info(Subsystem::kInit, "rank {}: the communicator is revoked", rank_);
+  stop_operations();
+  // The call that is still under way waits for other ranks, which may never come: there is no way on for the
+  // out-of-band exchange then.
+  if (before == Stage::kBusy) {
+    bootstrap_->report_failure({rank_, ncclRemoteError, format("{} revoked the communicator", self_description())});
+  }
+}
+
+void Communicator::finish_revoke() {
+  const Visit visit(*this);
+  const DeviceGuard device(device_);
+  if (!wait_until_idle(std::chrono::steady_clock::now() + kRevokePatience)) {
+    log_info(Subsystem::kInit, "rank {}: a stream holds an operation of the revoked communicator back", rank_);
+  }
+  const std::lock_guard lock(failure_mutex_);
+  phase_.store(Phase::kRevoked, std::memory_order_release);
+  state_.store(ncclSuccess, std::memory_order_release);
+}
+
+void Communicator::shrink(const std::vector<int>& excluded, Communicator& child) {
+  const Visit visit(*this);
+  std::vector<int> members;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (!std::binary_search(excluded.begin(), excluded.end(), rank)) members.push_back(rank);
+  }
+  RegroupArguments arguments;
+  const uint64_t number = ++shrinks_[excluded];
+  std::vector<uint64_t> context(excluded.begin(), excluded.end());
+  context.push_back(number);
+  arguments.secret = derive_secret(bootstrap_->secret(), "shrink",
+                                   {reinterpret_cast<const uint8_t*>(context.data()), context.size() * sizeof(uint64_t)});
+  arguments.meet_at = peers_[static_cast<size_t>(members.front())].meeting_point;
+  arguments.rank = static_cast<int>(std::lower_bound(members.begin(), members.end(), rank_) - members.begin());
+  arguments.nranks = static_cast<int>(members.size());
+  arguments.options = bootstrap_options();
+  arguments.abort_flag = child.abort_flag();
+  child.place(arguments.rank, arguments.nranks);
+  child.set_up(Bootstrap::regroup(arguments));
+}
+
+}  // namespace nitinol

@@ -1,0 +1,259 @@
+// Shrinking and revoking: what is left of a communicator after some of its ranks are gone, and in which order things may
+// be done.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "cluster.h"
+#include "nccl.h"
+
+namespace nitinol::testing {
+namespace {
+
+void expect_that(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what + " (last error: " + ncclGetLastError(nullptr) + ")");
+}
+
+void refuses(ncclResult_t got, ncclResult_t wanted, const char* part) {
+  expect_that(got == wanted, "code " + std::to_string(got) + " instead of " + std::to_string(wanted));
+  expect_that(std::strstr(ncclGetLastError(nullptr), part) != nullptr, std::string("the sentence lacks ") + part);
+}
+
+/// Sums rank + 1 over the communicator with so many ranks, of which this one is to be `rank`.
+void must_work(ncclComm_t comm, int rank, int ranks, cudaStream_t stream) {
+  int got_rank = -1;
+  int got_ranks = -1;
+  EXPECT_CALL(ncclCommUserRank(comm, &got_rank));
+  EXPECT_CALL(ncclCommCount(comm, &got_ranks));
+  expect_that(got_rank == rank && got_ranks == ranks,
+              "rank " + std::to_string(got_rank) + " of " + std::to_string(got_ranks));
+  constexpr int kCount = 5000;
+  std::vector<int> values(kCount, rank + 1);
+  int* data = nullptr;
+  EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), kCount * sizeof(int)));
+  EXPECT_CALL(cudaMemcpyAsync(data, values.data(), kCount * sizeof(int), cudaMemcpyHostToDevice, stream));
+  EXPECT_CALL(ncclAllReduce(data, data, kCount, ncclInt, ncclSum, comm, stream));
+  EXPECT_CALL(cudaMemcpyAsync(values.data(), data, kCount * sizeof(int), cudaMemcpyDeviceToHost, stream));
+  EXPECT_CALL(cudaStreamSynchronize(stream));
+  EXPECT_CALL(cudaFree(data));
+  for (const int value : values) expect_that(value == ranks * (ranks + 1) / 2, "sum is " + std::to_string(value));
+}
+
+ncclResult_t state_of(ncclComm_t comm) {
+  ncclResult_t state = ncclInternalError;
+  EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+  return state;
+}
+
+ncclResult_t wait_for_state(ncclComm_t comm) {
+  while (state_of(comm) == ncclInProgress) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return state_of(comm);
+}
+
+ncclResult_t wait_for_failure(ncclComm_t comm) {
+  while (state_of(comm) == ncclSuccess) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return state_of(comm);
+}
+
+TEST(Shrink, LeavesOutRanksThatDoNotCallAndLeavesTheParentAlone) {
+  EXPECT_EQ("", run_ranks({2, 1, 2}, [](Rank& self) {
+              int excluded[] = {3, 0};
+              const int place[] = {-1, 0, 1, -1, 2};
+              if (place[self.rank] >= 0) {
+                ncclComm_t smaller = nullptr;
+                EXPECT_CALL(ncclCommShrink(self.comm, excluded, 2, &smaller, nullptr, NCCL_SHRINK_DEFAULT));
+                must_work(smaller, place[self.rank], 3, self.stream);
+                EXPECT_CALL(ncclCommDestroy(smaller));
+              }
+              must_work(self.comm, self.rank, 5, self.stream);
+            }));
+}
+
+TEST(Shrink, MayBeRepeatedAndChained) {
+  EXPECT_EQ("", run_ranks({1, 3}, [](Rank& self) {
+              if (self.rank == 2) return;
+              int excluded = 2;
+              ncclComm_t first = nullptr;
+              ncclComm_t second = nullptr;
+              EXPECT_CALL(ncclCommShrink(self.comm, &excluded, 1, &first, nullptr, NCCL_SHRINK_DEFAULT));
+              EXPECT_CALL(ncclCommShrink(self.comm, &excluded, 1, &second, nullptr, NCCL_SHRINK_DEFAULT));
+              const int rank = self.rank < 2 ? self.rank : 2;
+              must_work(first, rank, 3, self.stream);
+              must_work(second, rank, 3, self.stream);
+              if (rank != 0) {
+                int zero = 0;
+                ncclComm_t third = nullptr;
+                EXPECT_CALL(ncclCommShrink(second, &zero, 1, &third, nullptr, NCCL_SHRINK_DEFAULT));
+                must_work(third, rank - 1, 2, self.stream);
+                EXPECT_CALL(ncclCommDestroy(third));
+              }
+              EXPECT_CALL(ncclCommDestroy(second));
+              EXPECT_CALL(ncclCommDestroy(first));
+            }));
+}
+
+TEST(Shrink, InheritsTheConfigurationUnlessAnotherIsGiven) {
+  EXPECT_EQ("", run_ranks({1, 2}, [](Rank& self) {
+              if (self.rank == 1) return;
+              int excluded = 1;
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              ncclComm_t loose = nullptr;
+              EXPECT_CALL(ncclCommShrink(self.comm, &excluded, 1, &loose, &config, NCCL_SHRINK_DEFAULT));
+              expect_that(wait_for_state(loose) == ncclSuccess, "not ready");
+              must_work(loose, self.rank / 2, 2, self.stream);
+              ncclComm_t child = nullptr;
+              const ncclResult_t result = ncclCommSplit(loose, 0, 0, &child, nullptr);  // non-blocking as its parent
+              expect_that(result == ncclInProgress || result == ncclSuccess, "split");
+              expect_that(wait_for_state(loose) == ncclSuccess && wait_for_state(child) == ncclSuccess, "split");
+              EXPECT_CALL(ncclCommDestroy(child));
+              EXPECT_CALL(ncclCommDestroy(loose));
+            }));
+}
+
+TEST(Shrink, SeveralRanksOfAThreadShrinkInAGroup) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              ncclComm_t comms[4];
+              ncclComm_t smaller[4] = {};
+              EXPECT_CALL(ncclCommInitAll(comms, 4, nullptr));
+              int excluded = 1;
+              EXPECT_CALL(ncclGroupStart());
+              for (int i : {0, 2, 3}) {
+                EXPECT_CALL(ncclCommShrink(comms[i], &excluded, 1, &smaller[i], nullptr, NCCL_SHRINK_DEFAULT));
+              }
+              EXPECT_CALL(ncclGroupEnd());
+              for (int i : {0, 2, 3}) {
+                int ranks = 0;
+                EXPECT_CALL(ncclCommCount(smaller[i], &ranks));
+                expect_that(ranks == 3, "3 ranks");
+                EXPECT_CALL(ncclCommDestroy(smaller[i]));
+              }
+              for (ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
+TEST(Shrink, RefusesWhatMakesNoSense) {
+  EXPECT_EQ("", run_ranks({2}, [](Rank& self) {
+              int list[] = {1 - self.rank};
+              int self_list[] = {self.rank};
+              int wild[] = {7};
+              ncclComm_t smaller = nullptr;
+              refuses(ncclCommShrink(nullptr, list, 1, &smaller, nullptr, 0), ncclInvalidArgument, "NULL");
+              refuses(ncclCommShrink(self.comm, nullptr, 1, &smaller, nullptr, 0), ncclInvalidArgument, "NULL");
+              refuses(ncclCommShrink(self.comm, list, 0, &smaller, nullptr, 0), ncclInvalidArgument, "exclude");
+              refuses(ncclCommShrink(self.comm, list, 1, nullptr, nullptr, 0), ncclInvalidArgument, "NULL");
+              refuses(ncclCommShrink(self.comm, wild, 1, &smaller, nullptr, 0), ncclInvalidArgument, "rank 7");
+              refuses(ncclCommShrink(self.comm, self_list, 1, &smaller, nullptr, 0), ncclInvalidArgument, "itself");
+              refuses(ncclCommShrink(self.comm, list, 1, &smaller, nullptr, 2), ncclInvalidArgument, "flags");
+              must_work(self.comm, self.rank, 2, self.stream);
+              EXPECT_CALL(ncclCommShrink(self.comm, list, 1, &smaller, nullptr, 0));  // alone
+              must_work(smaller, 0, 1, self.stream);
+              EXPECT_CALL(ncclCommDestroy(smaller));
+            }));
+}
+
+// The death of a process fails the communicator; those who live shrink, with their operations still in the streams.
+void shrink_after_death(int process, int victim, const ncclUniqueId& id, bool revoke_first) {
+  constexpr int kProcesses = 4;
+  ncclComm_t comm = nullptr;
+  cudaStream_t stream = nullptr;
+  EXPECT_CALL(cudaStreamCreate(&stream));
+  EXPECT_CALL(ncclCommInitRank(&comm, kProcesses, id, process));
+  must_work(comm, process, kProcesses, stream);
+  int* data = nullptr;
+  EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+  EXPECT_CALL(ncclAllReduce(data, data, 1024, ncclInt, ncclSum, comm, stream));
+  EXPECT_CALL(cudaStreamSynchronize(stream));
+  if (process == victim) raise(SIGKILL);  // all have finished the first operation; perhaps not the second
+  const ncclResult_t launched = ncclAllReduce(data, data, 1024, ncclInt, ncclSum, comm, stream);
+  expect_that(launched == ncclSuccess || launched == ncclRemoteError, "all-reduce with a dead rank");
+  expect_that(wait_for_failure(comm) == ncclRemoteError, "the loss is not noticed");
+  const std::string name = "rank " + std::to_string(victim) + " (";
+  expect_that(std::strstr(ncclGetLastError(comm), name.c_str()) != nullptr, "the sentence does not name the victim");
+  ncclComm_t smaller = nullptr;
+  refuses(ncclCommShrink(comm, &victim, 1, &smaller, nullptr, NCCL_SHRINK_DEFAULT), ncclRemoteError, "failed");
+  if (revoke_first) {
+    EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+    expect_that(state_of(comm) == ncclSuccess, "revoked, but not quiet");
+  }
+  const int flags = revoke_first ? NCCL_SHRINK_DEFAULT : NCCL_SHRINK_ABORT;
+  EXPECT_CALL(ncclCommShrink(comm, &victim, 1, &smaller, nullptr, flags));
+  EXPECT_CALL(ncclCommAbort(comm));
+  must_work(smaller, process < victim ? process : process - 1, kProcesses - 1, stream);
+  EXPECT_CALL(cudaStreamSynchronize(stream));
+  EXPECT_CALL(cudaFree(data));
+  EXPECT_CALL(ncclCommDestroy(smaller));
+  EXPECT_CALL(cudaStreamDestroy(stream));
+}
+
+TEST(Shrink, AfterADeathTheOthersGoOn) {
+  for (const int victim : {1, 3, 0}) {
+    for (const bool revoke_first : {false, true}) {
+      const std::string wrong = run_processes(4, [&](int process, const ncclUniqueId& id) {
+        shrink_after_death(process, victim, id, revoke_first);
+      });
+      EXPECT_EQ(wrong, "process " + std::to_string(victim) + " ended by signal 9\n") << revoke_first;
+    }
+  }
+}
+
+TEST(Revoke, StopsWhatRunsAndLeavesSplittingAndShrinking) {
+  EXPECT_EQ("", run_ranks({2, 1}, [](Rank& self) {
+              ncclComm_t comm = nullptr;
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+              int* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 64));
+              // Rank 2 never joins in: without the revocation the streams would wait for ever.
+              if (self.rank != 2) EXPECT_CALL(ncclAllReduce(data, data, 8, ncclInt, ncclSum, comm, self.stream));
+              EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              expect_that(state_of(comm) == ncclSuccess, "state");
+              refuses(ncclAllReduce(data, data, 8, ncclInt, ncclSum, comm, self.stream), ncclInvalidUsage, "revoked");
+              refuses(ncclSend(data, 8, ncclInt, 0, comm, self.stream), ncclInvalidUsage, "revoked");
+              refuses(ncclCommFinalize(comm), ncclInvalidUsage, "revoked");
+              void* registration = nullptr;
+              refuses(ncclCommRegister(comm, data, 64, &registration), ncclInvalidUsage, "revoked");
+              EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));  // no second effect
+              ncclComm_t again = nullptr;
+              EXPECT_CALL(ncclCommSplit(comm, 0, self.rank, &again, nullptr));
+              must_work(again, self.rank, 3, self.stream);
+              EXPECT_CALL(ncclCommDestroy(again));
+              if (self.rank != 1) {
+                int excluded = 1;
+                EXPECT_CALL(ncclCommShrink(comm, &excluded, 1, &again, nullptr, NCCL_SHRINK_DEFAULT));
+                must_work(again, self.rank / 2, 2, self.stream);
+                EXPECT_CALL(ncclCommDestroy(again));
+              }
+              if (self.rank == 0) {
+                EXPECT_CALL(ncclCommAbort(comm));
+              } else {
+                EXPECT_CALL(ncclCommDestroy(comm));
+              }
+              EXPECT_CALL(cudaFree(data));
+              must_work(self.comm, self.rank, 3, self.stream);
+            }));
+}
+
+TEST(Revoke, OfANonBlockingCommunicatorIsPolled) {
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              ncclComm_t comm = nullptr;
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, &config));
+              expect_that(wait_for_state(comm) == ncclSuccess, "init");
+              refuses(ncclCommRevoke(comm, 1), ncclInvalidArgument, "flags");
+              const ncclResult_t revoked = ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);
+              expect_that(revoked == ncclSuccess || revoked == ncclInProgress, "revoke");
+              expect_that(wait_for_state(comm) == ncclSuccess, "revoked");
+              EXPECT_CALL(ncclCommDestroy(comm));
+              EXPECT_CALL(ncclCommRevoke(nullptr, 77));
+            }));
+}
+
+}  // namespace
+}  // namespace nitinol::testing
