@@ -16,17 +16,16 @@ struct AllGatherOneShot {
 
   template <class P>
   static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
-    const size_t chunks = chunks_in(share);
+    Run now{};
     Run next = chunk_of(share, 0);
-    push_chunk(p, share, next);
-    for (size_t k = 0; k < chunks; ++k) {
-      const Run now = next;
-      next = chunk_of(share, k + 1);
+    for (size_t k = 1; now.count + next.count > 0; ++k) {
       if (next.count > 0) push_chunk(p, share, next);
-      for (int distance = 1; distance < p.ranks(); ++distance) {
+      for (int distance = 1; now.count > 0 && distance < p.ranks(); ++distance) {
         const int peer = rank_before(p.rank(), distance, p.ranks());
         p.recv(peer, output(peer * share.stride + now.offset, now.count));
       }
+      now = next;
+      next = chunk_of(share, k);
     }
   }
 };

@@ -11,18 +11,17 @@ struct AllReduceTwoShot {
 
   template <class P>
   static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
-    const size_t rounds = rounds_in(share, p.ranks());
+    Round now{};
     Round next = round_of(share, 0, p.ranks());
-    scatter_blocks(p, next);
-    for (size_t k = 0; k < rounds; ++k) {
-      const Round now = next;
-      const Run mine = block_of(now, p.rank());
+    for (size_t k = 1; now.begin < now.end || next.begin < next.end; ++k) {
+      scatter_blocks(p, next);
+      gather_blocks(p, now);
+      const Run mine = block_of(next, p.rank());
       if (mine.count > 0) {
         p.reduce_from_all_and_push_to_all(input(mine.offset, mine.count), output(mine.offset, mine.count));
       }
-      next = round_of(share, k + 1, p.ranks());
-      scatter_blocks(p, next);
-      gather_blocks(p, now);
+      now = next;
+      next = round_of(share, k, p.ranks());
     }
   }
 };

@@ -21,15 +21,14 @@ struct ReduceTwoShot {
 
   template <class P>
   static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
-    const size_t rounds = rounds_in(share, p.ranks());
+    Round now{};
     Round next = round_of(share, 0, p.ranks());
-    scatter_blocks(p, next);
-    for (size_t k = 0; k < rounds; ++k) {
-      const Round now = next;
-      reduce_mine(p, block_of(now, p.rank()));
-      next = round_of(share, k + 1, p.ranks());
+    for (size_t k = 1; now.begin < now.end || next.begin < next.end; ++k) {
       scatter_blocks(p, next);
       if (p.rank() == p.root()) gather_blocks(p, now);
+      reduce_mine(p, block_of(next, p.rank()));
+      now = next;
+      next = round_of(share, k, p.ranks());
     }
   }
 };

@@ -93,9 +93,11 @@ class Cluster {
 
   /// "" if all ranks' outputs are as expected and nothing around them was touched.
   std::string check(const Case& test, const std::vector<Launch>& launches) {
+    Bytes expected;
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       const CollectiveWork& work = launches[static_cast<size_t>(rank)].collectives[0];
-      const Bytes expected = expected_output(work, rank, host_inputs_);
+      const bool same_for_all = work.what == Collective::kAllReduce || work.what == Collective::kAllGather;
+      if (rank == 0 || !same_for_all) expected = expected_output(work, rank, host_inputs_);
       const bool guarded = !(test.in_place && work.what == Collective::kReduceScatter);
       const size_t guard = guarded ? kGuardBytes : 0;
       Bytes got(expected.size() + 2 * guard);
@@ -254,8 +256,8 @@ TEST_P(OverRanks, LargeBuffersGoThroughManyRounds) {
     work.type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
     Case test{.work = work};
     const bool many_blocks = input_blocks(work.what, 2, true) > 1 || output_blocks(work.what, 2, true) > 1;
-    test.work.count = many_blocks ? 1234567 : 5000011;
-    if (many_blocks && work.type == DataType::kFloat32) test.work.count = 700001;
+    test.work.count = many_blocks ? 500009 : 3000011;
+    if (reduces(work.what)) test.work.count /= 2;
     test.work.plan.channels = limits.channels;
     const std::string wrong = cluster.run(test);
     ASSERT_EQ(wrong, "") << describe(test, GetParam());

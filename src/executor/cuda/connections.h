@@ -1,9 +1,10 @@
 // One warp's view of a channel's connections: the steps of each, the waiting, and the telling of peers.
 //
-// A CTA is a few worker warps and one clerk warp. All run the same program. A worker moves its part of every transfer and
-// waits for nothing but its own data and free slots: workers never wait for each other. When all workers are done with a
-// transfer the clerk tells the peers: slots that are filled (Simple) and slots that are free again. The latter it delays,
-// if slots are left, until the next operation starts: a store to a peer at a kernel's end would prolong it.
+// All warps of a CTA run the same program. A worker moves its part of every transfer and waits for nothing but its own data
+// and free slots: workers do not wait for each other, but for a barrier when slots have to be given back in the midst of an
+// operation. Peers are told of the rest of the free slots when the next operation starts: a store to a peer at a kernel's
+// end would prolong it. With Simple one warp more, the clerk, waits until all workers are done with a transfer and then tells
+// the peers which slots are filled and free.
 #pragma once
 
 #include "algorithm/primitives.h"
@@ -30,46 +31,89 @@ class Patience {
 struct __align__(16) Counters {
   uint32_t sent, received, posted, credit;
 };
+/// Where the slots of a connection and its reverse begin.
+struct __align__(16) Slots {
+  char* outgoing;
+  char* incoming;
+};
 
 /// What the roles of a CTA have in common.
 template <class Wire>
 class Connections {
  public:
   __device__ __forceinline__ Connections(const QueueView& queue, int channel)
-      : queue_(queue), channel_(channel), lane_(threadIdx.x % 32), warp_(threadIdx.x / 32), workers_(blockDim.x / 32 - 1) {
-    uint4* mine = shared_memory + 8 + warp_ * queue.layout.ranks * 3;
+      : queue_(queue), channel_(channel), lane_(threadIdx.x % 32), warp_(threadIdx.x / 32), workers_(blockDim.x / 32 - (Wire::kCounted ? 1 : 0)) {
+    uint4* mine = shared_memory + 8 + warp_ * queue.layout.ranks * 4;
     sources_ = reinterpret_cast<Endpoint*>(mine);
     sinks_ = sources_ + queue.layout.ranks;
     counters_ = reinterpret_cast<Counters*>(sinks_ + queue.layout.ranks);
+    slots_ = reinterpret_cast<Slots*>(counters_ + queue.layout.ranks);
     progress_ = reinterpret_cast<volatile uint32_t*>(shared_memory);
-    if (threadIdx.x < 32) progress_[threadIdx.x] = 0;
+    if (Wire::kCounted && threadIdx.x < 32) progress_[threadIdx.x] = 0;
   }
 
   __device__ __forceinline__ int rank() const { return queue_.rank; }
   __device__ __forceinline__ int ranks() const { return queue_.layout.ranks; }
-  __device__ __forceinline__ bool is_clerk() const { return warp_ == workers_; }
+  __device__ __forceinline__ bool is_clerk() const { return Wire::kCounted && warp_ == workers_; }
 
-  /// Reads the steps where the last operation left them. All warps of the CTA; contains the only barrier.
+  /// Reads the steps where the last operation left them. All warps of the CTA.
   __device__ __forceinline__ void resume() {
     const int peer = lane_;
     const bool takes = peer < ranks() && peer != rank();
     Counters c{};
-    if (takes) c = read(peer);
-    __syncthreads();
+    if (takes) {
+      c = read(peer);
+      locate(peer);  // while the steps are on their way
+    }
+    if constexpr (Wire::kCounted) __syncthreads();
     if (takes) keep(peer, c);
     for (int more = lane_ + 32; more < ranks(); more += 32) {
-      if (more != rank()) keep(more, read(more));
+      if (more == rank()) continue;
+      locate(more);
+      keep(more, read(more));
     }
     __syncwarp();
   }
   /// The same for one direction of one connection, which this CTA alone works on.
   __device__ __forceinline__ void resume_lane(int peer) {
-    __syncthreads();
-    if (lane_ == 0) keep(peer, read(peer));
+    if constexpr (Wire::kCounted) __syncthreads();
+    for (int other = lane_; other < ranks(); other += 32) counters_[other] = Counters{};
+    __syncwarp();
+    if (lane_ == 0) {
+      locate(peer);
+      keep(peer, read(peer));
+    }
     __syncwarp();
   }
 
+  /// Writes the steps back, of both directions.
+  __device__ __forceinline__ void suspend() {
+    if (!tells_peers()) return;
+    for (int peer = lane_; peer < ranks(); peer += 32) {
+      if (peer == rank()) continue;
+      const Counters c = counters_[peer];
+      *reinterpret_cast<uint4*>(state_of(peer)) = make_uint4(c.sent, c.received, c.posted, 0);
+    }
+  }
+  __device__ __forceinline__ void suspend_lane(int peer, bool sends) {
+    if (!tells_peers() || lane_ != 0) return;
+    const Counters c = counters_[peer];
+    if (sends) {
+      state_of(peer)->sent = c.sent;
+    } else {
+      state_of(peer)->received = c.received;
+      state_of(peer)->posted = c.posted;
+    }
+  }
+
  protected:
+  /// The one warp that writes counters.
+  __device__ __forceinline__ bool tells_peers() const { return warp_ == (Wire::kCounted ? workers_ : 0); }
+  __device__ __forceinline__ ConnectionState* state_of(int peer) const {
+    return queue_.layout.state(own_region(), channel_, peer);
+  }
+  /// So many consumed slots are given back at once.
+  __device__ __forceinline__ uint32_t slots_to_collect() const { return (queue_.layout.slots + 1) / 2; }
   __device__ __forceinline__ char* own_region() const { return queue_.region[queue_.rank]; }
 
   const QueueView& queue_;
@@ -80,19 +124,24 @@ class Connections {
   Endpoint* sources_;
   Endpoint* sinks_;
   Counters* counters_;
+  Slots* slots_;
   volatile uint32_t* progress_;
   uint32_t transfers_ = 0;
 
  private:
+  __device__ __forceinline__ void locate(int peer) {
+    slots_[peer] = Slots{queue_.layout.slot(queue_.region[peer], peer, rank(), channel_, 0),
+                         queue_.layout.slot(own_region(), rank(), peer, channel_, 0)};
+  }
   __device__ __forceinline__ Counters read(int peer) const {
     const uint4 state = *reinterpret_cast<const uint4*>(queue_.layout.state(own_region(), channel_, peer));
     return Counters{state.x, state.y, state.z, load_live_word(queue_.layout.credit(own_region(), channel_, peer))};
   }
   __device__ __forceinline__ void keep(int peer, Counters c) {
-    if (is_clerk() && c.posted != c.received) {
-      c.posted = c.received;
+    if (c.posted != c.received && tells_peers()) {
       store_live_word(queue_.layout.credit(queue_.region[peer], channel_, rank()), c.received);
     }
+    c.posted = c.received;
     counters_[peer] = c;
   }
 };
@@ -112,30 +161,7 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
     post(flow.from, o.from, flow.to, o.to);
   }
 
-  /// Writes the steps back, of both directions.
-  __device__ void suspend() {
-    for (int peer = this->lane_; peer < this->ranks(); peer += 32) {
-      if (peer == this->rank()) continue;
-      const Counters c = this->counters_[peer];
-      *reinterpret_cast<uint4*>(state_of(peer)) = make_uint4(c.sent, c.received, c.posted, 0);
-    }
-  }
-  __device__ void suspend_lane(int peer, bool sends) {
-    if (this->lane_ != 0) return;
-    const Counters c = this->counters_[peer];
-    if (sends) {
-      state_of(peer)->sent = c.sent;
-    } else {
-      state_of(peer)->received = c.received;
-      state_of(peer)->posted = c.posted;
-    }
-  }
-
  private:
-  __device__ __forceinline__ ConnectionState* state_of(int peer) const {
-    return this->queue_.layout.state(this->own_region(), this->channel_, peer);
-  }
-
   __device__ __noinline__ void post(Peers from_kind, int from, Peers to_kind, int to) {
     ++this->transfers_;
     const bool publishes = Wire::kCounted && to_kind != Peers::kNone;
@@ -164,7 +190,7 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
           this->lane_ >= this->workers_ || static_cast<int32_t>(this->progress_[this->lane_] - this->transfers_) >= 0;
       if (__all_sync(0xffffffffU, done)) break;
     }
-    __threadfence_block();
+    if constexpr (Wire::kCounted) __threadfence_block();
   }
 
   __device__ __forceinline__ void publish(int peer) {
@@ -177,7 +203,7 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
   __device__ __forceinline__ void release(int peer) {
     Counters c = this->counters_[peer];
     ++c.received;
-    if (c.received - c.posted >= (this->queue_.layout.slots + 1) / 2) {
+    if (c.received - c.posted >= this->slots_to_collect()) {
       c.posted = c.received;
       store_live_word(this->queue_.layout.credit(this->queue_.region[peer], this->channel_, this->rank()), c.received);
     }
@@ -229,16 +255,37 @@ class WorkerConnections : public Connections<Wire> {
   /// This warp is done with its part of a transfer.
   __device__ __forceinline__ void arrive() {
     agree_on_abort();
-    ++this->transfers_;
-    if (this->lane_ == 0) {
-      __threadfence_block();
-      this->progress_[this->warp_] = this->transfers_;
+    if constexpr (Wire::kCounted) {
+      ++this->transfers_;
+      if (this->lane_ == 0) {
+        __threadfence_block();
+        this->progress_[this->warp_] = this->transfers_;
+      }
+    } else if (__any_sync(0xffffffffU, due_)) {
+      // The same for all warps, as all have taken the same steps.
+      give_back();
     }
   }
 
   bool aborted_ = false;
 
  private:
+  /// Tells peers of slots that all workers have consumed.
+  __device__ __forceinline__ void give_back() {
+    due_ = false;
+    __syncthreads();
+    for (int peer = this->lane_; peer < this->ranks(); peer += 32) {
+      if (peer == this->rank()) continue;
+      const Counters c = this->counters_[peer];
+      if (c.received == c.posted) continue;
+      if (this->tells_peers()) {
+        store_live_word(this->queue_.layout.credit(this->queue_.region[peer], this->channel_, this->rank()), c.received);
+      }
+      this->counters_[peer].posted = c.received;
+    }
+    __syncwarp();
+  }
+
   __device__ __forceinline__ void agree_on_abort() {
     __syncwarp();
     aborted_ = __any_sync(0xffffffffU, aborted_);
@@ -254,14 +301,15 @@ class WorkerConnections : public Connections<Wire> {
         aborted_ = patience.exhausted();
       } while (c.sent - c.credit >= layout.slots && !aborted_);
     }
-    char* slot = layout.slot(this->queue_.region[peer], peer, this->rank(), this->channel_, c.sent);
+    char* slot = this->slots_[peer].outgoing + (c.sent & (layout.slots - 1)) * layout.slot_bytes;
     ++c.sent;
     this->sinks_[place] = Endpoint{slot, c.sent, 0};
     this->counters_[peer] = c;
   }
 
   __device__ __forceinline__ void take_source(int peer, int place) {
-    const uint32_t step = this->counters_[peer].received;
+    Counters c = this->counters_[peer];
+    const uint32_t step = c.received;
     const QueueLayout& layout = this->queue_.layout;
     if constexpr (Wire::kCounted) {
       Patience patience(this->queue_.aborted);
@@ -273,10 +321,14 @@ class WorkerConnections : public Connections<Wire> {
         }
       }
     }
-    this->sources_[place] =
-        Endpoint{layout.slot(this->own_region(), this->rank(), peer, this->channel_, step), step + 1, 0};
-    this->counters_[peer].received = step + 1;
+    char* slot = this->slots_[peer].incoming + (step & (layout.slots - 1)) * layout.slot_bytes;
+    this->sources_[place] = Endpoint{slot, step + 1, 0};
+    ++c.received;
+    this->counters_[peer] = c;
+    if (!Wire::kCounted && c.received - c.posted >= this->slots_to_collect()) due_ = true;
   }
+
+  bool due_ = false;
 };
 
 }  // namespace nitinol::cuda

@@ -271,8 +271,9 @@ class CudaExecutor : public Executor {
 
   static int threads_for(Protocol protocol, size_t bytes) {
     const size_t per_warp = shape_of(protocol).bytes * 32 / shape_of(protocol).threads;
-    const size_t workers = std::clamp<size_t>((bytes + per_warp - 1) / per_warp, 1, kMaxThreads / 32 - 1);
-    return static_cast<int>(workers + 1) * 32;
+    const size_t clerk = protocol == Protocol::kSimple ? 1 : 0;
+    const size_t workers = std::clamp<size_t>((bytes + per_warp - 1) / per_warp, 1, kMaxThreads / 32 - clerk);
+    return static_cast<int>(workers + clerk) * 32;
   }
 
   Work translate(const CollectiveWork& from, Protocol protocol) const {
@@ -310,7 +311,7 @@ class CudaExecutor : public Executor {
     for (size_t which = 0; which < 2; ++which) {
       if (by_queue[which].empty()) continue;
       const QueueView& view = view_of(which == 0 ? Queue::kMessageLL : Queue::kMessageSimple);
-      for (const MessageBatch& batch : plan_messages(by_queue[which], view.layout)) {
+      for (const MessageBatch& batch : plan_messages(by_queue[which], which == 0 ? Protocol::kLL : Protocol::kSimple, view.layout)) {
         if (batch.lanes.size() <= FewMessages::kMaxLanes && batch.messages.size() <= FewMessages::kMaxMessages) {
           launch_batch<FewMessages>(view, batch, message_kernels()[0][which], stream);
         } else {

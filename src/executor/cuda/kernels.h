@@ -19,10 +19,9 @@ inline constexpr int kMaxThreads = 16 * 32;
 /// Threads of the largest CTA that carries messages; two of these fit on a multiprocessor.
 inline constexpr int kMaxMessageThreads = 8 * 32;
 
-/// Messages this long get a channel more for each further multiple. Sender and receiver agree: it depends on the size alone.
-inline constexpr size_t kBytesPerMessageChannel = 128 << 10;
-NITINOL_HOST_DEVICE int message_channels(size_t bytes, int channels) {
-  const size_t wanted = bytes / kBytesPerMessageChannel;
+/// How many channels carry a message. Sender and receiver agree: it depends on the size alone.
+NITINOL_HOST_DEVICE int message_channels(Protocol protocol, size_t bytes, int channels) {
+  const size_t wanted = bytes / (protocol == Protocol::kLL ? 2 << 10 : 32 << 10);
   return wanted < 1 ? 1 : wanted < static_cast<size_t>(channels) ? static_cast<int>(wanted) : channels;
 }
 
@@ -73,25 +72,37 @@ __device__ __forceinline__ void run_all(P& p, const CollectiveParameters& parame
   }
 }
 
+/// Asks for the first input that this thread is likely to need, while the steps are still on their way.
+template <class Wire, DataType type>
+__device__ __forceinline__ void read_ahead(const Work& work) {
+  const size_t size = Elements<type>::kSize;
+  const size_t begin = work.per_channel * blockIdx.x * size;
+  const size_t at = begin + threadIdx.x * (Wire::kPerWarp ? 30 : Wire::kUnitBytes);
+  if (work.input != nullptr && at < min(begin + work.per_channel * size, work.count * size)) {
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(work.input + at));
+  }
+}
+
 /// Runs works whose algorithms are among Entries; kAlone: a communicator of one rank, where all algorithms are copies.
 template <class Wire, DataType type, Combine how, class Entries, bool kInline, bool kAlone = false>
 __global__ void __launch_bounds__(kMaxThreads, 1) run_collectives(const __grid_constant__ CollectiveParameters parameters) {
   Connections<Wire> connections(parameters.queue, blockIdx.x);
+  if constexpr (!Wire::kCounted) read_ahead<Wire, type>(parameters.work[0]);
   connections.resume();
   if (connections.is_clerk()) {
     Clerk<Wire> clerk(connections);
     run_all<Entries, kAlone>(clerk, parameters);
-    clerk.suspend();
   } else {
     Worker<Wire, type, how, kInline> worker(connections);
     run_all<Entries, kAlone>(worker, parameters);
   }
+  connections.suspend();
 }
 
 /// The channel's part of a message, chunk by chunk.
 template <class Wire, class P>
 __device__ __forceinline__ void carry(P& p, const Lane& lane, const Message& message, const QueueLayout& layout) {
-  const int channels = message_channels(message.bytes, layout.channels);
+  const int channels = message_channels(Wire::kProtocol, message.bytes, layout.channels);
   const size_t part = (message.bytes / channels + 127) / 64 * 64;
   const size_t begin = min(part * lane.channel, message.bytes);
   const size_t end = lane.channel < channels ? min(begin + part, message.bytes) : begin;
@@ -124,11 +135,11 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
   if (connections.is_clerk()) {
     Clerk<Wire> clerk(connections);
     carry_all<Wire>(clerk, lane, parameters);
-    clerk.suspend_lane(lane.peer, lane.sends != 0);
   } else {
     Worker<Wire, DataType::kUint8, Combine::kSum, true> worker(connections);
     carry_all<Wire>(worker, lane, parameters);
   }
+  connections.suspend_lane(lane.peer, lane.sends != 0);
 }
 
 #endif

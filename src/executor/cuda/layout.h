@@ -80,9 +80,9 @@ NITINOL_HOST_DEVICE constexpr uint32_t payload_of(Protocol protocol, uint32_t sl
   return slot_bytes / shape.stored * shape.bytes;
 }
 
-/// Shared memory of a CTA: the workers' progress, then for each warp three arrays with an entry per rank.
+/// Shared memory of a CTA: the workers' progress, then for each warp four arrays with an entry per rank.
 constexpr size_t shared_bytes(int ranks, int warps) {
-  return 128 + static_cast<size_t>(ranks) * static_cast<size_t>(warps) * 48;
+  return 128 + static_cast<size_t>(ranks) * static_cast<size_t>(warps) * 64;
 }
 
 inline QueueLayout make_layout(int ranks, int channels, uint32_t slots, uint32_t slot_bytes) {

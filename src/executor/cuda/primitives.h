@@ -153,11 +153,19 @@ class WorkerBase : public WorkerConnections<Wire> {
     const uint32_t units = units_in(job.bytes);
     const uint32_t apart = units_apart();
     uint32_t unit = first_unit();
-    for (; unit + (Wire::kBatch - 1) * apart < plain; unit += Wire::kBatch * apart) {
-      move_own_units<Wire::kBatch, true>(job, unit, sinks);
+    if constexpr (Wire::kBatch > 1) {
+      for (; unit + (Wire::kBatch - 1) * apart < plain; unit += Wire::kBatch * apart) {
+        move_own_units<Wire::kBatch, true>(job, unit, sinks);
+      }
     }
     for (; unit < plain; unit += apart) move_own_units<1, true>(job, unit, sinks);
-    for (; unit < units; unit += apart) move_own_units<1, false>(job, unit, sinks);
+    if (unit < units) [[unlikely]] {
+      WorkerBase apart_from_this = *this;  // so that this object can stay in registers
+      apart_from_this.move_own_rest(job, unit, sinks);
+    }
+  }
+  __device__ __noinline__ void move_own_rest(Job job, uint32_t unit, int sinks) {
+    for (; unit < units_in(job.bytes); unit += units_apart()) move_own_units<1, false>(job, unit, sinks);
   }
 
   template <int kUnits, bool kPlain>
@@ -178,13 +186,22 @@ class WorkerBase : public WorkerConnections<Wire> {
     const uint32_t units = units_in(job.bytes);
     const uint32_t apart = units_apart();
     uint32_t unit = first_unit();
-    for (; unit + (Wire::kBatch - 1) * apart < plain; unit += Wire::kBatch * apart) {
-      if (!move_arrived_units<Wire::kBatch, true>(job, unit, sinks)) return;
+    if constexpr (Wire::kBatch > 1) {
+      for (; unit + (Wire::kBatch - 1) * apart < plain; unit += Wire::kBatch * apart) {
+        if (!move_arrived_units<Wire::kBatch, true>(job, unit, sinks)) return;
+      }
     }
     for (; unit < plain; unit += apart) {
       if (!move_arrived_units<1, true>(job, unit, sinks)) return;
     }
-    for (; unit < units; unit += apart) {
+    if (unit < units) [[unlikely]] {
+      WorkerBase apart_from_this = *this;
+      apart_from_this.move_arrived_rest(job, unit, sinks);
+      this->aborted_ = apart_from_this.aborted_;
+    }
+  }
+  __device__ __noinline__ void move_arrived_rest(Job job, uint32_t unit, int sinks) {
+    for (; unit < units_in(job.bytes); unit += units_apart()) {
       if (!move_arrived_units<1, false>(job, unit, sinks)) return;
     }
   }
@@ -221,7 +238,14 @@ class WorkerBase : public WorkerConnections<Wire> {
     for (; unit + (kUnits - 1) * apart < plain; unit += kUnits * apart) {
       if (!combine_arrived_units<kUnits, true>(job, unit, sinks)) return;
     }
-    for (; unit < units; unit += apart) {
+    if (unit < units) [[unlikely]] {
+      WorkerBase apart_from_this = *this;
+      apart_from_this.combine_arrived_rest(job, unit, sinks);
+      this->aborted_ = apart_from_this.aborted_;
+    }
+  }
+  __device__ __noinline__ void combine_arrived_rest(Job job, uint32_t unit, int sinks) {
+    for (; unit < units_in(job.bytes); unit += units_apart()) {
       if (!combine_arrived_units<1, false>(job, unit, sinks)) return;
     }
   }
@@ -289,8 +313,15 @@ class WorkerBase : public WorkerConnections<Wire> {
       }
     }
     if (!this->aborted_) unit = combine_all_plain<kFlight, 1>(job, unit, plain, sinks);
-    for (; !this->aborted_ && unit < units; unit += units_apart()) {
-      if (!combine_all_units<kFlight, 1, false>(job, unit, sinks)) return;
+    if (!this->aborted_ && unit < units) [[unlikely]] {
+      WorkerBase apart_from_this = *this;
+      apart_from_this.combine_all_rest(job, unit, sinks);
+      this->aborted_ = apart_from_this.aborted_;
+    }
+  }
+  __device__ __noinline__ void combine_all_rest(Job job, uint32_t unit, int sinks) {
+    for (; unit < units_in(job.bytes); unit += units_apart()) {
+      if (!combine_all_units<Wire::kFlight, 1, false>(job, unit, sinks)) return;
     }
   }
 

@@ -44,7 +44,7 @@ Sizes sizes_for(const Machine& m) {
       fit(m.ranks, {low_channels, 8, 1 * kKi, 16 * kKi, size_t{16} << 20}),
       fit(m.ranks, {channels, 8, 1 * kKi, 15 * kKi, size_t{16} << 20}),
       fit(m.ranks, {channels, simple_slots, 2 * kKi, most, size_t{30} << 20}),
-      fit(m.ranks, {1, 8, 1 * kKi, 16 * kKi, size_t{4} << 20}),
+      fit(m.ranks, {std::min(message_channels, 8), 8, 1 * kKi, 8 * kKi, size_t{6} << 20}),
       fit(m.ranks, {message_channels, simple_slots, 2 * kKi, most, size_t{16} << 20}),
   };
   sizes.limits.slot_bytes = {payload_of(Protocol::kLL, sizes.layouts[0].slot_bytes), payload_of(Protocol::kLL128, sizes.layouts[1].slot_bytes),

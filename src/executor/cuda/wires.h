@@ -27,7 +27,7 @@ struct LL {
   static constexpr int kPieceBytes = 8;
   static constexpr uint32_t kUnitBytes = shape_of(kProtocol).bytes;
   static constexpr uint32_t kUnitStored = shape_of(kProtocol).stored;
-  static constexpr int kBatch = 2;   ///< units in flight per thread when data only moves
+  static constexpr int kBatch = 1;   ///< units in flight per thread when data only moves
   static constexpr int kFlight = 8;  ///< units in flight per thread when data of several ranks is reduced
 
   struct Raw {
