@@ -85,7 +85,8 @@ void check_messages_to_self(const Communicator& communicator, const Launch& laun
 
 void submit(const std::vector<Task>& tasks, const std::shared_ptr<Communicator>& communicator) {
   Launch launch;
-  std::vector<cudaStream_t> streams;
+  thread_local std::vector<cudaStream_t> streams;  // keeps its memory from call to call
+  streams.clear();
   for (const Task& task : tasks) {
     if (task.communicator != communicator) continue;
     if (task.is_message) {
@@ -100,6 +101,11 @@ void submit(const std::vector<Task>& tasks, const std::shared_ptr<Communicator>&
 }
 
 void run_tasks(const std::vector<Task>& tasks) {
+  const auto same_communicator = [&](const Task& task) { return task.communicator == tasks.front().communicator; };
+  if (std::all_of(tasks.begin(), tasks.end(), same_communicator)) {  // most groups
+    if (!tasks.empty()) submit(tasks, tasks.front().communicator);
+    return;
+  }
   std::vector<std::shared_ptr<Communicator>> done;
   for (const Task& task : tasks) {
     if (std::find(done.begin(), done.end(), task.communicator) != done.end()) continue;
@@ -132,6 +138,8 @@ ncclResult_t end() {
   }
   const ncclResult_t result = run_jobs(group.jobs);
   run_tasks(group.tasks);
+  group.tasks.clear();
+  if (current.tasks.empty()) current.tasks.swap(group.tasks);  // the next group uses the memory again
   return result;
 }
 

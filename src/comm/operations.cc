@@ -28,7 +28,8 @@ void check_rank(const char* function, const char* what, int rank, int ranks) {
 
 void check_buffer(const char* function, const char* name, const void* buffer, const Communicator& communicator) {
   if (buffer == nullptr) fail(ncclInvalidArgument, "{} : {} argument is NULL", function, name);
-  if (!settings().flag(Setting::kCheckPointers)) return;
+  static const bool check_pointers = settings().flag(Setting::kCheckPointers);
+  if (!check_pointers) return;
   cudaPointerAttributes attributes{};
   const cudaError_t status = cudaPointerGetAttributes(&attributes, buffer);
   if (status != cudaSuccess || attributes.type == cudaMemoryTypeUnregistered) {
