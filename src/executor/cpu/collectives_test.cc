@@ -155,7 +155,7 @@ class Buffers {
 
   void check() const {
     if (has_output_) {
-      EXPECT_EQ(std::memcmp(memory_.data() + output_at_, expected_.data(), expected_.size()), 0) << "wrong result";
+      EXPECT_TRUE(std::equal(expected_.begin(), expected_.end(), memory_.data() + output_at_)) << "wrong result";
     }
     const size_t end = has_output_ ? output_at_ + expected_.size() : output_at_;
     EXPECT_EQ(std::memcmp(memory_.data(), before_.data(), output_at_), 0) << "written before the output";

@@ -32,25 +32,24 @@ Rank::Rank(ExecutorSetup setup)
     : rank_(setup.rank),
       identity_(setup.identity),
       handles_(setup.handles),
-      peers_(std::move(setup.peers)),
-      geometry_(Geometry::of(static_cast<int>(peers_.size()), setup.buffer_bytes)),
-      own_(Arena::create(geometry_, rank_, identity_, any_in_another_process(peers_, rank_))),
-      waiter_(*own_,
-              Patience::of(ranks_on_host(peers_, rank_), settings().integer_if_set(Setting::kSpin).value_or(-1))),
-      unreached_(static_cast<int>(peers_.size()) - 1),
-      arenas_(peers_.size()),
-      links_(peers_.size() * kLanes),
-      known_(static_cast<size_t>(kCollectives) * kAlgorithms * peers_.size()),
+      shareable_(any_in_another_process(setup.peers, setup.rank)),
+      geometry_(Geometry::of(static_cast<int>(setup.peers.size()), setup.buffer_bytes)),
+      own_(Arena::create(geometry_, rank_, identity_, shareable_)),
+      waiter_(*own_, Patience::of(ranks_on_host(setup.peers, setup.rank),
+                                  settings().integer_if_set(Setting::kSpin).value_or(-1))),
+      unreached_(geometry_.ranks - 1),
+      reached_(setup.peers.size()),
+      known_(static_cast<size_t>(kCollectives) * kAlgorithms * setup.peers.size()),
       failed_(std::move(setup.failed)) {
+  homes_.reserve(setup.peers.size());
+  for (const Peer& peer : setup.peers) homes_.push_back({peer.host, peer.process});
   enter_arena({identity_, rank_}, own_);
-  if (any_in_another_process(peers_, rank_)) {
-    handles_->offer(kArenaName, [arena = own_] { return arena->share(); });
-  }
+  if (shareable_) handles_->offer(kArenaName, [arena = own_] { return arena->share(); });
 }
 
 void Rank::close() {
   remove_arena({identity_, rank_});
-  if (any_in_another_process(peers_, rank_)) handles_->withdraw(kArenaName);
+  if (shareable_) handles_->withdraw(kArenaName);
   const std::lock_guard lock(reporting_);
   failed_ = nullptr;
 }
@@ -79,7 +78,7 @@ void Rank::prepare(const Launch& launch) {
 void Rank::reach_for(const CollectiveWork& work) {
   const auto what = static_cast<size_t>(work.what);
   const auto algorithm = static_cast<size_t>(work.plan.algorithm);
-  const size_t index = (what * kAlgorithms + algorithm) * peers_.size() + static_cast<size_t>(work.root);
+  const size_t index = (what * kAlgorithms + algorithm) * reached_.size() + static_cast<size_t>(work.root);
   if (known_[index]) return;
   const std::vector<bool> needed = peers_of(work.what, work.plan.algorithm, {rank_, ranks(), work.root});
   for (int peer = 0; peer < ranks(); ++peer) {
@@ -89,12 +88,12 @@ void Rank::reach_for(const CollectiveWork& work) {
 }
 
 void Rank::reach(int peer) {
-  if (peer == rank_ || arenas_[peer] != nullptr) return;
-  const Peer& self = peers_[rank_];
-  const Peer& other = peers_[peer];
+  if (peer == rank_ || reached_[peer] != nullptr) return;
+  const Home& self = homes_[rank_];
+  const Home& other = homes_[peer];
   if (other.host != self.host) {
-    fail(ncclInvalidUsage, "rank {} cannot reach rank {}: it runs on another host ({})", rank_, peer,
-         other.host_name.data());
+    fail(ncclInvalidUsage, "rank {} cannot reach rank {}: they run on different hosts, which needs a network transport",
+         rank_, peer);
   }
   std::shared_ptr<Arena> arena;
   if (other.process == self.process) {
@@ -102,15 +101,17 @@ void Rank::reach(int peer) {
   } else {
     arena = Arena::map(geometry_, peer, identity_, handles_->fetch(peer, kArenaName));
   }
+  auto reached = std::make_unique<Reached>();
   for (int index = 0; index < kLanes; ++index) {
     const auto lane = static_cast<Lane>(index);
-    Link& link = link_to(peer, lane);
+    Link& link = reached->links[static_cast<size_t>(index)];
     link.out = &arena->from(rank_, lane);
     link.out_data = arena->data_from(rank_, lane);
     link.in = &own_->from(peer, lane);
     link.in_data = own_->data_from(peer, lane);
   }
-  arenas_[peer] = std::move(arena);
+  reached->arena = std::move(arena);
+  reached_[peer] = std::move(reached);
   --unreached_;
 }
 

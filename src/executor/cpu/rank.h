@@ -34,7 +34,7 @@ class Rank {
   Rank& operator=(const Rank&) = delete;
 
   int rank() const { return rank_; }
-  int ranks() const { return static_cast<int>(peers_.size()); }
+  int ranks() const { return geometry_.ranks; }
   const Geometry& geometry() const { return geometry_; }
   size_t slot_bytes(Lane lane) const { return geometry_.slot_bytes[static_cast<int>(lane)]; }
 
@@ -102,15 +102,15 @@ class Rank {
     slot.bytes = static_cast<uint32_t>(bytes);
     slot.consumed = static_cast<uint32_t>(link.received);
     slot.sequence.store(++link.sent);
-    arenas_[peer]->ring(bell_code(rank_, lane, Event::kFilled));
+    reached_[static_cast<size_t>(peer)]->arena->ring(bell_code(rank_, lane, Event::kFilled));
   }
   void release(int peer, Lane lane) {
     Link& link = link_to(peer, lane);
     link.in->consumed.store(++link.received);
-    arenas_[peer]->ring(bell_code(rank_, lane, Event::kFreed));
+    reached_[static_cast<size_t>(peer)]->arena->ring(bell_code(rank_, lane, Event::kFreed));
   }
 
-  Link& link_to(int peer, Lane lane) { return links_[static_cast<size_t>(peer) * kLanes + static_cast<size_t>(lane)]; }
+  Link& link_to(int peer, Lane lane) { return reached_[static_cast<size_t>(peer)]->links[static_cast<size_t>(lane)]; }
 
  private:
   void reach(int peer);
@@ -119,15 +119,24 @@ class Rank {
   int rank_;
   std::array<uint64_t, 2> identity_;
   HandleExchange* handles_;
-  std::vector<Peer> peers_;
+  bool shareable_;  ///< a peer lives in another process
   Geometry geometry_;
   std::shared_ptr<Arena> own_;
   Waiter waiter_;
 
-  int unreached_;                               ///< how many peers have not been reached yet
-  std::vector<std::shared_ptr<Arena>> arenas_;  ///< of each peer that was reached
-  std::vector<Link> links_;                     ///< for each peer its lanes
-  std::vector<bool> known_;                     ///< by collective, algorithm and root: its peers are reached
+  /// Where a peer lives: all that is kept of what it told about itself, as there may be many.
+  struct Home {
+    uint64_t host;
+    uint64_t process;
+  };
+  struct Reached {
+    std::shared_ptr<Arena> arena;
+    std::array<Link, kLanes> links;
+  };
+  std::vector<Home> homes_;
+  int unreached_;                                  ///< how many peers have not been reached yet
+  std::vector<std::unique_ptr<Reached>> reached_;  ///< empty for peers that were not
+  std::vector<bool> known_;                        ///< by collective, algorithm and root: its peers are reached
 
   std::mutex running_;
   std::mutex reporting_;

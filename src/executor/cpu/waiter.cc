@@ -41,10 +41,11 @@ Patience Patience::of(int ranks, int64_t wish) {
   return patience;
 }
 
+void Waiter::about_to_block() { vgpuAboutToBlock(); }
+
 void Waiter::yield() { ::sched_yield(); }
 
 void Waiter::sleep(uint32_t code) const {
-  vgpuAboutToBlock();
   const timespec longest{0, kLongestSleep};
   ::syscall(SYS_futex, &own_.header().asleep, FUTEX_WAIT, code, &longest, nullptr, 0);
 }

@@ -32,6 +32,7 @@ class Waiter {
       pause();
       if (ready()) return true;
     }
+    about_to_block();
     for (int i = 0; !aborted(); ++i) {
       if (i < patience_.yields) {
         yield();
@@ -54,6 +55,8 @@ class Waiter {
     asm volatile("isb" ::: "memory");
 #endif
   }
+  /// Others may do what else this thread was to do: what we wait for may be among it.
+  static void about_to_block();
   static void yield();
   /// Until the bell rings, or a moment has passed: then we look ourselves, in case a ringer was killed half-way.
   void sleep(uint32_t code) const;
