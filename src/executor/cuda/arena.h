@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "executor/cuda/layout.h"
-#include "transport/p2p/region.h"
+#include "transport/region.h"
 
 namespace nitinol::cuda {
 

@@ -1,4 +1,4 @@
-#include "transport/p2p/region.h"
+#include "transport/region.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 // Memory that the GPUs of several ranks, in this and in other processes, read and write: on a GPU where peers can reach
-// it, in pinned host memory where they cannot.
+// it, in pinned host memory where they cannot. The interface; transport/p2p is how it is made.
 #pragma once
 
 #include <cstddef>
