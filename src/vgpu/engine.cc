@@ -108,9 +108,8 @@ void complete_one(Stream& stream, std::unique_lock<std::mutex>& lock) {
 }
 
 // Executes a stream that the caller has claimed until so many operations are complete or none is left. Returns the
-// point that the next operation waits for if that is not reached.
-Point execute(Stream& stream, uint64_t until) {
-  std::unique_lock lock(stream.mutex);
+// point that the next operation waits for if that is not reached. The stream is locked before and after, not meanwhile.
+Point execute(Stream& stream, uint64_t until, std::unique_lock<std::mutex>& lock) {
   while (!stream.queue.empty() && stream.completed.load(std::memory_order_relaxed) < until) {
     if (engine_stopped()) return {};
     Operation& first = stream.queue.front();
@@ -130,22 +129,20 @@ Point execute(Stream& stream, uint64_t until) {
   return {};
 }
 
-// Gives up the claim. With `keep_if_work`, keeps it and returns true if there is more to do.
-bool release_claim(Stream& stream, bool keep_if_work) {
-  {
-    std::lock_guard lock(stream.mutex);
-    const bool empty = stream.queue.empty();
-    if (keep_if_work && !empty && !stream.parked && !engine_stopped()) return true;
-    if (!(empty && stream.destroyed.load(std::memory_order_relaxed))) {
-      stream.claimed = false;
-      if (!empty) {
-        if (!stream.listed && !stream.parked) watch(stream);
-        if (stream.sleepers > 0) stream.changed.notify_all();
-      }
-      return false;
-    }
+// Gives up the claim. With `keep_if_work`, keeps it and returns true if there is more to do. The stream comes locked.
+bool release_claim(Stream& stream, bool keep_if_work, std::unique_lock<std::mutex> lock) {
+  const bool empty = stream.queue.empty();
+  if (keep_if_work && !empty && !stream.parked && !engine_stopped()) return true;
+  if (empty && stream.destroyed.load(std::memory_order_relaxed)) {
+    lock.unlock();
+    recycle_stream(stream);
+    return false;
   }
-  recycle_stream(stream);
+  stream.claimed = false;
+  if (!empty) {
+    if (!stream.listed && !stream.parked) watch(stream);
+    if (stream.sleepers > 0) stream.changed.notify_all();
+  }
   return false;
 }
 
@@ -180,9 +177,14 @@ Stream* claim_released() {
 // Executes a claimed stream, and then what that has set free, until there is nothing more.
 void work_on(Stream* stream) {
   while (stream != nullptr) {
-    const Point blocker = execute(*stream, kEverything);
-    if (blocker && !park(*stream, blocker)) continue;
-    if (release_claim(*stream, true)) continue;
+    std::unique_lock lock(stream->mutex);
+    const Point blocker = execute(*stream, kEverything, lock);
+    if (blocker) {
+      lock.unlock();
+      if (!park(*stream, blocker)) continue;
+      lock.lock();
+    }
+    if (release_claim(*stream, true, std::move(lock))) continue;
     if (blocker && try_claim(*blocker.stream)) {
       stream = blocker.stream;
     } else {
@@ -295,18 +297,19 @@ void sleep_until_changed(Stream& stream, uint64_t sequence) {
 void wait_for(Point point) {
   while (!point.reached() && !engine_stopped()) {
     Stream& stream = *point.stream;
-    bool claimed = false;
-    {
-      std::lock_guard lock(stream.mutex);
-      claimed = !stream.claimed && !stream.queue.empty();
-      if (claimed) stream.claimed = true;
-    }
-    if (!claimed) {
+    std::unique_lock lock(stream.mutex);
+    if (stream.claimed || stream.queue.empty()) {
+      lock.unlock();
       sleep_until_changed(stream, point.sequence);
       continue;
     }
-    while (Point blocker = execute(stream, point.sequence)) wait_for(blocker);
-    release_claim(stream, false);
+    stream.claimed = true;
+    while (Point blocker = execute(stream, point.sequence, lock)) {
+      lock.unlock();
+      wait_for(blocker);
+      lock.lock();
+    }
+    release_claim(stream, false, std::move(lock));
   }
 }
 
