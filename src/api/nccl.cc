@@ -223,7 +223,10 @@ NITINOL_ENTRY(ncclResult_t, ncclCommWindowRegister,
     }
     *win = nullptr;
     if (!settings().flag(Setting::kWinEnable)) return ncclSuccess;
-    not_built("ncclCommWindowRegister", "windows are (NCCL_WIN_ENABLE=0 makes this call succeed without one)");
+    fail(ncclInvalidUsage,
+         "ncclCommWindowRegister: windows are not built yet in this version (with NCCL_WIN_ENABLE=0 the call succeeds "
+         "and "
+         "gives no window)");
   });
 }
 
