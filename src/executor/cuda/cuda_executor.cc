@@ -151,6 +151,7 @@ class CudaExecutor : public Executor {
 
   void launch(Launch launch, cudaStream_t stream) override {
     const DeviceGuard on(device_);
+    if (ranks() == 1) prepare(launch);  // waits for nobody
     launch_collectives(launch.collectives, stream);
     if (!launch.messages.empty()) launch_messages(launch.messages, stream);
   }

@@ -227,7 +227,7 @@ class WorkerBase : public WorkerConnections<Wire> {
     return true;
   }
   __device__ __forceinline__ void combine_arrived(const Job& job, int from, Peers to_kind, int to) {
-    constexpr int kUnits = Wire::kFlight / 2;
+    constexpr int kUnits = Wire::kPerWarp ? 2 : 4;
     const int sinks = this->await_sinks(to_kind, to);
     this->await_sources(Peers::kOne, from);
     if (this->aborted_) return;
@@ -307,10 +307,12 @@ class WorkerBase : public WorkerConnections<Wire> {
     uint32_t unit = first_unit();
     if constexpr (Wire::kCounted) {
       if (this->ranks() <= 2) {
-        unit = combine_all_plain<2, kFlight / 2>(job, unit, plain, sinks);
+        unit = combine_all_plain<2, 4>(job, unit, plain, sinks);
       } else if (this->ranks() <= 4) {
-        unit = combine_all_plain<4, kFlight / 4>(job, unit, plain, sinks);
+        unit = combine_all_plain<4, 3>(job, unit, plain, sinks);
       }
+    } else if constexpr (Wire::kPerWarp) {
+      if (this->ranks() <= 2) unit = combine_all_plain<2, 2>(job, unit, plain, sinks);
     }
     if (!this->aborted_) unit = combine_all_plain<kFlight, 1>(job, unit, plain, sinks);
     if (!this->aborted_ && unit < units) [[unlikely]] {
