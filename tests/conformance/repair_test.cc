@@ -1,5 +1,5 @@
-// Shrinking and revoking: what is left of a communicator after some of its ranks are gone, and in which order things may
-// be done.
+// Shrinking and revoking: what is left of a communicator after some of its ranks are gone, and in which order things
+// may be done.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -194,9 +194,8 @@ void shrink_after_death(int process, int victim, const ncclUniqueId& id, bool re
 TEST(Shrink, AfterADeathTheOthersGoOn) {
   for (const int victim : {1, 3, 0}) {
     for (const bool revoke_first : {false, true}) {
-      const std::string wrong = run_processes(4, [&](int process, const ncclUniqueId& id) {
-        shrink_after_death(process, victim, id, revoke_first);
-      });
+      const std::string wrong = run_processes(
+          4, [&](int process, const ncclUniqueId& id) { shrink_after_death(process, victim, id, revoke_first); });
       EXPECT_EQ(wrong, "process " + std::to_string(victim) + " ended by signal 9\n") << revoke_first;
     }
   }
