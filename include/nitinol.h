@@ -11,6 +11,11 @@ extern "C" {
 
 #define NITINOL_VERSION_CODE 100
 
+/* An operation of the communicator that makes no progress for so many seconds fails, on every rank, with a sentence that names
+ * the ranks that have not come and what they do instead (ncclGetLastError). Overrides NITINOL_TIMEOUT for this communicator, on
+ * this rank, for operations issued later; 0: no limit. */
+ncclResult_t nitinolCommSetTimeout(ncclComm_t comm, double seconds);
+
 #ifdef __cplusplus
 }
 #endif

@@ -33,6 +33,8 @@ enum class Setting : std::uint8_t {
   kUidStaggerThreshold,
   kUidStaggerRate,
   kInitTimeout,
+  kTimeout,
+  kCheck,
   kHostId,
   kCommBlocking,
   kAlgo,
@@ -49,6 +51,7 @@ enum class Setting : std::uint8_t {
   kWinEnable,
   kLaunchOrderImplicit,
   kCheckPointers,
+  kCheckMode,
   kSetThreadName,
   kVgpus,
   kNone,  ///< a row that is documented but not acted on yet; keep last

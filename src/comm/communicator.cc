@@ -84,7 +84,13 @@ void Communicator::submit(Launch launch, const std::vector<cudaStream_t>& stream
   const DeviceGuard device(device_);
   try {
     if (ranks_ > 1) {
-      for (CollectiveWork& work : launch.collectives) work.plan = plan(work);
+      if (!executor_->follows_empty_collectives()) {
+        std::erase_if(launch.collectives, [](const CollectiveWork& work) { return work.count == 0; });
+      }
+      if (launch.collectives.empty() && launch.messages.empty()) return;
+      for (CollectiveWork& work : launch.collectives) {
+        if (work.count > 0) work.plan = plan(work);
+      }
       executor_->prepare(launch);
     }
     order_.run(streams, [&](cudaStream_t stream) { executor_->launch(std::move(launch), stream); });
@@ -102,6 +108,12 @@ void Communicator::throw_first_failure() const {
     if (const auto first = bootstrap_->failure()) fail(first->result, "{}", first->sentence);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   } while (std::chrono::steady_clock::now() < deadline);
+}
+
+void Communicator::set_timeout(std::chrono::milliseconds timeout) {
+  const Visit visit(*this);
+  if (executor_->set_timeout(timeout)) return;
+  fail(ncclInvalidUsage, "nitinolCommSetTimeout: deadlines of operations are not built yet for GPUs");
 }
 
 void Communicator::fail_with(ncclResult_t code, const std::string& sentence, bool tell_others) {

@@ -58,6 +58,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// The sentence of this communicator's first failure; null if there was none.
   const char* failure_sentence() const { return failure_text_.load(std::memory_order_acquire); }
 
+  /// Numbers the comparisons of NITINOL_CHECK=strict.
+  uint64_t next_strict_check() { return ++strict_checks_; }
+  /// After so long without progress operations fail; 0: never. Throws Error if the executor cannot tell.
+  void set_timeout(std::chrono::milliseconds timeout);
+
   ReductionOperators& operators() { return operators_; }
   Registrations& registrations() { return registrations_; }
 
@@ -134,6 +139,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   mutable std::mutex failure_mutex_;
   std::atomic<const char*> failure_text_{nullptr};  // written under failure_mutex_
   std::atomic<int> visitors_{0};
+  uint64_t strict_checks_ = 0;
 
   std::unique_ptr<Bootstrap> bootstrap_;
   std::unique_ptr<SocketHandleExchange> handles_;
@@ -142,7 +148,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   StreamOrder order_;
   std::mutex background_mutex_;  // held while background_ is started or joined
   std::thread background_;
-  std::vector<Peer> peers_;  ///< of all ranks
   std::map<std::vector<int>, uint64_t> shrinks_;  ///< how often each list of ranks was excluded so far
 };
 

@@ -1,5 +1,7 @@
 #include "comm/group.h"
 
+#include "comm/strict_check.h"
+
 #include <algorithm>
 #include <exception>
 #include <thread>
@@ -101,6 +103,7 @@ void submit(const std::vector<Task>& tasks, const std::shared_ptr<Communicator>&
 }
 
 void run_tasks(const std::vector<Task>& tasks) {
+  if (checks_strictly() && !tasks.empty()) compare_calls(tasks);
   const auto same_communicator = [&](const Task& task) { return task.communicator == tasks.front().communicator; };
   if (std::all_of(tasks.begin(), tasks.end(), same_communicator)) {  // most groups
     if (!tasks.empty()) submit(tasks, tasks.front().communicator);

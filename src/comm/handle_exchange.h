@@ -18,6 +18,7 @@ class SocketHandleExchange : public HandleExchange {
   FdServerName server_name() const { return exchange_.server_name(); }
   /// What all ranks told about themselves; before the first fetch.
   void set_peers(std::vector<Peer> peers) { peers_ = std::move(peers); }
+  const Peer& peer(int rank) const { return peers_.at(static_cast<size_t>(rank)); }
 
   void offer(uint64_t name, std::function<MemoryHandle()> make) override;
   void withdraw(uint64_t name) override;

@@ -28,7 +28,8 @@ void check_rank(const char* function, const char* what, int rank, int ranks) {
 
 void check_buffer(const char* function, const char* name, const void* buffer, const Communicator& communicator) {
   if (buffer == nullptr) fail(ncclInvalidArgument, "{} : {} argument is NULL", function, name);
-  static const bool check_pointers = settings().flag(Setting::kCheckPointers);
+  static const bool check_pointers = settings().flag(Setting::kCheckPointers) ||
+                                     settings().text_if_set(Setting::kCheckMode).value_or("").starts_with("DEBUG_");
   if (!check_pointers) return;
   cudaPointerAttributes attributes{};
   const cudaError_t status = cudaPointerGetAttributes(&attributes, buffer);
@@ -77,6 +78,7 @@ CollectiveWork make_work(const CollectiveCall& call, DataType type, size_t bytes
   work.input = call.send;
   work.output = call.receive;
   work.root = call.root;
+  work.stated = type;
   if (reduces(call.what)) {
     work.count = call.count;
     work.type = type;
@@ -109,10 +111,10 @@ void record_collective(const CollectiveCall& call) {
            call.function, call.send, static_cast<const void*>(call.receive), call.count, static_cast<int>(call.type),
            static_cast<int>(call.op), call.root, static_cast<const void*>(call.communicator), ranks,
            static_cast<const void*>(call.stream));
-  if (call.count == 0) return;
+  if (call.count == 0 && ranks == 1) return;
   const Blocks blocks = blocks_of(call.what, call.root == communicator->rank(), ranks);
-  if (blocks.send > 0) check_buffer(call.function, "sendbuff", call.send, *communicator);
-  if (blocks.receive > 0) check_buffer(call.function, "recvbuff", call.receive, *communicator);
+  if (call.count > 0 && blocks.send > 0) check_buffer(call.function, "sendbuff", call.send, *communicator);
+  if (call.count > 0 && blocks.receive > 0) check_buffer(call.function, "recvbuff", call.receive, *communicator);
   Task task;
   task.communicator = std::move(communicator);
   task.stream = call.stream;

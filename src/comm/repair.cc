@@ -118,7 +118,7 @@ void Communicator::shrink(const std::vector<int>& excluded, Communicator& child)
   context.push_back(number);
   arguments.secret = derive_secret(bootstrap_->secret(), "shrink",
                                    {reinterpret_cast<const uint8_t*>(context.data()), context.size() * sizeof(uint64_t)});
-  arguments.meet_at = peers_[static_cast<size_t>(members.front())].meeting_point;
+  arguments.meet_at = handles_->peer(members.front()).meeting_point;
   arguments.rank = static_cast<int>(std::lower_bound(members.begin(), members.end(), rank_) - members.begin());
   arguments.nranks = static_cast<int>(members.size());
   arguments.options = bootstrap_options();

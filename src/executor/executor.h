@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <array>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -25,6 +26,7 @@ struct ExecutorSetup {
   int max_channels = 0;
   size_t buffer_bytes = 0;  ///< NCCL_BUFFSIZE; 0: free to choose
   bool peer_access = true;  ///< false: NCCL_P2P_DISABLE
+  std::chrono::milliseconds timeout{0};  ///< after which an operation that makes no progress fails; 0: never
   /// Called once, on any thread, when a launch fails (a peer's memory is gone, a CUDA error).
   std::function<void(ncclResult_t, const std::string&)> failed;
 };
@@ -42,6 +44,12 @@ class Executor {
   /// Enqueues in stream order, also while the stream is being captured. Never waits for peers. Throws Error.
   /// The launch is consumed; everything the running operations need is kept alive by what was enqueued.
   virtual void launch(Launch launch, cudaStream_t stream) = 0;
+
+  /// Whether collectives of no elements are to be launched too: only to compare ranks' calls.
+  virtual bool follows_empty_collectives() const { return false; }
+
+  /// For operations from now on. False: not supported.
+  virtual bool set_timeout(std::chrono::milliseconds) { return false; }
 
   /// Any thread, any time: running and later launches end soon, their results undefined.
   virtual void abort() = 0;

@@ -23,6 +23,7 @@ struct CollectiveWork {
   void* output = nullptr;
   size_t count = 0;
   DataType type = DataType::kUint8;
+  DataType stated = DataType::kUint8;  ///< the type that the caller named, also where only bytes are moved
   Reduction reduction;
   int root = 0;
   Plan plan;

@@ -16,8 +16,9 @@ namespace nitinol::cpu {
 namespace {
 
 constexpr uint64_t kMagic = 0x6e6974696e6f6c41;  // "nitinolA"
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kPage = 4096;
+static_assert(sizeof(ArenaHeader) <= kPage);
 constexpr size_t kLeastSlotBytes = 4096;
 /// What the slots of one rank may take together: about what stays in a processor's own cache.
 constexpr std::array<size_t, kLanes> kBudget{3 << 19, 3 << 18};

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "executor/cpu/records.h"
 #include "transport/transport.h"
 
 namespace nitinol::cpu {
@@ -36,7 +37,9 @@ inline constexpr uint32_t kAnything = ~0U;
 struct Slot {
   alignas(64) std::atomic<uint64_t> sequence;
   uint32_t bytes;
-  uint32_t consumed;  ///< how many slots of the opposite queue the sender has taken, to save a look at its count
+  /// The lowest 8 bits: how many slots of the opposite queue the sender has taken, to save a look at its count. The
+  /// other 24: the tag of the operation that the data belongs to.
+  uint32_t tag_and_consumed;
   std::array<std::byte, kInlineBytes> payload;
 };
 static_assert(sizeof(Slot) == 64 && std::atomic<uint64_t>::is_always_lock_free);
@@ -70,6 +73,10 @@ struct ArenaHeader {
   /// kAwake, or what the sleeping rank waits for: a bell_code() or kAnything. A futex.
   alignas(64) std::atomic<uint32_t> asleep;
   alignas(64) std::atomic<uint32_t> aborted;
+  int32_t pid;     ///< of the rank's process
+  int32_t device;  ///< its virtual GPU
+  std::atomic<uint32_t> in_messages;  ///< whether the rank is in a group of sends and receives
+  alignas(64) Records records;        ///< for whoever waits for this rank and wonders
 };
 
 /// A rank's own arena, or that of a peer. Its memory is trusted no further than that it is there.

@@ -45,6 +45,12 @@ class CpuExecutor : public Executor {
     static_cast<void>(kernel.release());  // the stream's now
   }
 
+  bool follows_empty_collectives() const override { return true; }
+  bool set_timeout(std::chrono::milliseconds timeout) override {
+    engine_->rank().set_timeout(timeout);
+    return true;
+  }
+
   void abort() override { engine_->rank().abort(); }
 
  private:

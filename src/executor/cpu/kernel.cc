@@ -38,7 +38,10 @@ void Kernel::run() {
   Rank& rank = engine_->rank();
   const auto lock = rank.begin();
   for (const CollectiveWork& work : collectives_) run_collective(rank, engine_->workspace(), work);
-  if (!messages_.empty()) messages_.run(rank);
+  if (messages_.empty()) return;
+  rank.begin_messages();
+  messages_.run(rank);
+  rank.end_messages();
 }
 
 }  // namespace nitinol::cpu

@@ -57,7 +57,7 @@ TEST(Kernel, ReportsCallsThatDoNotMatch) {
     Team::run_launch(engine, launch_of(all_reduce(data.data(), data.data(), rank == 0 ? 100 : 90)));
   });
   ASSERT_EQ(team.failures().size(), 2U);
-  EXPECT_NE(team.failures()[0].find("AllReduce: do all ranks make the same calls"), std::string::npos);
+  EXPECT_NE(team.failures()[0].find("do not match"), std::string::npos);
 }
 
 TEST(Kernel, ReadsADeviceScalarWhenItRuns) {
@@ -238,7 +238,7 @@ TEST(Rank, SurvivesAPeerThatWritesNonsenseIntoItsQueues) {
   auto& messages = *reinterpret_cast<Connection*>(memory.data() + geometry.connection_offset(1, Lane::kMessages));
   for (Connection* each : {&queue, &messages}) {
     each->slots[0].bytes = ~uint32_t{0} - 100;
-    each->slots[0].consumed = 77;
+    each->slots[0].tag_and_consumed = 77;
     each->slots[0].sequence.store(1);
   }
   std::vector<float> data(5000, 1.0F);

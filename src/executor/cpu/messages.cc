@@ -81,11 +81,11 @@ bool Messages::advance(Rank& rank, Queue& queue) {
   std::byte* const data = static_cast<std::byte*>(message.buffer) + queue.offset;
   if (queue.direction == Direction::kSend) {
     if (bytes > 0) std::memcpy(rank.free_data(link, Lane::kMessages, bytes), data, bytes);
-    rank.publish(queue.peer, Lane::kMessages, bytes);
+    rank.publish(queue.peer, Lane::kMessages, bytes, message_tag(message.bytes) << 8);
   } else {
-    if (Rank::filled_bytes(link) != bytes) {
+    if (Rank::filled_bytes(link) != bytes || Rank::filled_tag(link) != message_tag(message.bytes)) {
       rank.report(ncclInvalidUsage,
-                  format("rank {} receives {} bytes from rank {}, whose message has another size (a piece of {} bytes "
+                  format("rank {} receives {} bytes from rank {}, whose message has another size (a piece of {} bytes of it "
                          "came where {} were expected)",
                          rank.rank(), message.bytes, queue.peer, Rank::filled_bytes(link), bytes));
       return false;
@@ -111,6 +111,13 @@ void Messages::run(Rank& rank) {
   const auto any_ready = [&] {
     return std::any_of(active_.begin(), active_.end(), [&](size_t i) { return ready(rank, queues_[i]); });
   };
+  const auto peers = [&] {
+    std::vector<int> waited_for;
+    for (const size_t i : active_) waited_for.push_back(queues_[i].peer);
+    std::sort(waited_for.begin(), waited_for.end());
+    waited_for.erase(std::unique(waited_for.begin(), waited_for.end()), waited_for.end());
+    return waited_for;
+  };
   while (!active_.empty()) {
     bool moved = false;
     for (const size_t i : active_) {
@@ -120,7 +127,7 @@ void Messages::run(Rank& rank) {
     }
     if (moved) {
       std::erase_if(active_, [&](size_t i) { return queues_[i].next == queues_[i].count; });
-    } else if (!rank.await_anything(any_ready)) {
+    } else if (!rank.await_anything(any_ready, peers)) {
       return;
     }
     if (rank.stopped()) return;

@@ -48,13 +48,8 @@ void Primitives::copy_to_peer(int peer, const std::byte* from, size_t bytes) {
 /// Waits for a slot of so many bytes from the peer.
 bool Primitives::await_payload(int peer, size_t bytes) {
   if (!rank_.await_filled(peer, Lane::kCollectives)) return false;
-  const uint64_t got = Rank::filled_bytes(rank_.link_to(peer, Lane::kCollectives));
-  if (got == bytes) return true;
-  rank_.report(
-      ncclInvalidUsage,
-      format("rank {} expected {} bytes from rank {} and got {} in {}: do all ranks make the same calls in the "
-             "same order, with the same sizes?",
-             rank(), bytes, peer, got, name_of(work_.what)));
+  if (rank_.fits(rank_.link_to(peer, Lane::kCollectives), bytes)) return true;
+  rank_.report_mismatch(peer);
   return false;
 }
 
@@ -182,12 +177,13 @@ void Primitives::run_alone() {
 }
 
 void run_collective(Rank& rank, Workspace& workspace, const CollectiveWork& work) {
-  if (work.count == 0) return;
-  Primitives primitives(rank, workspace, work);
   if (rank.ranks() == 1) {
-    primitives.run_alone();
+    if (work.count > 0) Primitives(rank, workspace, work).run_alone();
     return;
   }
+  rank.begin_collective(work);
+  if (work.count == 0) return rank.end_collective();
+  Primitives primitives(rank, workspace, work);
   const size_t most = rank.slot_bytes(Lane::kCollectives) / bytes_of(work.type);
   const size_t chunk = work.plan.chunk == 0 ? most : std::min(work.plan.chunk, most);
   const Share share{.begin = 0, .end = work.count, .chunk = chunk, .stride = work.count};
@@ -195,6 +191,7 @@ void run_collective(Rank& rank, Workspace& workspace, const CollectiveWork& work
     rank.report(ncclInternalError,
                 format("there is no algorithm {} for {}", name_of(work.plan.algorithm), name_of(work.what)));
   }
+  rank.end_collective();
 }
 
 }  // namespace nitinol::cpu

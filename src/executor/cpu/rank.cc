@@ -7,6 +7,7 @@
 #include "base/settings.h"
 #include "executor/cpu/directory.h"
 #include "executor/cpu/peers.h"
+#include "executor/cpu/watch.h"
 
 namespace nitinol::cpu {
 
@@ -14,6 +15,8 @@ namespace {
 
 constexpr uint64_t kArenaName = 0x6370752d6172656e;  // "cpu-aren"
 constexpr std::chrono::seconds kPatienceWithPeers{60};
+constexpr std::chrono::milliseconds kStallNoticedAfter{100};
+constexpr std::chrono::milliseconds kPatienceWithOtherReports{1000};
 
 bool any_in_another_process(const std::vector<Peer>& peers, int rank) {
   const Peer& self = peers[rank];
@@ -40,8 +43,13 @@ Rank::Rank(ExecutorSetup setup)
       unreached_(geometry_.ranks - 1),
       reached_(setup.peers.size()),
       known_(static_cast<size_t>(kCollectives) * kAlgorithms * setup.peers.size()),
+      watched_(setup.peers.size()),
+      timeout_(setup.timeout),
       failed_(std::move(setup.failed)) {
   homes_.reserve(setup.peers.size());
+  const Peer& self = setup.peers[static_cast<size_t>(rank_)];
+  own_->header().pid = self.pid;
+  own_->header().device = self.device;
   for (const Peer& peer : setup.peers) homes_.push_back({peer.host, peer.process});
   enter_arena({identity_, rank_}, own_);
   if (shareable_) handles_->offer(kArenaName, [arena = own_] { return arena->share(); });
@@ -71,6 +79,9 @@ void Rank::report(ncclResult_t code, const std::string& sentence) {
 
 void Rank::prepare(const Launch& launch) {
   if (unreached_ == 0) return;
+  if (timeout_.load().count() > 0) {  // to be able to say what each of them does
+    for (int peer = 0; peer < ranks(); ++peer) reach(peer);
+  }
   for (const CollectiveWork& work : launch.collectives) reach_for(work);
   for (const MessageWork& message : launch.messages) reach(message.peer);
 }
@@ -111,8 +122,75 @@ void Rank::reach(int peer) {
     link.in_data = own_->data_from(peer, lane);
   }
   reached->arena = std::move(arena);
+  watched_[static_cast<size_t>(peer)].store(reached->arena.get(), std::memory_order_release);
   reached_[peer] = std::move(reached);
   --unreached_;
+}
+
+/// A peer has begun another collective as its `sequence_`th: reports it, and returns true.
+bool Rank::find_mismatch() {
+  for (int peer = 0; peer < ranks(); ++peer) {
+    const Arena* const arena = arena_of(peer);
+    if (arena == nullptr) continue;
+    const auto theirs = arena->header().records.find(sequence_);
+    if (!theirs || *theirs == current_) continue;
+    report_mismatch(peer);
+    return true;
+  }
+  return false;
+}
+
+void Rank::report_mismatch(int peer) {
+  const auto theirs = arena_of(peer)->header().records.find(sequence_);
+  const std::string other = theirs && *theirs != current_ ? theirs->text() : "another operation";
+  report(ncclInvalidUsage,
+         format("the ranks' calls do not match: rank {} calls {}, rank {} calls {}; all ranks must make the same calls in the "
+                "same order, with the same sizes",
+                rank_, current_.text(), describe(peer, *arena_of(peer)).substr(5), other));
+}
+
+/// How long the operation has made no progress; noticed a moment after that began.
+std::chrono::milliseconds Rank::stalled_for() {
+  const auto now = std::chrono::steady_clock::now();
+  if (stalled_since_ == std::chrono::steady_clock::time_point()) stalled_since_ = now - kStallNoticedAfter;
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now - stalled_since_);
+}
+
+void Rank::on_stall() {
+  if (find_mismatch()) return;
+  const auto limit = timeout_.load();
+  const auto waited = stalled_for();
+  if (limit.count() <= 0 || waited < limit) return;
+  std::string late;
+  for (int peer = 0; peer < ranks(); ++peer) {
+    const Arena* const arena = arena_of(peer);
+    if (arena == nullptr || arena->header().records.begun() >= sequence_) continue;
+    late += (late.empty() ? "" : "; ") + describe_doings(peer, *arena_of(peer), in_this_process(peer));
+  }
+  if (late.empty()) {
+    // All have begun it: one is stopped in the middle, or whoever is missing will be named by a rank that sees it.
+    if (waited < limit + kPatienceWithOtherReports) return;
+    for (int peer = 0; peer < ranks(); ++peer) {
+      if (arena_of(peer) == nullptr) continue;
+      late += (late.empty() ? "" : "; ") + describe_doings(peer, *arena_of(peer), in_this_process(peer));
+    }
+    return report(ncclRemoteError, format("rank {}: {} makes no progress for {} ms (NITINOL_TIMEOUT); all have begun it: {}",
+                                          rank_, current_.text(), waited.count(), late));
+  }
+  report(ncclRemoteError, format("rank {}: {} makes no progress for {} ms (NITINOL_TIMEOUT); not arrived: {}", rank_,
+                                 current_.text(), waited.count(), late));
+}
+
+void Rank::on_message_stall(const std::vector<int>& peers) {
+  const auto limit = timeout_.load();
+  const auto waited = stalled_for();
+  if (limit.count() <= 0 || waited < limit) return;
+  std::string late;
+  for (const int peer : peers) {
+    late += (late.empty() ? "" : "; ") + describe_doings(peer, *arena_of(peer), in_this_process(peer));
+  }
+  report(ncclRemoteError, format("rank {}: sends and receives make no progress for {} ms (NITINOL_TIMEOUT); waiting for: {}",
+                                 rank_, waited.count(), late));
 }
 
 }  // namespace nitinol::cpu

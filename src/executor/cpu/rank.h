@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -47,34 +48,51 @@ class Rank {
 
   // Any thread.
 
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   void abort();
   void report(ncclResult_t code, const std::string& sentence);
 
   // Operations: one at a time, which the holder of the lock is.
 
   std::unique_lock<std::mutex> begin() { return std::unique_lock(running_); }
+  /// Between these two everything belongs to one collective; peers are told which.
+  void begin_collective(const CollectiveWork& work) {
+    current_ = Signature::of(work, ++sequence_);
+    tag_ = current_.tag() << 8;
+    stalled_since_ = {};
+    own_->header().records.begin(current_);
+  }
+  void end_collective() {
+    if (!stopped()) own_->header().records.end(sequence_);
+  }
+  void begin_messages() {
+    stalled_since_ = {};
+    own_->header().in_messages.store(1, std::memory_order_relaxed);
+  }
+  void end_messages() { own_->header().in_messages.store(0, std::memory_order_relaxed); }
   bool stopped() const { return waiter_.aborted(); }
 
   /// Waits until the next slot from the peer is filled; false: stop.
   bool await_filled(int peer, Lane lane) {
     Link& link = link_to(peer, lane);
-    return waiter_.until([&] { return filled(link); }, bell_code(peer, lane, Event::kFilled));
+    return waiter_.until([&] { return filled(link); }, bell_code(peer, lane, Event::kFilled), [&] { on_stall(); });
   }
   /// Waits until the next slot to the peer is free; false: stop.
   bool await_free(int peer, Lane lane) {
     Link& link = link_to(peer, lane);
-    return waiter_.until([&] { return has_room(link); }, bell_code(peer, lane, Event::kFreed));
+    return waiter_.until([&] { return has_room(link); }, bell_code(peer, lane, Event::kFreed), [&] { on_stall(); });
   }
-  template <class Ready>
-  bool await_anything(Ready&& ready) {
-    return waiter_.until(ready, kAnything);
+  /// For messages: peers() lists whom they wait for.
+  template <class Ready, class Peers>
+  bool await_anything(Ready&& ready, Peers&& peers) {
+    return waiter_.until(ready, kAnything, [&] { on_message_stall(peers()); });
   }
 
   static bool filled(Link& link) {
     const Slot& slot = link.in->slots[link.received % kSlots];
     if (slot.sequence.load() != link.received + 1) return false;
     // Believed only as far as the count may be: a peer that lies spoils its own memory alone.
-    const uint32_t more = slot.consumed - static_cast<uint32_t>(link.freed);
+    const uint8_t more = static_cast<uint8_t>(slot.tag_and_consumed) - static_cast<uint8_t>(link.freed);
     if (more <= link.sent - link.freed) link.freed += more;
     return true;
   }
@@ -90,17 +108,25 @@ class Rank {
     return bytes <= kInlineBytes ? link.in->slots[index].payload.data() : link.in_data + index * slot_bytes(lane);
   }
   static uint64_t filled_bytes(const Link& link) { return link.in->slots[link.received % kSlots].bytes; }
+  /// Whether the filled slot has so many bytes and belongs to the current collective.
+  bool fits(const Link& link, size_t bytes) const {
+    const Slot& slot = link.in->slots[link.received % kSlots];
+    return slot.bytes == bytes && (slot.tag_and_consumed & ~0xffU) == tag_;
+  }
+  static uint32_t filled_tag(const Link& link) { return link.in->slots[link.received % kSlots].tag_and_consumed >> 8; }
   /// Where the payload of the free slot goes.
   std::byte* free_data(const Link& link, Lane lane, size_t bytes) const {
     const size_t index = link.sent % kSlots;
     return bytes <= kInlineBytes ? link.out->slots[index].payload.data() : link.out_data + index * slot_bytes(lane);
   }
 
-  void publish(int peer, Lane lane, size_t bytes) {
+  void publish(int peer, Lane lane, size_t bytes) { publish(peer, lane, bytes, tag_); }
+  /// `tag`: shifted by 8 bits.
+  void publish(int peer, Lane lane, size_t bytes, uint32_t tag) {
     Link& link = link_to(peer, lane);
     Slot& slot = link.out->slots[link.sent % kSlots];
     slot.bytes = static_cast<uint32_t>(bytes);
-    slot.consumed = static_cast<uint32_t>(link.received);
+    slot.tag_and_consumed = tag | static_cast<uint8_t>(link.received);
     slot.sequence.store(++link.sent);
     reached_[static_cast<size_t>(peer)]->arena->ring(bell_code(rank_, lane, Event::kFilled));
   }
@@ -110,11 +136,22 @@ class Rank {
     reached_[static_cast<size_t>(peer)]->arena->ring(bell_code(rank_, lane, Event::kFreed));
   }
 
+  /// What came from the peer is not of the collective that this rank is in: says so, with both sides' calls.
+  void report_mismatch(int peer);
+
   Link& link_to(int peer, Lane lane) { return reached_[static_cast<size_t>(peer)]->links[static_cast<size_t>(lane)]; }
 
  private:
   void reach(int peer);
   void reach_for(const CollectiveWork& work);
+  void on_stall();
+  void on_message_stall(const std::vector<int>& peers);
+  bool find_mismatch();
+  std::chrono::milliseconds stalled_for();
+  const Arena* arena_of(int peer) const {
+    return watched_[static_cast<size_t>(peer)].load(std::memory_order_acquire);
+  }
+  bool in_this_process(int peer) const { return homes_[static_cast<size_t>(peer)].process == homes_[static_cast<size_t>(rank_)].process; }
 
   int rank_;
   std::array<uint64_t, 2> identity_;
@@ -137,6 +174,13 @@ class Rank {
   int unreached_;                                  ///< how many peers have not been reached yet
   std::vector<std::unique_ptr<Reached>> reached_;  ///< empty for peers that were not
   std::vector<bool> known_;                        ///< by collective, algorithm and root: its peers are reached
+
+  std::vector<std::atomic<const Arena*>> watched_;  ///< those of reached_, for an operation that runs meanwhile
+  uint64_t sequence_ = 0;                           ///< of the last collective that was begun
+  Signature current_;
+  uint32_t tag_ = 0;  ///< of the current collective, shifted by 8 bits
+  std::chrono::steady_clock::time_point stalled_since_;
+  std::atomic<std::chrono::milliseconds> timeout_;
 
   std::mutex running_;
   std::mutex reporting_;

@@ -7,6 +7,7 @@
 #include <vgpu.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
 
 namespace nitinol::cpu {
@@ -45,9 +46,9 @@ void Waiter::about_to_block() { vgpuAboutToBlock(); }
 
 void Waiter::yield() { ::sched_yield(); }
 
-void Waiter::sleep(uint32_t code) const {
+bool Waiter::sleep(uint32_t code) const {
   const timespec longest{0, kLongestSleep};
-  ::syscall(SYS_futex, &own_.header().asleep, FUTEX_WAIT, code, &longest, nullptr, 0);
+  return ::syscall(SYS_futex, &own_.header().asleep, FUTEX_WAIT, code, &longest, nullptr, 0) == 0 || errno != ETIMEDOUT;
 }
 
 }  // namespace nitinol::cpu

@@ -25,8 +25,9 @@ class Waiter {
   bool aborted() const { return own_.header().aborted.load(std::memory_order_relaxed) != 0; }
 
   /// Returns true once ready() does, false if the rank is told to abort. Whoever makes ready() true rings with `code`.
-  template <class Ready>
-  bool until(Ready&& ready, uint32_t code) {
+  /// Calls stalled() about ten times a second while nothing happens.
+  template <class Ready, class Stalled>
+  bool until(Ready&& ready, uint32_t code, Stalled&& stalled) {
     if (ready()) return true;
     for (int i = 0; i < patience_.spins; ++i) {
       pause();
@@ -36,11 +37,13 @@ class Waiter {
     for (int i = 0; !aborted(); ++i) {
       if (i < patience_.yields) {
         yield();
+        if ((i & kYieldsPerLook) == kYieldsPerLook) stalled();
       } else {
         // From here on whoever makes ready() true, or aborts, sees that we sleep; what happened before, we see now.
         own_.header().asleep.store(code);
-        if (!ready() && own_.header().aborted.load() == 0) sleep(code);
+        const bool rung = ready() || own_.header().aborted.load() != 0 || sleep(code);
         own_.header().asleep.store(kAwake);
+        if (!rung && !ready()) stalled();
       }
       if (ready()) return true;
     }
@@ -48,6 +51,8 @@ class Waiter {
   }
 
  private:
+  static constexpr int kYieldsPerLook = (1 << 18) - 1;
+
   static void pause() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -58,8 +63,8 @@ class Waiter {
   /// Others may do what else this thread was to do: what we wait for may be among it.
   static void about_to_block();
   static void yield();
-  /// Until the bell rings, or a moment has passed: then we look ourselves, in case a ringer was killed half-way.
-  void sleep(uint32_t code) const;
+  /// Until the bell rings, or a moment has passed (false): then we look ourselves, in case a ringer was killed half-way.
+  bool sleep(uint32_t code) const;
 
   const Arena& own_;
   Patience patience_;

@@ -1,0 +1,23 @@
+// Nitinol's own calls (nitinol.h).
+#include "nitinol.h"
+
+#include <chrono>
+#include <cmath>
+
+#include "api/entry.h"
+#include "comm/communicator.h"
+#include "comm/handle.h"
+
+using namespace nitinol;
+
+extern "C" ncclResult_t nitinolCommSetTimeout(ncclComm_t comm, double seconds) {
+  return guarded([&] {
+    constexpr const char* kName = "nitinolCommSetTimeout";
+    constexpr double kMost = 1e9;
+    Communicator& communicator = communicator_of(comm, kName);
+    communicator.require_ready(kName);
+    if (!(seconds >= 0) || seconds > kMost) fail(ncclInvalidArgument, "{} : {} seconds", kName, seconds);
+    communicator.set_timeout(std::chrono::milliseconds(static_cast<int64_t>(std::ceil(seconds * 1000))));
+    return ncclSuccess;
+  });
+}

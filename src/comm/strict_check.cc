@@ -1,0 +1,65 @@
+#include "comm/strict_check.h"
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+
+#include "base/settings.h"
+#include "model/signature.h"
+
+namespace nitinol {
+namespace {
+
+void compare_one(Communicator& communicator, const CollectiveWork& work) {
+  const Signature mine = Signature::of(work, communicator.next_strict_check());
+  const std::vector<Signature> all = communicator.bootstrap().all_gather_value(mine);
+  const auto other = std::find_if(all.begin(), all.end(), [&](const Signature& each) { return each != all.front(); });
+  if (other == all.end()) return;
+  fail(ncclInvalidUsage, "the ranks' calls do not match: rank 0 calls {}, rank {} calls {} (NITINOL_CHECK=strict)",
+       all.front().text(), other - all.begin(), other->text());
+}
+
+void compare(const std::vector<Task>& tasks, const std::shared_ptr<Communicator>& communicator) {
+  try {
+    for (const Task& task : tasks) {
+      if (task.communicator == communicator && !task.is_message) compare_one(*communicator, task.collective);
+    }
+  } catch (const Error& error) {
+    communicator->fail_with(error.code(), error.what(), true);
+    throw;
+  }
+}
+
+}  // namespace
+
+bool checks_strictly() {
+  static const bool strict = settings().text_if_set(Setting::kCheck).value_or("") == "strict" ||
+                             settings().text_if_set(Setting::kCheckMode).value_or("") == "DEBUG_GLOBAL";
+  return strict;
+}
+
+void compare_calls(const std::vector<Task>& tasks) {
+  std::vector<std::shared_ptr<Communicator>> communicators;
+  for (const Task& task : tasks) {
+    if (task.is_message || task.communicator->ranks() == 1) continue;
+    if (std::find(communicators.begin(), communicators.end(), task.communicator) != communicators.end()) continue;
+    communicators.push_back(task.communicator);
+  }
+  std::vector<std::exception_ptr> errors(communicators.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < communicators.size(); ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        compare(tasks, communicators[i]);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+}  // namespace nitinol

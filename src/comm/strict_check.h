@@ -1,0 +1,19 @@
+// NITINOL_CHECK=strict: collective calls are compared among all ranks before they are put into streams.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/group.h"
+
+namespace nitinol {
+
+/// Whether the settings ask for it.
+bool checks_strictly();
+
+/// Compares the collectives among `tasks`, for all communicators at the same time. Throws Error(ncclInvalidUsage) with the
+/// calls that differ; the communicator has then failed.
+void compare_calls(const std::vector<Task>& tasks);
+
+}  // namespace nitinol

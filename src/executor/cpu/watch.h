@@ -1,0 +1,20 @@
+// What a rank that waits for long can find out about the others: from their records, and from the system.
+#pragma once
+
+#include <string>
+
+#include "executor/cpu/arena.h"
+
+namespace nitinol::cpu {
+
+/// What the system says about a process of this host.
+enum class ProcessState { kRunning, kStopped, kDead, kUnknown };
+ProcessState process_state(int pid);
+
+/// "rank 3 (host h, pid 17, device 2)".
+std::string describe(int rank, const Arena& arena);
+
+/// "rank 3 (...): stopped (SIGSTOP or a debugger); its last operation was AllReduce number 5 (...), which it has finished".
+std::string describe_doings(int rank, const Arena& arena, bool same_process);
+
+}  // namespace nitinol::cpu

@@ -1,0 +1,50 @@
+#include "model/signature.h"
+
+#include <array>
+
+#include "base/error.h"
+
+namespace nitinol {
+namespace {
+
+constexpr std::array<const char*, kDataTypes> kTypeNames{"int8",    "uint8",   "int32",    "uint32",      "int64",
+                                                         "uint64",  "float16", "float32",  "float64",     "bfloat16",
+                                                         "float8e4m3", "float8e5m2"};
+constexpr std::array<const char*, kCombines> kOperatorNames{"sum", "prod", "max", "min"};
+
+bool rooted(Collective what) {
+  return what == Collective::kBroadcast || what == Collective::kReduce || what == Collective::kGather ||
+         what == Collective::kScatter;
+}
+
+constexpr uint64_t kAverage = 1 << 24;
+constexpr uint64_t kScaled = 1 << 25;
+
+}  // namespace
+
+Signature Signature::of(const CollectiveWork& work, uint64_t sequence) {
+  uint64_t call = static_cast<uint64_t>(work.what) | static_cast<uint64_t>(work.stated) << 8;
+  if (reduces(work.what)) {
+    call |= static_cast<uint64_t>(work.reduction.combine) << 16;
+    if (work.reduction.average) call |= kAverage;
+    if (work.reduction.scalar != Reduction::Scalar::kNone) call |= kScaled;
+  }
+  if (rooted(work.what)) call |= static_cast<uint64_t>(static_cast<uint32_t>(work.root)) << 32;
+  return {sequence, work.count, call};
+}
+
+std::string Signature::text() const {
+  const auto what = static_cast<Collective>((call & 0xff) % kCollectives);  // a peer's memory may hold anything
+  const auto type = static_cast<DataType>((call >> 8 & 0xff) % kDataTypes);
+  const uint64_t elements = reduces(what) ? count : count / bytes_of(type);
+  std::string details =
+      format("count {}, type {}", elements, kTypeNames[static_cast<size_t>(type)]);
+  if (reduces(what)) {
+    const char* const name = kOperatorNames[(call >> 16 & 0xff) % kCombines];
+    details += format(", op {}", (call & kAverage) != 0 ? "avg" : (call & kScaled) != 0 ? "premulsum" : name);
+  }
+  if (rooted(what)) details += format(", root {}", call >> 32);
+  return format("{} number {} ({})", name_of(what), sequence, details);
+}
+
+}  // namespace nitinol

@@ -1,0 +1,128 @@
+// Operations that do not finish in time: every rank hears which ranks have not come, and what they do instead.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "cluster.h"
+#include "nccl.h"
+#include "nitinol.h"
+
+namespace nitinol::testing {
+namespace {
+
+constexpr int kProcesses = 3;
+constexpr int kLate = 1;
+
+ncclResult_t wait_for_failure(ncclComm_t comm) {
+  ncclResult_t state = ncclSuccess;
+  while (state == ncclSuccess) {
+    EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return state;
+}
+
+void must_say(ncclComm_t comm, std::initializer_list<const char*> words) {
+  const std::string sentence = ncclGetLastError(comm);
+  for (const char* word : words) {
+    if (sentence.find(word) == std::string::npos) throw std::runtime_error("'" + sentence + "' lacks '" + word + "'");
+  }
+}
+
+enum class Trouble { kNeverCalls, kStopped, kNeverSends };
+
+void live_through(Trouble trouble, int process, const ncclUniqueId& id) {
+  ncclComm_t comm = nullptr;
+  cudaStream_t stream = nullptr;
+  float* data = nullptr;
+  EXPECT_CALL(cudaStreamCreate(&stream));
+  EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+  EXPECT_CALL(ncclCommInitRank(&comm, kProcesses, id, process));
+  EXPECT_CALL(nitinolCommSetTimeout(comm, 0.5));
+  EXPECT_CALL(ncclAllReduce(data, data, 7, ncclFloat, ncclSum, comm, stream));
+  EXPECT_CALL(ncclAllReduce(data, data, 9, ncclFloat, ncclMax, comm, stream));
+  EXPECT_CALL(cudaStreamSynchronize(stream));
+  const bool late = process == kLate;
+  if (late && trouble == Trouble::kStopped) raise(SIGSTOP);  // until the test lets it go on
+  if (!late) {
+    if (trouble == Trouble::kNeverSends) {
+      if (process == 0) EXPECT_CALL(ncclRecv(data, 5, ncclFloat, kLate, comm, stream));
+    } else {
+      EXPECT_CALL(ncclAllReduce(data, data, 11, ncclFloat, ncclSum, comm, stream));
+    }
+  }
+  if (wait_for_failure(comm) != ncclRemoteError) throw std::runtime_error("not a remote error");
+  EXPECT_CALL(cudaStreamSynchronize(stream));
+  switch (trouble) {
+    case Trouble::kNeverCalls:
+      must_say(comm, {"AllReduce number 3 (count 11, type float32, op sum)", "not arrived: rank 1 (host", "process is alive",
+                      "idle, its last collective was AllReduce number 2 (count 9, type float32, op max)"});
+      break;
+    case Trouble::kStopped: must_say(comm, {"AllReduce number 3", "not arrived: rank 1 (host", "stopped (SIGSTOP"}); break;
+    case Trouble::kNeverSends: must_say(comm, {"rank 0: sends and receives", "waiting for: rank 1 (host", "idle"}); break;
+  }
+  EXPECT_CALL(ncclCommAbort(comm));
+  EXPECT_CALL(cudaFree(data));
+  EXPECT_CALL(cudaStreamDestroy(stream));
+}
+
+TEST(Deadline, NamesARankThatNeverCalls) {
+  EXPECT_EQ("", run_processes(kProcesses, [](int process, const ncclUniqueId& id) {
+              live_through(Trouble::kNeverCalls, process, id);
+            }));
+}
+
+TEST(Deadline, NamesARankThatNeverSends) {
+  EXPECT_EQ("", run_processes(kProcesses, [](int process, const ncclUniqueId& id) {
+              live_through(Trouble::kNeverSends, process, id);
+            }));
+}
+
+TEST(Deadline, TellsAStoppedRankFromASlowOne) {
+  EXPECT_EQ("", run_processes(kProcesses, [](int process, const ncclUniqueId& id) {
+              if (process == kLate) {
+                // Wakes this process up some time after the others have given up on it; they do not wait for that.
+                const pid_t self = getpid();
+                if (fork() == 0) {
+                  sleep(5);
+                  kill(self, SIGCONT);
+                  _exit(0);
+                }
+              }
+              live_through(Trouble::kStopped, process, id);
+            }));
+}
+
+TEST(Deadline, TheSettingHoldsForEveryCommunicator) {
+  setenv("NITINOL_TIMEOUT", "1", 1);
+  EXPECT_EQ("", run_ranks({2, 1}, [](Rank& self) {
+              ncclComm_t comm = nullptr;
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+              float* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              if (self.rank != 2) EXPECT_CALL(ncclAllGather(data, data, 3, ncclFloat, comm, self.stream));
+              if (wait_for_failure(comm) != ncclRemoteError) throw std::runtime_error("not a remote error");
+              must_say(comm, {"AllGather number 1 (count 3, type float32)", "not arrived: rank 2", "not begun any"});
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              EXPECT_CALL(ncclCommAbort(comm));
+              EXPECT_CALL(cudaFree(data));
+            }));
+  unsetenv("NITINOL_TIMEOUT");
+}
+
+TEST(Deadline, IsCheckedForSense) {
+  EXPECT_EQ("", run_ranks({1}, [](Rank& self) {
+              if (nitinolCommSetTimeout(self.comm, -1) != ncclInvalidArgument) throw std::runtime_error("-1");
+              if (nitinolCommSetTimeout(nullptr, 1) != ncclInvalidArgument) throw std::runtime_error("NULL");
+              EXPECT_CALL(nitinolCommSetTimeout(self.comm, 0));
+            }));
+}
+
+}  // namespace
+}  // namespace nitinol::testing

@@ -1,0 +1,146 @@
+// Ranks whose calls do not match: every rank hears of it within a second, with both calls.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cluster.h"
+#include "nccl.h"
+
+namespace nitinol::testing {
+namespace {
+
+constexpr int kRanks = 4;
+constexpr int kOdd = 2;  // the rank that does something else
+
+using Step = std::function<ncclResult_t(Rank& self, float* data)>;
+
+ncclResult_t all_reduce(Rank& self, float* data, size_t count, ncclRedOp_t op = ncclSum) {
+  return ncclAllReduce(data, data, count, ncclFloat, op, self.comm, self.stream);
+}
+
+struct Mismatch {
+  const char* name;
+  Step usual;
+  Step odd;
+  std::vector<const char*> words;  // of both calls
+};
+
+const std::vector<Mismatch>& mismatches() {
+  static const std::vector<Mismatch> all = {
+      {"Operation", [](Rank& r, float* d) { return all_reduce(r, d, 100); },
+       [](Rank& r, float* d) { return ncclBroadcast(d, d, 100, ncclFloat, 0, r.comm, r.stream); },
+       {"AllReduce number 3 (count 100, type float32, op sum)", "Broadcast number 3 (count 100, type float32, root 0)"}},
+      {"Count", [](Rank& r, float* d) { return all_reduce(r, d, 100); },
+       [](Rank& r, float* d) { return all_reduce(r, d, 99); },
+       {"count 100", "count 99"}},
+      {"LargeCount", [](Rank& r, float* d) { return all_reduce(r, d, 400'000); },
+       [](Rank& r, float* d) { return all_reduce(r, d, 400'001); },
+       {"count 400000", "count 400001"}},
+      {"NoElements", [](Rank& r, float* d) { return all_reduce(r, d, 100); },
+       [](Rank& r, float* d) { return all_reduce(r, d, 0); },
+       {"count 100", "count 0"}},
+      {"Operator", [](Rank& r, float* d) { return all_reduce(r, d, 100); },
+       [](Rank& r, float* d) { return all_reduce(r, d, 100, ncclMax); },
+       {"op sum", "op max"}},
+      {"Type", [](Rank& r, float* d) { return all_reduce(r, d, 100); },
+       [](Rank& r, float* d) { return ncclAllReduce(d, d, 100, ncclInt32, ncclSum, r.comm, r.stream); },
+       {"type float32", "type int32"}},
+      {"TypeOfBytes", [](Rank& r, float* d) { return ncclBroadcast(d, d, 50, ncclFloat, 0, r.comm, r.stream); },
+       [](Rank& r, float* d) { return ncclBroadcast(d, d, 100, ncclFloat16, 0, r.comm, r.stream); },
+       {"count 50, type float32", "count 100, type float16"}},
+      // Nobody sends anything: the ranks' records tell.
+      {"Root", [](Rank& r, float* d) { return ncclBroadcast(d, d, 100, ncclFloat, kOdd, r.comm, r.stream); },
+       [](Rank& r, float* d) { return ncclBroadcast(d, d, 100, ncclFloat, 1, r.comm, r.stream); },
+       {"root 2", "root 1"}},
+      {"Order",
+       [](Rank& r, float* d) {
+         EXPECT_CALL(ncclGroupStart());
+         EXPECT_CALL(all_reduce(r, d, 100));
+         EXPECT_CALL(ncclReduce(d, d, 100, ncclFloat, ncclSum, 1, r.comm, r.stream));
+         return ncclGroupEnd();
+       },
+       [](Rank& r, float* d) {
+         EXPECT_CALL(ncclGroupStart());
+         EXPECT_CALL(ncclReduce(d, d, 100, ncclFloat, ncclSum, 1, r.comm, r.stream));
+         EXPECT_CALL(all_reduce(r, d, 100));
+         return ncclGroupEnd();
+       },
+       {"AllReduce number 3", "Reduce number 3"}},
+  };
+  return all;
+}
+
+void must_hear(const Mismatch& mismatch, ncclComm_t comm) {
+  const std::string sentence = ncclGetLastError(comm);
+  for (const char* word : mismatch.words) {
+    if (sentence.find(word) == std::string::npos) {
+      throw std::runtime_error(std::string(mismatch.name) + ": '" + sentence + "' lacks '" + word + "'");
+    }
+  }
+  if (sentence.find("rank 2 ") == std::string::npos) throw std::runtime_error(sentence + ": lacks the odd rank");
+}
+
+void differ(const Mismatch& mismatch, Rank& self, float* data) {
+  Rank mine = self;
+  EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &mine.comm, nullptr));
+  for (int i = 0; i < 2; ++i) EXPECT_CALL(all_reduce(mine, data, 10));
+  EXPECT_CALL(cudaStreamSynchronize(self.stream));
+  const ncclResult_t called = (self.rank == kOdd ? mismatch.odd : mismatch.usual)(mine, data);
+  if (called != ncclSuccess && called != ncclInvalidUsage) throw std::runtime_error("called: " + std::to_string(called));
+  EXPECT_CALL(cudaStreamSynchronize(self.stream));
+  ncclResult_t state = ncclSuccess;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);  // for slow machines; it takes 0.1 s
+  while (state == ncclSuccess && std::chrono::steady_clock::now() < deadline) {
+    EXPECT_CALL(ncclCommGetAsyncError(mine.comm, &state));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (state != ncclInvalidUsage) throw std::runtime_error(std::string(mismatch.name) + ": " + std::to_string(state));
+  must_hear(mismatch, mine.comm);
+  EXPECT_CALL(ncclCommAbort(mine.comm));
+  EXPECT_CALL(cudaStreamSynchronize(self.stream));
+}
+
+std::string run(const std::vector<int>& processes) {
+  return run_ranks(processes, [](Rank& self) {
+    float* data = nullptr;
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4 << 20));
+    for (const Mismatch& mismatch : mismatches()) differ(mismatch, self, data);
+    EXPECT_CALL(all_reduce(self, data, 10));  // the parent is as good as ever
+    EXPECT_CALL(cudaStreamSynchronize(self.stream));
+    EXPECT_CALL(cudaFree(data));
+  });
+}
+
+TEST(Mismatch, IsHeardOnEveryRankOfSeveralProcesses) { EXPECT_EQ("", run({1, 1, 1, 1})); }
+TEST(Mismatch, IsHeardByThreadsToo) { EXPECT_EQ("", run({2, 2})); }
+
+TEST(Mismatch, InStrictModeNothingRuns) {
+  setenv("NITINOL_CHECK", "strict", 1);
+  EXPECT_EQ("", run({1, 1, 1, 1}));
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
+              int* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              const int before = 41 + self.rank;
+              EXPECT_CALL(cudaMemcpy(data, &before, sizeof(int), cudaMemcpyHostToDevice));
+              Rank mine = self;
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &mine.comm, nullptr));
+              const ncclResult_t called =
+                  ncclAllReduce(data, data, self.rank == 0 ? 1 : 2, ncclInt, ncclSum, mine.comm, self.stream);
+              if (called != ncclInvalidUsage) throw std::runtime_error("accepted");
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              int after = 0;
+              EXPECT_CALL(cudaMemcpy(&after, data, sizeof(int), cudaMemcpyDeviceToHost));
+              if (after != before) throw std::runtime_error("it ran all the same");
+              EXPECT_CALL(ncclCommAbort(mine.comm));
+              EXPECT_CALL(cudaFree(data));
+            }));
+  unsetenv("NITINOL_CHECK");
+}
+
+}  // namespace
+}  // namespace nitinol::testing
