@@ -166,7 +166,10 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
     ++this->transfers_;
     const bool publishes = Wire::kCounted && to_kind != Peers::kNone;
     if (publishes || from_kind != Peers::kNone) await_workers();
-    if (publishes) fence_all_gpus();
+    if (publishes && static_cast<int32_t>(fenced_ - this->transfers_) < 0) {
+      fence_all_gpus();  // covers whatever the workers have finished meanwhile
+      fenced_ = passed_;
+    }
     if (to_kind == Peers::kOne) {
       if (this->lane_ == 0) publish(to);
     } else if (to_kind != Peers::kNone) {
@@ -185,12 +188,15 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
   }
 
   __device__ __forceinline__ void await_workers() {
-    while (true) {
-      const bool done =
-          this->lane_ >= this->workers_ || static_cast<int32_t>(this->progress_[this->lane_] - this->transfers_) >= 0;
-      if (__all_sync(0xffffffffU, done)) break;
+    while (static_cast<int32_t>(passed_ - this->transfers_) < 0) {
+      uint32_t ahead = this->progress_[this->lane_ < this->workers_ ? this->lane_ : 0] - this->transfers_;
+      for (int distance = 16; distance > 0; distance /= 2) {
+        const uint32_t other = __shfl_xor_sync(0xffffffffU, ahead, distance);
+        if (static_cast<int32_t>(other) < static_cast<int32_t>(ahead)) ahead = other;
+      }
+      passed_ = this->transfers_ + ahead;
+      __threadfence_block();
     }
-    if constexpr (Wire::kCounted) __threadfence_block();
   }
 
   __device__ __forceinline__ void publish(int peer) {
@@ -211,6 +217,8 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
   }
 
   int root_ = 0;
+  uint32_t passed_ = 0;  ///< transfers that all workers are done with
+  uint32_t fenced_ = 0;  ///< and those among them whose data may be announced
 };
 
 /// The waiting that workers do.

@@ -311,8 +311,6 @@ class WorkerBase : public WorkerConnections<Wire> {
       } else if (this->ranks() <= 4) {
         unit = combine_all_plain<4, 3>(job, unit, plain, sinks);
       }
-    } else if constexpr (Wire::kPerWarp) {
-      if (this->ranks() <= 2) unit = combine_all_plain<2, 2>(job, unit, plain, sinks);
     }
     if (!this->aborted_) unit = combine_all_plain<kFlight, 1>(job, unit, plain, sinks);
     if (!this->aborted_ && unit < units) [[unlikely]] {
