@@ -82,7 +82,7 @@ class Fingerprints:
 
 
 def tidy_jobs(build, tidy):
-    """(path, fingerprint) of every source in the compile database that belongs to this repository."""
+    """(path, fingerprint) of every C++ source in the compile database that belongs to this repository."""
     entries = json.loads((build / "compile_commands.json").read_text())
     version = subprocess.run([tidy, "--version"], capture_output=True).stdout
     configuration = b"".join(path.read_bytes() for path in sorted(ROOT.rglob(".clang-tidy")) if "build" not in path.parts)
@@ -91,7 +91,7 @@ def tidy_jobs(build, tidy):
     jobs = {}
     for entry in entries:
         path = pathlib.Path(entry["file"]).resolve()
-        if path not in known or path.suffix == ".cu" or path in jobs:
+        if path not in known or path.suffix != ".cc" or path in jobs:
             continue
         # Where the trees lie must not matter: a fresh clone profits from an older one's results.
         command = entry["command"]

@@ -13,8 +13,6 @@
 namespace nitinol {
 namespace {
 
-using testing::error_of;
-using ::testing::HasSubstr;
 using testing::join_all;
 using testing::quick_options;
 using testing::run_threads;

@@ -60,7 +60,7 @@ struct StreamOwner {
   StreamOwner(const StreamOwner&) = delete;
   StreamOwner& operator=(const StreamOwner&) = delete;
   ~StreamOwner() { EXPECT_CUDA(cudaStreamDestroy(stream)); }
-  operator cudaStream_t() const { return stream; }
+  operator cudaStream_t() const { return stream; }  // NOLINT(google-explicit-constructor): stands for its stream
   cudaStream_t stream = nullptr;
 };
 
@@ -69,7 +69,7 @@ struct EventOwner {
   EventOwner(const EventOwner&) = delete;
   EventOwner& operator=(const EventOwner&) = delete;
   ~EventOwner() { EXPECT_CUDA(cudaEventDestroy(event)); }
-  operator cudaEvent_t() const { return event; }
+  operator cudaEvent_t() const { return event; }  // NOLINT(google-explicit-constructor): stands for its event
   cudaEvent_t event = nullptr;
 };
 
