@@ -87,7 +87,9 @@ class FdStore : public std::enable_shared_from_this<FdStore> {
     events.on_frame = [weak = weak_from_this(), connection_slot](const Frame& frame) {
       const auto store = weak.lock();
       const auto connection = connection_slot->lock();
-      if (store && connection) store->serve(*connection, frame);
+      if (!connection) return;
+      if (!store) return connection->close_now();  // the communicator has gone: the peer must not wait for an answer
+      store->serve(*connection, frame);
     };
     *connection_slot = Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
   }

@@ -2,8 +2,10 @@
 // time, leaks nothing, and can go on with a new communicator.
 #include <dirent.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -31,6 +33,19 @@ struct Holdings {
   bool within(const Holdings& other) const { return descriptors <= other.descriptors && mappings <= other.mappings; }
 };
 
+/// What a socket is connected to, as far as that tells whose it is.
+std::string describe_socket(int fd) {
+  sockaddr_in own{};
+  sockaddr_in peer{};
+  socklen_t own_size = sizeof(own);
+  socklen_t peer_size = sizeof(peer);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_size) != 0) return "";
+  const bool connected = getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) == 0;
+  if (own.sin_family != AF_INET) return "(family " + std::to_string(own.sin_family) + ")";
+  return "(port " + std::to_string(ntohs(own.sin_port)) +
+         (connected ? " to " + std::to_string(ntohs(peer.sin_port)) : " alone") + ")";
+}
+
 Holdings holdings() {
   Holdings held;
   DIR* const directory = opendir("/proc/self/fd");
@@ -38,7 +53,9 @@ Holdings holdings() {
     ++held.descriptors;
     char target[256] = {};
     const std::string path = std::string("/proc/self/fd/") + entry->d_name;
-    if (readlink(path.c_str(), target, sizeof(target) - 1) > 0) held.names += std::string(" ") + target;
+    if (readlink(path.c_str(), target, sizeof(target) - 1) > 0) {
+      held.names += std::string(" ") + target + describe_socket(std::atoi(entry->d_name));
+    }
   }
   closedir(directory);
   std::ifstream maps("/proc/self/maps");
@@ -46,8 +63,8 @@ Holdings holdings() {
   return held;
 }
 
-/// Connections are closed by a service thread up to some seconds after their communicator has gone: the least that is seen in a
-/// while.
+/// Connections are closed by a service thread up to some seconds after their communicator has gone: the least that is
+/// seen in a while.
 Holdings settled_holdings(std::chrono::milliseconds patience, const Holdings& enough) {
   Holdings least = holdings();
   const auto deadline = std::chrono::steady_clock::now() + patience;
