@@ -60,14 +60,14 @@ const std::vector<Mismatch>& mismatches() {
       {"Order",
        [](Rank& r, float* d) {
          EXPECT_CALL(ncclGroupStart());
-         EXPECT_CALL(all_reduce(r, d, 100));
-         EXPECT_CALL(ncclReduce(d, d, 100, ncclFloat, ncclSum, 1, r.comm, r.stream));
+         static_cast<void>(all_reduce(r, d, 100));  // another rank's failure may be known already
+         static_cast<void>(ncclReduce(d, d, 100, ncclFloat, ncclSum, 1, r.comm, r.stream));
          return ncclGroupEnd();
        },
        [](Rank& r, float* d) {
          EXPECT_CALL(ncclGroupStart());
-         EXPECT_CALL(ncclReduce(d, d, 100, ncclFloat, ncclSum, 1, r.comm, r.stream));
-         EXPECT_CALL(all_reduce(r, d, 100));
+         static_cast<void>(ncclReduce(d, d, 100, ncclFloat, ncclSum, 1, r.comm, r.stream));
+         static_cast<void>(all_reduce(r, d, 100));
          return ncclGroupEnd();
        },
        {"AllReduce number 3", "Reduce number 3"}},

@@ -29,8 +29,9 @@ class Records {
   /// Nothing if it was not begun yet, or is too long ago.
   std::optional<Signature> find(uint64_t sequence) const;
 
- private:
   static constexpr size_t kKept = 32;
+
+ private:
   struct Record {
     std::atomic<uint64_t> sequence;
     std::atomic<uint64_t> count;
