@@ -1,5 +1,5 @@
 // Times the CUDA executor's algorithms, protocols and numbers of channels against each other and, if it is named, against
-// an installed libnccl.so.2, all from CUDA graphs. Usage: executor_gpu_bench RANKS GPUS [LIBNCCL|-] [COLLECTIVE] [TYPE]
+// an installed libnccl.so.2, all from CUDA graphs. Usage: executor_gpu_bench RANKS GPUS [LIBNCCL|-] [COLLECTIVE] [TYPE] [LEAST]
 // Prints per size the best choice; the file named by NITINOL_BENCH_CSV gets every timing.
 #include <dlfcn.h>
 
@@ -261,7 +261,7 @@ class Bench {
 
 int run(int argc, char** argv) {
   if (argc < 3) {
-    std::printf("usage: %s RANKS GPUS [LIBNCCL|-] [COLLECTIVE] [TYPE]\n", argv[0]);
+    std::printf("usage: %s RANKS GPUS [LIBNCCL|-] [COLLECTIVE] [TYPE] [LEAST]\n", argv[0]);
     return 2;
   }
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
@@ -272,7 +272,7 @@ int run(int argc, char** argv) {
   for (const Collective what : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll,
                                 Collective::kBroadcast, Collective::kReduce}) {
     if (!only.empty() && only != name_of(what)) continue;
-    for (size_t bytes = 1024; bytes <= kLargest; bytes *= bytes < (size_t{64} << 10) || bytes >= (size_t{16} << 20) ? 4 : 2) {
+    for (size_t bytes = argc > 6 ? std::strtoull(argv[6], nullptr, 0) : 1024; bytes <= kLargest; bytes *= bytes < (size_t{64} << 10) || bytes >= (size_t{16} << 20) ? 4 : 2) {
       bench.compare(what, type, bytes);
     }
   }

@@ -77,6 +77,13 @@ std::vector<int> devices_of_this_process(const ExecutorSetup& setup) {
 
 uint64_t offer_name(Queue queue) { return 0x6375646100000000ULL + static_cast<uint64_t>(queue); }
 
+/// The plan's protocol, but where there are kernels for fewer: one rank alone, and LL128 for reductions other than sums.
+Protocol protocol_of(const CollectiveWork& work, int ranks) {
+  const bool rare = reduces(work.what) && work.reduction.combine != Combine::kSum;
+  if (ranks == 1 || (rare && work.plan.protocol == Protocol::kLL128)) return Protocol::kSimple;
+  return work.plan.protocol;
+}
+
 const void* kernel_of(const CollectiveWork& work, int ranks) {
   const KernelSet* set = reduces(work.what) ? find_reduce_kernels(work.type, work.reduction.combine) : &move_kernels();
   if (set == nullptr) {
@@ -85,15 +92,13 @@ const void* kernel_of(const CollectiveWork& work, int ranks) {
   }
   const auto row = ranks == 1 ? size_t{kCollectives} : static_cast<size_t>(work.what);
   const void* kernel =
-      set->kernel[row][static_cast<size_t>(work.plan.algorithm)][static_cast<size_t>(work.plan.protocol)];
+      set->kernel[row][static_cast<size_t>(work.plan.algorithm)][static_cast<size_t>(protocol_of(work, ranks))];
   if (kernel == nullptr) {
     fail(ncclInternalError, "no kernel for {} by {}", name_of(work.what), name_of(work.plan.algorithm));
   }
   return kernel;
 }
 
-/// A communicator of one rank has kernels for one protocol only.
-Protocol protocol_of(const CollectiveWork& work, int ranks) { return ranks == 1 ? Protocol::kSimple : work.plan.protocol; }
 
 }  // namespace
 

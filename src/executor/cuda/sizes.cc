@@ -27,7 +27,7 @@ QueueLayout fit(int ranks, const Wish& wish) {
 
 Sizes sizes_for(const Machine& m) {
   const int resident = std::max(1, m.multiprocessors * 3 / 4 / m.ranks_per_gpu);
-  int channels = std::min(32, resident);
+  int channels = std::min(64, resident);
   if (m.max_channels > 0) channels = std::min(channels, m.max_channels);
   const int lanes = 2 * std::max(1, m.ranks - 1);
   // Small CTAs where many lanes must be resident on one GPU.
@@ -42,8 +42,8 @@ Sizes sizes_for(const Machine& m) {
                                         : std::max<uint32_t>(static_cast<uint32_t>(m.buffer_bytes / simple_slots) / kKi * kKi, kKi);
   sizes.layouts = {
       fit(m.ranks, {low_channels, 8, 1 * kKi, 16 * kKi, size_t{16} << 20}),
-      fit(m.ranks, {channels, 8, 1 * kKi, 32 * kKi, size_t{28} << 20}),
-      fit(m.ranks, {channels, simple_slots, 2 * kKi, most, size_t{30} << 20}),
+      fit(m.ranks, {std::min(channels, 32), 8, 1 * kKi, 32 * kKi, size_t{28} << 20}),
+      fit(m.ranks, {channels, simple_slots, 2 * kKi, most, size_t{60} << 20}),
       fit(m.ranks, {std::min(message_channels, 8), 8, 1 * kKi, 8 * kKi, size_t{6} << 20}),
       fit(m.ranks, {message_channels, simple_slots, 2 * kKi, most, size_t{16} << 20}),
   };
