@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "base/settings.h"
@@ -127,13 +128,22 @@ void Rank::reach(int peer) {
   --unreached_;
 }
 
-/// A peer has begun another collective as its `sequence_`th: reports it, and returns true.
+/// The first call that the peer made otherwise than this rank, as far back as both remember.
+std::optional<Rank::Difference> Rank::first_difference(const Arena& arena) const {
+  const uint64_t first = sequence_ > Records::kKept ? sequence_ - Records::kKept + 1 : 1;
+  for (uint64_t sequence = first; sequence <= sequence_; ++sequence) {
+    const auto mine = own_->header().records.find(sequence);
+    const auto theirs = arena.header().records.find(sequence);
+    if (mine && theirs && *mine != *theirs) return Difference{*mine, *theirs};
+  }
+  return std::nullopt;
+}
+
+/// A peer has begun another collective as its `sequence_`th or before: reports it, and returns true.
 bool Rank::find_mismatch() {
   for (int peer = 0; peer < ranks(); ++peer) {
     const Arena* const arena = arena_of(peer);
-    if (arena == nullptr) continue;
-    const auto theirs = arena->header().records.find(sequence_);
-    if (!theirs || *theirs == current_) continue;
+    if (arena == nullptr || !first_difference(*arena)) continue;
     report_mismatch(peer);
     return true;
   }
@@ -141,12 +151,13 @@ bool Rank::find_mismatch() {
 }
 
 void Rank::report_mismatch(int peer) {
-  const auto theirs = arena_of(peer)->header().records.find(sequence_);
-  const std::string other = theirs && *theirs != current_ ? theirs->text() : "another operation";
+  const auto difference = first_difference(*arena_of(peer));
   report(ncclInvalidUsage,
-         format("the ranks' calls do not match: rank {} calls {}, rank {} calls {}; all ranks must make the same calls in the "
+         format("the ranks' calls do not match: rank {} calls {}, rank {} calls {}; all ranks must make the same calls "
+                "in the "
                 "same order, with the same sizes",
-                rank_, current_.text(), describe(peer, *arena_of(peer)).substr(5), other));
+                rank_, (difference ? difference->mine : current_).text(), describe(peer, *arena_of(peer)).substr(5),
+                difference ? difference->theirs.text() : "another operation"));
 }
 
 /// How long the operation has made no progress; noticed a moment after that began.
@@ -174,8 +185,9 @@ void Rank::on_stall() {
       if (arena_of(peer) == nullptr) continue;
       late += (late.empty() ? "" : "; ") + describe_doings(peer, *arena_of(peer), in_this_process(peer));
     }
-    return report(ncclRemoteError, format("rank {}: {} makes no progress for {} ms (NITINOL_TIMEOUT); all have begun it: {}",
-                                          rank_, current_.text(), waited.count(), late));
+    return report(ncclRemoteError,
+                  format("rank {}: {} makes no progress for {} ms (NITINOL_TIMEOUT); all have begun it: {}", rank_,
+                         current_.text(), waited.count(), late));
   }
   report(ncclRemoteError, format("rank {}: {} makes no progress for {} ms (NITINOL_TIMEOUT); not arrived: {}", rank_,
                                  current_.text(), waited.count(), late));
@@ -189,8 +201,9 @@ void Rank::on_message_stall(const std::vector<int>& peers) {
   for (const int peer : peers) {
     late += (late.empty() ? "" : "; ") + describe_doings(peer, *arena_of(peer), in_this_process(peer));
   }
-  report(ncclRemoteError, format("rank {}: sends and receives make no progress for {} ms (NITINOL_TIMEOUT); waiting for: {}",
-                                 rank_, waited.count(), late));
+  report(ncclRemoteError,
+         format("rank {}: sends and receives make no progress for {} ms (NITINOL_TIMEOUT); waiting for: {}", rank_,
+                waited.count(), late));
 }
 
 }  // namespace nitinol::cpu

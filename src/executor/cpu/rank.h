@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -146,12 +147,17 @@ class Rank {
   void reach_for(const CollectiveWork& work);
   void on_stall();
   void on_message_stall(const std::vector<int>& peers);
+  struct Difference {
+    Signature mine;
+    Signature theirs;
+  };
+  std::optional<Difference> first_difference(const Arena& arena) const;
   bool find_mismatch();
   std::chrono::milliseconds stalled_for();
-  const Arena* arena_of(int peer) const {
-    return watched_[static_cast<size_t>(peer)].load(std::memory_order_acquire);
+  const Arena* arena_of(int peer) const { return watched_[static_cast<size_t>(peer)].load(std::memory_order_acquire); }
+  bool in_this_process(int peer) const {
+    return homes_[static_cast<size_t>(peer)].process == homes_[static_cast<size_t>(rank_)].process;
   }
-  bool in_this_process(int peer) const { return homes_[static_cast<size_t>(peer)].process == homes_[static_cast<size_t>(rank_)].process; }
 
   int rank_;
   std::array<uint64_t, 2> identity_;
