@@ -1,0 +1,224 @@
+// Aborts from another thread, at any moment, whatever the peers do: they end within two seconds, and so does whatever the
+// main thread waits in.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cluster.h"
+#include "nccl.h"
+
+namespace nitinol::testing {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What is promised is two seconds; a sanitizer on a busy machine gets some more.
+constexpr std::chrono::seconds kPromise{4};
+
+void expect_that(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what + " (last error: " + ncclGetLastError(nullptr) + ")");
+}
+
+void abort_in_time(ncclComm_t comm) {
+  const auto begin = Clock::now();
+  EXPECT_CALL(ncclCommAbort(comm));
+  expect_that(Clock::now() - begin < kPromise, "the abort took too long");
+}
+
+/// Process 0 runs `body`; process 1 is a member too, and does nothing until process 0 is through.
+std::string with_an_idle_peer(const std::function<void(ncclComm_t comm, cudaStream_t stream, float* data)>& body) {
+  return run_processes(2, [&](int process, const ncclUniqueId& id) {
+    ncclComm_t comm = nullptr;
+    EXPECT_CALL(ncclCommInitRank(&comm, 2, id, process));
+    if (process == 1) {
+      ncclResult_t state = ncclSuccess;
+      while (state == ncclSuccess) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+      }
+      EXPECT_CALL(ncclCommAbort(comm));
+      return;
+    }
+    cudaStream_t stream = nullptr;
+    float* data = nullptr;
+    EXPECT_CALL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+    body(comm, stream, data);
+    EXPECT_CALL(cudaFree(data));
+    EXPECT_CALL(cudaStreamDestroy(stream));
+  });
+}
+
+TEST(Abort, FreesAThreadThatWaitsForItsStream) {
+  EXPECT_EQ("", with_an_idle_peer([](ncclComm_t comm, cudaStream_t stream, float* data) {
+              EXPECT_CALL(ncclAllReduce(data, data, 100, ncclFloat, ncclSum, comm, stream));
+              std::atomic<bool> waiting{false};
+              std::thread main([&] {
+                waiting = true;
+                EXPECT_CALL(cudaStreamSynchronize(stream));
+              });
+              while (!waiting) std::this_thread::yield();
+              abort_in_time(comm);
+              main.join();
+            }));
+}
+
+TEST(Abort, FreesAThreadThatFinalizes) {
+  EXPECT_EQ("", with_an_idle_peer([](ncclComm_t comm, cudaStream_t, float*) {
+              std::atomic<bool> inside{false};
+              ncclResult_t finalized = ncclSuccess;
+              std::thread main([&] {
+                inside = true;
+                finalized = ncclCommFinalize(comm);
+              });
+              while (!inside) std::this_thread::yield();
+              std::this_thread::sleep_for(std::chrono::milliseconds(20));  // most likely inside by now; both is fine
+              abort_in_time(comm);
+              main.join();
+              expect_that(finalized != ncclSuccess, "finalized without the peer");
+            }));
+}
+
+TEST(Abort, EndsAnInitThatPeersNeverJoin) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              ncclComm_t comm = nullptr;
+              const ncclResult_t started = ncclCommInitRankConfig(&comm, 3, id, 1, &config);
+              expect_that(started == ncclInProgress && comm != nullptr, "init");
+              int count = 0;
+              expect_that(ncclCommCount(comm, &count) == ncclInProgress, "count while initialising");
+              ncclComm_t child = nullptr;
+              expect_that(ncclCommSplit(comm, 0, 0, &child, nullptr) == ncclInProgress, "split while initialising");
+              abort_in_time(comm);
+            }));
+}
+
+TEST(Abort, EndsANonBlockingSplitAndItsChild) {
+  EXPECT_EQ("", run_processes(2, [](int process, const ncclUniqueId& id) {
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              ncclComm_t comm = nullptr;
+              ncclResult_t state = ncclInProgress;
+              static_cast<void>(ncclCommInitRankConfig(&comm, 2, id, process, &config));
+              while (state == ncclInProgress) EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+              if (process == 1) {  // process 0 may be through already
+                while (state == ncclSuccess) EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+                return abort_in_time(comm);
+              }
+              ncclComm_t child = nullptr;
+              expect_that(ncclCommSplit(comm, 0, 0, &child, nullptr) == ncclInProgress, "split");
+              float number = 0;
+              expect_that(ncclAllReduce(&number, &number, 1, ncclFloat, ncclSum, comm, nullptr) == ncclInProgress, "busy");
+              abort_in_time(comm);
+              abort_in_time(child);
+            }));
+}
+
+TEST(Abort, LeavesGraphsThatCanBeLaunchedAndDestroyed) {
+  EXPECT_EQ("", with_an_idle_peer([](ncclComm_t comm, cudaStream_t stream, float* data) {
+              cudaGraph_t graph = nullptr;
+              cudaGraphExec_t executable = nullptr;
+              EXPECT_CALL(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+              EXPECT_CALL(ncclAllReduce(data, data, 100, ncclFloat, ncclSum, comm, stream));
+              EXPECT_CALL(cudaStreamEndCapture(stream, &graph));
+              EXPECT_CALL(cudaGraphInstantiate(&executable, graph, 0));
+              for (int i = 0; i < 3; ++i) EXPECT_CALL(cudaGraphLaunch(executable, stream));
+              abort_in_time(comm);
+              EXPECT_CALL(cudaStreamSynchronize(stream));
+              EXPECT_CALL(cudaGraphLaunch(executable, stream));  // its results are undefined; it ends
+              EXPECT_CALL(cudaStreamSynchronize(stream));
+              EXPECT_CALL(cudaGraphExecDestroy(executable));
+              EXPECT_CALL(cudaGraphDestroy(graph));
+            }));
+}
+
+TEST(Abort, WithAStoppedPeer) {
+  EXPECT_EQ("process 1 ended by signal 9\n", run_processes(2, [](int process, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              EXPECT_CALL(ncclCommInitRank(&comm, 2, id, process));
+              float* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              EXPECT_CALL(ncclAllReduce(data, data, 100, ncclFloat, ncclSum, comm, nullptr));
+              EXPECT_CALL(cudaDeviceSynchronize());
+              if (process == 1) {
+                const pid_t self = getpid();
+                if (fork() == 0) {  // ends the stopped process when the other is through
+                  sleep(6);
+                  kill(self, SIGKILL);
+                  _exit(0);
+                }
+                raise(SIGSTOP);
+              }
+              EXPECT_CALL(ncclAllReduce(data, data, 100, ncclFloat, ncclSum, comm, nullptr));
+              abort_in_time(comm);
+              EXPECT_CALL(cudaDeviceSynchronize());
+              EXPECT_CALL(cudaFree(data));
+            }));
+}
+
+/// Calls all kinds of functions until one says that it is over.
+void use_until_aborted(ncclComm_t comm, cudaStream_t stream, float* data) {
+  for (int i = 0; i < 100'000; ++i) {
+    ncclResult_t result = ncclSuccess;
+    switch (i % 4) {
+      case 0: result = ncclAllReduce(data, data, 64, ncclFloat, ncclMax, comm, stream); break;
+      case 1: result = ncclBroadcast(data, data, 8, ncclFloat, 0, comm, stream); break;
+      case 2: {
+        int count = 0;
+        result = ncclCommCount(comm, &count);
+        break;
+      }
+      case 3: static_cast<void>(ncclGetLastError(comm)); break;
+    }
+    if (i % 16 == 0) static_cast<void>(cudaStreamSynchronize(stream));
+    if (result != ncclSuccess) return;
+  }
+}
+
+TEST(Abort, MayRaceWithEverything) {
+  constexpr int kRounds = 25;
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              std::mt19937 random(11);
+              for (int round = 0; round < kRounds; ++round) {
+                constexpr int kRanks = 3;
+                ncclComm_t comms[kRanks];
+                EXPECT_CALL(ncclCommInitAll(comms, kRanks, nullptr));
+                std::vector<std::thread> threads;
+                for (int rank = 0; rank < kRanks; ++rank) {
+                  threads.emplace_back([&, rank] {
+                    EXPECT_CALL(cudaSetDevice(rank));
+                    cudaStream_t stream = nullptr;
+                    float* data = nullptr;
+                    EXPECT_CALL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+                    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+                    use_until_aborted(comms[rank], stream, data);
+                    EXPECT_CALL(cudaStreamSynchronize(stream));
+                    EXPECT_CALL(cudaFree(data));
+                    EXPECT_CALL(cudaStreamDestroy(stream));
+                  });
+                }
+                std::thread watchdog([&] {
+                  for (int i = 0; i < 100; ++i) {
+                    ncclResult_t state = ncclSuccess;
+                    static_cast<void>(ncclCommGetAsyncError(comms[i % kRanks], &state));
+                  }
+                });
+                std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+                for (ncclComm_t comm : comms) abort_in_time(comm);
+                watchdog.join();
+                for (std::thread& thread : threads) thread.join();
+              }
+            }));
+}
+
+}  // namespace
+}  // namespace nitinol::testing
