@@ -86,6 +86,10 @@ __device__ __forceinline__ void read_ahead(const Work& work) {
 /// Runs works whose algorithms are among Entries; kAlone: a communicator of one rank, where all algorithms are copies.
 template <class Wire, DataType type, Combine how, class Entries, bool kInline, bool kAlone = false>
 __global__ void __launch_bounds__(kMaxThreads, 1) run_collectives(const __grid_constant__ CollectiveParameters parameters) {
+  // Each line of the parameters costs a trip to memory at its first use: better all at once.
+  asm volatile("" ::"r"(parameters.queue.rank), "l"(parameters.queue.region[0]), "l"(parameters.queue.region[4]),
+               "l"(parameters.queue.region[8]), "r"(parameters.works), "l"(parameters.work[0].input),
+               "l"(parameters.work[0].immediate));
   Connections<Wire> connections(parameters.queue, blockIdx.x);
   if constexpr (!Wire::kCounted) read_ahead<Wire, type>(parameters.work[0]);
   connections.resume();

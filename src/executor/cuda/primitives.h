@@ -45,13 +45,14 @@ class WorkerBase : public WorkerConnections<Wire> {
   /// Units that may be moved by vectors as they are.
   __device__ __forceinline__ static uint32_t plain_units(const Job& job) {
     const bool plain = Memory::aligned(job.own) && Memory::aligned(job.into) && !job.scale;
-    return plain ? job.bytes / Wire::kUnitBytes : 0;
+    if (!plain) return 0;
+    return job.bytes % Wire::kPieceBytes == 0 ? units_in(job.bytes) : job.bytes / Wire::kUnitBytes;
   }
 
   template <bool kPlain>
   __device__ __forceinline__ void load(const Job& job, uint32_t unit, uint32_t (&words)[kWords]) const {
     if constexpr (kPlain) {
-      Memory::load_whole(job.own, unit, this->lane_, words);
+      Memory::load_pieces(job.own, job.bytes, unit, this->lane_, words);
     } else {
       Memory::load(job.own, Memory::aligned(job.own), job.bytes, unit, this->lane_, words);
       if (job.scale) scale_words(words);
@@ -61,7 +62,7 @@ class WorkerBase : public WorkerConnections<Wire> {
   __device__ __forceinline__ void store(const Job& job, uint32_t unit, const uint32_t (&words)[kWords]) const {
     if (job.into == nullptr) return;
     if constexpr (kPlain) {
-      Memory::store_whole(job.into, unit, this->lane_, words);
+      Memory::store_pieces(job.into, job.bytes, unit, this->lane_, words);
     } else {
       Memory::store(job.into, Memory::aligned(job.into), job.bytes, unit, this->lane_, words);
     }

@@ -53,10 +53,11 @@ Sizes sizes_for(const Machine& m) {
   if (!m.lines_stay_whole) sizes.limits.slot_bytes[static_cast<size_t>(Protocol::kLL128)] = 0;
   sizes.limits.channels = channels;
   sizes.limits.grain_bytes = 128;
-  sizes.limits.one_shot_bytes = m.ranks <= 2 ? 256 * kKi : m.ranks <= 4 ? 128 * kKi : 64 * kKi;
-  sizes.limits.ll_bytes = 32 * kKi;
-  sizes.limits.ll128_bytes = 2048 * kKi;
-  sizes.limits.bytes_per_channel = 2 * kKi;
+  // Measured with 2 and 4 H200 over NVLink.
+  sizes.limits.one_shot_bytes = m.ranks <= 2 ? 1024 * kKi : m.ranks <= 4 ? 256 * kKi : 64 * kKi;
+  sizes.limits.ll_bytes = 64 * kKi;
+  sizes.limits.ll128_bytes = 4096 * kKi;
+  sizes.limits.bytes_per_channel = 1 * kKi;
   return sizes;
 }
 

@@ -72,15 +72,16 @@ struct UserMemory {
     return reinterpret_cast<uintptr_t>(base) % Wire::kPieceBytes == 0;
   }
 
-  /// A whole unit of an aligned buffer.
-  __device__ __forceinline__ static void load_whole(const char* base, uint32_t unit, int lane,
-                                                    uint32_t (&words)[Wire::kWords]) {
+  /// A unit of an aligned buffer, whole or ending after a whole piece.
+  __device__ __forceinline__ static void load_pieces(const char* base, uint32_t bytes, uint32_t unit, int lane,
+                                                     uint32_t (&words)[Wire::kWords]) {
 #pragma unroll
     for (int piece = 0; piece < Wire::kPieces; ++piece) {
-      const char* from = base + Wire::offset(unit, lane, piece);
+      const uint32_t at = Wire::offset(unit, lane, piece);
+      const char* from = base + at;
       if constexpr (kPieceWords == 4) {
         uint4 value = make_uint4(0, 0, 0, 0);
-        if (Wire::has(lane, piece)) value = *reinterpret_cast<const uint4*>(from);
+        if (is_there(bytes, at, lane, piece)) value = *reinterpret_cast<const uint4*>(from);
         words[piece * 4] = value.x;
         words[piece * 4 + 1] = value.y;
         words[piece * 4 + 2] = value.z;
@@ -92,13 +93,14 @@ struct UserMemory {
       }
     }
   }
-  __device__ __forceinline__ static void store_whole(char* base, uint32_t unit, int lane,
-                                                     const uint32_t (&words)[Wire::kWords]) {
+  __device__ __forceinline__ static void store_pieces(char* base, uint32_t bytes, uint32_t unit, int lane,
+                                                      const uint32_t (&words)[Wire::kWords]) {
 #pragma unroll
     for (int piece = 0; piece < Wire::kPieces; ++piece) {
-      char* to = base + Wire::offset(unit, lane, piece);
+      const uint32_t at = Wire::offset(unit, lane, piece);
+      char* to = base + at;
       if constexpr (kPieceWords == 4) {
-        if (Wire::has(lane, piece)) {
+        if (is_there(bytes, at, lane, piece)) {
           *reinterpret_cast<uint4*>(to) =
               make_uint4(words[piece * 4], words[piece * 4 + 1], words[piece * 4 + 2], words[piece * 4 + 3]);
         }
@@ -106,6 +108,11 @@ struct UserMemory {
         *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
       }
     }
+  }
+
+  /// With one piece per unit there is nothing to ask.
+  __device__ __forceinline__ static bool is_there(uint32_t bytes, uint32_t at, int lane, int piece) {
+    return Wire::kPieces == 1 || (Wire::has(lane, piece) && at < bytes);
   }
 
   /// Any unit of any buffer.

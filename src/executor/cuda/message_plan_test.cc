@@ -1,0 +1,99 @@
+#include "executor/cuda/message_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <tuple>
+
+#include "base/error.h"
+
+namespace nitinol::cuda {
+namespace {
+
+constexpr auto kSend = MessageWork::Direction::kSend;
+constexpr auto kReceive = MessageWork::Direction::kReceive;
+
+MessageWork message(MessageWork::Direction direction, int peer, size_t bytes, char* buffer = nullptr) {
+  return MessageWork{direction, peer, buffer, bytes};
+}
+
+TEST(MessagePlan, EachDirectionOfEachConnectionIsALane) {
+  const QueueLayout layout = make_layout(3, 1, 4, 8192);
+  const auto batches = plan_messages({message(kSend, 1, 8), message(kReceive, 1, 8), message(kSend, 2, 8)}, Protocol::kLL, layout);
+  ASSERT_EQ(batches.size(), 1U);
+  EXPECT_EQ(batches[0].lanes.size(), 3U);
+  EXPECT_EQ(batches[0].messages.size(), 3U);
+}
+
+TEST(MessagePlan, MessagesOfALaneKeepTheirOrder) {
+  const QueueLayout layout = make_layout(2, 1, 4, 8192);
+  char buffer[3];
+  const auto batches = plan_messages({message(kSend, 1, 5, buffer), message(kSend, 1, 7, buffer + 1), message(kSend, 1, 9, buffer + 2)},
+                                     Protocol::kLL, layout);
+  ASSERT_EQ(batches.size(), 1U);
+  ASSERT_EQ(batches[0].lanes.size(), 1U);
+  EXPECT_EQ(batches[0].lanes[0].count, 3);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(batches[0].messages[static_cast<size_t>(i)].buffer, buffer + i);
+}
+
+TEST(MessagePlan, LongMessagesTakeSeveralChannelsOnBothSidesAlike) {
+  const QueueLayout layout = make_layout(2, 8, 4, 65536);
+  const auto sender = plan_messages({message(kSend, 1, 1 << 20)}, Protocol::kSimple, layout);
+  const auto receiver = plan_messages({message(kReceive, 0, 1 << 20)}, Protocol::kSimple, layout);
+  ASSERT_EQ(sender.size(), 1U);
+  ASSERT_EQ(receiver.size(), 1U);
+  EXPECT_EQ(sender[0].lanes.size(), 8U);
+  EXPECT_EQ(receiver[0].lanes.size(), 8U);
+}
+
+/// What each launch carries between each pair of ranks in each direction, if all ranks exchange `each` messages with all.
+TEST(MessagePlan, WhatALaunchAwaitsIsInThePeersLaunchOfTheSameNumber) {
+  constexpr int kRanks = 5;
+  const QueueLayout layout = make_layout(kRanks, 2, 4, 8192);
+  std::map<std::tuple<size_t, int, int>, int> sent;
+  std::map<std::tuple<size_t, int, int>, int> received;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    std::vector<MessageWork> work;
+    for (int peer = 0; peer < kRanks; ++peer) {
+      if (peer == rank) continue;
+      for (int i = 0; i < 300 * (rank + peer); ++i) {
+        work.push_back(message(kReceive, peer, 4));
+        work.push_back(message(kSend, peer, 4));
+      }
+    }
+    const auto batches = plan_messages(work, Protocol::kLL, layout);
+    for (size_t number = 0; number < batches.size(); ++number) {
+      ASSERT_LE(batches[number].lanes.size(), static_cast<size_t>(ManyMessages::kMaxLanes));
+      ASSERT_LE(batches[number].messages.size(), static_cast<size_t>(ManyMessages::kMaxMessages));
+      for (const Lane& lane : batches[number].lanes) {
+        if (lane.sends != 0) {
+          sent[{number, rank, lane.peer}] += lane.count;
+        } else {
+          received[{number, lane.peer, rank}] += lane.count;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(sent, received);
+}
+
+TEST(MessagePlan, MessagesToOneselfArePairedInOrder) {
+  char a[2];
+  char b[2];
+  const auto pairs = pair_self_messages({message(kSend, 0, 4, a), message(kReceive, 0, 4, b), message(kSend, 1, 4, a),
+                                         message(kReceive, 0, 8, b + 1), message(kSend, 0, 8, a + 1)},
+                                        0);
+  ASSERT_EQ(pairs.size(), 2U);
+  EXPECT_EQ(pairs[0].from, a);
+  EXPECT_EQ(pairs[0].to, b);
+  EXPECT_EQ(pairs[1].from, a + 1);
+  EXPECT_EQ(pairs[1].to, b + 1);
+}
+
+TEST(MessagePlan, AMessageToOneselfWithoutItsPartnerIsAnError) {
+  EXPECT_THROW(pair_self_messages({message(kSend, 2, 4)}, 2), Error);
+}
+
+}  // namespace
+}  // namespace nitinol::cuda

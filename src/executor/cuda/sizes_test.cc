@@ -1,0 +1,75 @@
+#include "executor/cuda/sizes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "algorithm/table.h"
+
+namespace nitinol::cuda {
+namespace {
+
+Machine machine(int ranks, int ranks_per_gpu = 1, int multiprocessors = 132) {
+  return Machine{.ranks = ranks, .ranks_per_gpu = ranks_per_gpu, .multiprocessors = multiprocessors};
+}
+
+TEST(Sizes, SmallMessagesNeedLessThan64MegabytesWhateverTheNumberOfRanks) {
+  for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
+    const Sizes sizes = sizes_for(machine(ranks));
+    size_t small = 0;
+    for (const Queue queue : {Queue::kLL, Queue::kLL128, Queue::kMessageLL}) {
+      small += sizes.layouts[static_cast<size_t>(queue)].bytes();
+    }
+    EXPECT_LT(small, size_t{64} << 20) << ranks << " ranks";
+  }
+}
+
+TEST(Sizes, EveryConnectionHasTheSlotsThatAlgorithmsNeed) {
+  for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
+    for (const QueueLayout& layout : sizes_for(machine(ranks)).layouts) {
+      // Consumed slots are given back once half of them are.
+      EXPECT_GE(static_cast<int>(layout.slots - (layout.slots + 1) / 2 + 1), algorithm::kLeastSlots);
+      EXPECT_EQ(layout.slots & (layout.slots - 1), 0U);
+      EXPECT_EQ(layout.slot_bytes % 1024, 0U);
+    }
+  }
+}
+
+TEST(Sizes, KernelsOfAllRanksOnAGpuAreResidentAtOnce) {
+  for (int sharing = 1; sharing <= 16; sharing *= 2) {
+    const Sizes sizes = sizes_for(machine(sharing, sharing));
+    EXPECT_LE(sizes.limits.channels * sharing, 132);
+  }
+}
+
+TEST(Sizes, ConfiguredLimitsAreObeyed) {
+  Machine limited = machine(8);
+  limited.max_channels = 3;
+  for (const QueueLayout& layout : sizes_for(limited).layouts) EXPECT_LE(layout.channels, 3);
+  EXPECT_EQ(sizes_for(limited).limits.channels, 3);
+}
+
+TEST(Sizes, LL128IsNotOfferedWhereLinesMayBeCut) {
+  Machine cut = machine(4);
+  cut.lines_stay_whole = false;
+  EXPECT_EQ(sizes_for(cut).limits.slot_bytes[static_cast<size_t>(Protocol::kLL128)], 0U);
+}
+
+TEST(Sizes, SlotsOfDifferentSendersChannelsAndStepsDoNotOverlap) {
+  const QueueLayout layout = make_layout(4, 3, 2, 1024);
+  char* const base = nullptr;
+  std::vector<std::ptrdiff_t> begins;
+  for (int channel = 0; channel < 3; ++channel) {
+    for (const int sender : {0, 1, 3}) {
+      for (uint32_t step = 0; step < 2; ++step) begins.push_back(layout.slot(base, 2, sender, channel, step) - base);
+    }
+  }
+  std::sort(begins.begin(), begins.end());
+  EXPECT_EQ(begins.front(), static_cast<std::ptrdiff_t>(layout.slots_at));
+  for (size_t i = 1; i < begins.size(); ++i) EXPECT_EQ(begins[i] - begins[i - 1], 1024);
+  EXPECT_EQ(static_cast<size_t>(begins.back()) + 1024, layout.bytes());
+}
+
+}  // namespace
+}  // namespace nitinol::cuda
