@@ -73,8 +73,8 @@ struct ArenaHeader {
   /// kAwake, or what the sleeping rank waits for: a bell_code() or kAnything. A futex.
   alignas(64) std::atomic<uint32_t> asleep;
   alignas(64) std::atomic<uint32_t> aborted;
-  int32_t pid;     ///< of the rank's process
-  int32_t device;  ///< its virtual GPU
+  int32_t pid;                        ///< of the rank's process
+  int32_t device;                     ///< its virtual GPU
   std::atomic<uint32_t> in_messages;  ///< whether the rank is in a group of sends and receives
   alignas(64) Records records;        ///< for whoever waits for this rank and wonders
 };
