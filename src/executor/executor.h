@@ -55,6 +55,13 @@ class Executor {
   virtual void abort() = 0;
 };
 
+/// Adds to a rank's description what executors need to know of the GPU peer.device. Throws Error.
+#if defined(NITINOL_CUDA)
+void describe_gpu(Peer& peer);
+#else
+inline void describe_gpu(Peer&) {}
+#endif
+
 /// Allocates this rank's arena and offers it to peers. One definition per flavour.
 std::unique_ptr<Executor> make_executor(ExecutorSetup setup);
 

@@ -7,6 +7,12 @@
 
 namespace nitinol {
 
+/// Of all GPUs that a rank's process sees.
+enum Reach : uint32_t {
+  kReachesPeers = 1,     ///< its GPU reads and writes the memory of the others
+  kKeepsLinesWhole = 2,  ///< and 128 bytes stored at once arrive at once
+};
+
 /// Fixed-size and trivially copyable: it travels through the bootstrap's all-gather as it is.
 struct Peer {
   int32_t rank = -1;
@@ -15,6 +21,8 @@ struct Peer {
   uint64_t process = 0;  ///< random number drawn once per process: equal means the same address space
   int32_t pid = 0;
   int32_t compute_capability = 0;  ///< 10 * major + minor
+  int32_t multiprocessors = 0;     ///< of its GPU; 0: unknown
+  uint32_t reach = 0;              ///< what its GPU can do with other GPUs' memory: Reach bits
   std::array<char, 64> host_name{};
   std::array<char, 108> handle_server{};  ///< name of the process's Unix socket for memory handles
   std::array<char, 16> device_id{};       ///< UUID of the device: equal means the same physical GPU

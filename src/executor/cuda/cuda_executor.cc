@@ -43,24 +43,21 @@ int most_ranks_on_a_gpu(const std::vector<Peer>& peers) {
   return most;
 }
 
-int attribute(cudaDeviceAttr which, int device) {
-  int value = 0;
-  cuda_check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
-  return value;
+bool all_have(const std::vector<Peer>& peers, Reach bit) {
+  return std::all_of(peers.begin(), peers.end(), [bit](const Peer& peer) { return (peer.reach & bit) != 0; });
 }
+
+bool reaches_peers(const ExecutorSetup& setup) { return setup.peer_access && all_have(setup.peers, kReachesPeers); }
 
 Machine machine_of(const ExecutorSetup& setup) {
   Machine machine;
   machine.ranks = static_cast<int>(setup.peers.size());
   machine.ranks_per_gpu = most_ranks_on_a_gpu(setup.peers);
-  machine.multiprocessors =
-      attribute(cudaDevAttrMultiProcessorCount, setup.peers[static_cast<size_t>(setup.rank)].device);
-  machine.lines_stay_whole = setup.peer_access;
+  machine.multiprocessors = setup.peers[0].multiprocessors;
+  for (const Peer& peer : setup.peers) machine.multiprocessors = std::min(machine.multiprocessors, peer.multiprocessors);
+  machine.lines_stay_whole = reaches_peers(setup) && all_have(setup.peers, kKeepsLinesWhole);
   machine.max_channels = setup.max_channels;
   machine.buffer_bytes = setup.buffer_bytes;
-  for (const Peer& peer : setup.peers) {
-    if (peer.compute_capability < 70) machine.lines_stay_whole = false;
-  }
   return machine;
 }
 
@@ -164,7 +161,7 @@ class CudaExecutor : public Executor {
   void abort() override { *static_cast<volatile uint32_t*>(aborted_.get()) = 1; }
 
  private:
-  p2p::Place place() const { return setup_.peer_access ? p2p::Place::kDevice : p2p::Place::kHost; }
+  p2p::Place place() const { return reaches_peers(setup_) ? p2p::Place::kDevice : p2p::Place::kHost; }
   ArenaName name_of_rank(int rank) const { return {setup_.identity, rank}; }
   int ranks() const { return static_cast<int>(setup_.peers.size()); }
 
@@ -362,6 +359,29 @@ class CudaExecutor : public Executor {
 }  // namespace nitinol::cuda
 
 namespace nitinol {
+
+void describe_gpu(Peer& peer) {
+  int devices = 0;
+  cuda_check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+  cuda_check(cudaDeviceGetAttribute(&peer.multiprocessors, cudaDevAttrMultiProcessorCount, peer.device),
+             "cudaDeviceGetAttribute");
+  peer.reach = kReachesPeers | kKeepsLinesWhole;
+  for (int other = 0; other < devices; ++other) {
+    if (other == peer.device) continue;
+    int reaches = 0;
+    int native = 0;  // atomic operations are native over NVLink, which keeps lines whole, and not over PCIe
+    cuda_check(cudaDeviceGetP2PAttribute(&reaches, cudaDevP2PAttrAccessSupported, peer.device, other),
+               "cudaDeviceGetP2PAttribute");
+    cuda_check(cudaDeviceGetP2PAttribute(&native, cudaDevP2PAttrNativeAtomicSupported, peer.device, other),
+               "cudaDeviceGetP2PAttribute");
+    if (reaches == 0) peer.reach = 0;
+    if (native == 0) peer.reach &= ~static_cast<uint32_t>(kKeepsLinesWhole);
+  }
+  // GPUs that the process does not see may be behind PCIe; those made for data centres usually are not.
+  const int family = peer.compute_capability;
+  const bool has_links = family == 70 || family == 80 || family == 90 || family == 100 || family == 103;
+  if (devices == 1 && !has_links) peer.reach &= ~static_cast<uint32_t>(kKeepsLinesWhole);
+}
 
 std::unique_ptr<Executor> make_executor(ExecutorSetup setup) {
   return std::make_unique<cuda::CudaExecutor>(std::move(setup));
