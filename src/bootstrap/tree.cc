@@ -15,6 +15,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kSlice = 100ms;
 constexpr auto kFlushPatience = 1s;
+constexpr auto kGracePerLevel = 250ms;
 
 Frame control_frame(FrameType type, std::vector<std::byte> payload = {}) {
   Frame frame;
@@ -260,10 +261,14 @@ std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, D
   std::unique_lock lock(mutex_);
   Neighbour& from = neighbours_.at(neighbour);
   bool in_time = true;
+  bool graced = false;
   while (from.mailbox.empty()) {
     check_locked();
     if (!from.gone && in_time) {
       in_time = wait_slice(lock, deadline);
+      if (in_time || graced) continue;
+      graced = in_time = true;
+      deadline += grace_for(neighbour);
       continue;
     }
     const char* what = operation_name(step.operation);
@@ -283,6 +288,19 @@ std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, D
   lock.unlock();
   expect_step(frame, neighbour, step);
   return std::move(frame.payload);
+}
+
+// Whoever waits for the missing rank itself is to say so first: those who wait for it only through others wait longer.
+std::chrono::milliseconds Tree::grace_for(int neighbour) const {
+  const auto depth_of = [this](int rank) {
+    int depth = 0;
+    while ((rank = shape_.parent(rank)) >= 0) ++depth;
+    return depth;
+  };
+  const int deepest = depth_of(nranks() - 1);
+  const int depth = depth_of(rank_);
+  const int steps = neighbour == shape_.parent(rank_) ? deepest + depth : std::max(deepest - depth - 1, 0);
+  return steps * kGracePerLevel;
 }
 
 void Tree::expect_step(const Frame& frame, int neighbour, const OperationStep& step) {

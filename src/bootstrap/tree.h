@@ -100,6 +100,7 @@ class Tree : public std::enable_shared_from_this<Tree> {
   void spread(const Failure& failure, int except);
   void check_locked() const;
   std::string name_locked(int rank) const;
+  std::chrono::milliseconds grace_for(int neighbour) const;
   bool wait_slice(std::unique_lock<std::mutex>& lock, Deadline deadline);
   void expect_step(const Frame& frame, int neighbour, const OperationStep& step);
 

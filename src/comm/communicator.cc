@@ -112,6 +112,7 @@ void Communicator::throw_first_failure() const {
 
 void Communicator::set_timeout(std::chrono::milliseconds timeout) {
   const Visit visit(*this);
+  handles_->set_patience(timeout);
   if (executor_->set_timeout(timeout)) return;
   fail(ncclInvalidUsage, "nitinolCommSetTimeout: deadlines of operations are not built yet for GPUs");
 }

@@ -36,7 +36,9 @@ MemoryHandle SocketHandleExchange::fetch(int peer, uint64_t name) {
   FdServerName server;
   const auto& text = peers_.at(static_cast<size_t>(peer)).handle_server;
   std::copy_n(text.begin(), server.text.size(), server.text.begin());
-  const auto deadline = std::chrono::steady_clock::now() + kFetchDeadline;
+  const std::chrono::milliseconds patience = patience_;
+  const auto deadline =
+      std::chrono::steady_clock::now() + (patience.count() > 0 ? patience : std::chrono::milliseconds(kFetchDeadline));
   try {
     SharedFd shared = exchange_.fetch(server, key_of(peer, name), deadline, abort_flag_);
     return {std::move(shared.fd), shared.metadata};

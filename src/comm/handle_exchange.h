@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <vector>
 
 #include "bootstrap/fd_exchange.h"
@@ -18,6 +19,8 @@ class SocketHandleExchange : public HandleExchange {
   FdServerName server_name() const { return exchange_.server_name(); }
   /// What all ranks told about themselves; before the first fetch.
   void set_peers(std::vector<Peer> peers) { peers_ = std::move(peers); }
+  /// How long a peer's process may take to answer; 0: the default. Any thread.
+  void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
   const Peer& peer(int rank) const { return peers_.at(static_cast<size_t>(rank)); }
 
   void offer(uint64_t name, std::function<MemoryHandle()> make) override;
@@ -28,6 +31,7 @@ class SocketHandleExchange : public HandleExchange {
   FdExchange exchange_;
   int rank_;
   const std::atomic<bool>* abort_flag_;
+  std::atomic<std::chrono::milliseconds> patience_{};
   std::vector<Peer> peers_;
 };
 

@@ -170,6 +170,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers) {
   setup.buffer_bytes = static_cast<size_t>(settings().integer_if_set(Setting::kBuffSize).value_or(0));
   setup.peer_access = !settings().flag(Setting::kP2pDisable);
   setup.timeout = std::chrono::seconds(settings().integer(Setting::kTimeout));
+  handles_->set_patience(setup.timeout);
   setup.failed = [this](ncclResult_t code, const std::string& sentence) { fail_with(code, sentence, true); };
   std::unique_ptr<Executor> executor = make_executor(std::move(setup));
   limits_ = executor->limits();
