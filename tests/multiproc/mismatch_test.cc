@@ -14,7 +14,6 @@
 namespace nitinol::testing {
 namespace {
 
-constexpr int kRanks = 4;
 constexpr int kOdd = 2;  // the rank that does something else
 
 using Step = std::function<ncclResult_t(Rank& self, float* data)>;
