@@ -1,11 +1,11 @@
 #include "comm/group.h"
 
-#include "comm/strict_check.h"
-
 #include <algorithm>
 #include <exception>
 #include <thread>
 #include <utility>
+
+#include "comm/strict_check.h"
 
 namespace nitinol {
 namespace {

@@ -21,16 +21,18 @@ TEST(LifeCycle, PhaseAndStateGiveTheStage) {
   EXPECT_EQ(stage_of(Phase::kFinalised, ncclSuccess), Stage::kFinalised);
 }
 
-// The table once more, as the contract has it: one letter for each stage, in their order. y allowed, s the state, u invalid
-// usage, a invalid argument, n no effect.
+// The table once more, as the contract has it: one letter for each stage, in their order. y allowed, s the state, u
+// invalid usage, a invalid argument, n no effect.
 TEST(LifeCycle, EveryEdgeIsAsTheContractSays) {
   const std::map<Call, std::string> contract = {
       {Call::kQuery, "syysyyyy"},  {Call::kCommunicate, "syssuuaa"}, {Call::kRegister, "syssuuaa"},
       {Call::kSplit, "sysssyaa"},  {Call::kShrink, "sysssyaa"},      {Call::kShrinkAbort, "syyyyyaa"},
       {Call::kRevoke, "syyynnaa"}, {Call::kFinalise, "syssuuaa"},
   };
-  const std::map<char, Verdict> verdicts = {{'y', Verdict::kAllowed},      {'s', Verdict::kReturnsState},
-                                            {'u', Verdict::kInvalidUsage}, {'a', Verdict::kInvalidArgument},
+  const std::map<char, Verdict> verdicts = {{'y', Verdict::kAllowed},
+                                            {'s', Verdict::kReturnsState},
+                                            {'u', Verdict::kInvalidUsage},
+                                            {'a', Verdict::kInvalidArgument},
                                             {'n', Verdict::kNoEffect}};
   ASSERT_EQ(contract.size(), static_cast<size_t>(kCalls));
   for (const auto& [call, row] : contract) {

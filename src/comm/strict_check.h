@@ -12,8 +12,8 @@ namespace nitinol {
 /// Whether the settings ask for it.
 bool checks_strictly();
 
-/// Compares the collectives among `tasks`, for all communicators at the same time. Throws Error(ncclInvalidUsage) with the
-/// calls that differ; the communicator has then failed.
+/// Compares the collectives among `tasks`, for all communicators at the same time. Throws Error(ncclInvalidUsage) with
+/// the calls that differ; the communicator has then failed.
 void compare_calls(const std::vector<Task>& tasks);
 
 }  // namespace nitinol

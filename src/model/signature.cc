@@ -7,9 +7,9 @@
 namespace nitinol {
 namespace {
 
-constexpr std::array<const char*, kDataTypes> kTypeNames{"int8",    "uint8",   "int32",    "uint32",      "int64",
-                                                         "uint64",  "float16", "float32",  "float64",     "bfloat16",
-                                                         "float8e4m3", "float8e5m2"};
+constexpr std::array<const char*, kDataTypes> kTypeNames{"int8",    "uint8",    "int32",      "uint32",
+                                                         "int64",   "uint64",   "float16",    "float32",
+                                                         "float64", "bfloat16", "float8e4m3", "float8e5m2"};
 constexpr std::array<const char*, kCombines> kOperatorNames{"sum", "prod", "max", "min"};
 
 bool rooted(Collective what) {
@@ -37,8 +37,7 @@ std::string Signature::text() const {
   const auto what = static_cast<Collective>((call & 0xff) % kCollectives);  // a peer's memory may hold anything
   const auto type = static_cast<DataType>((call >> 8 & 0xff) % kDataTypes);
   const uint64_t elements = reduces(what) ? count : count / bytes_of(type);
-  std::string details =
-      format("count {}, type {}", elements, kTypeNames[static_cast<size_t>(type)]);
+  std::string details = format("count {}, type {}", elements, kTypeNames[static_cast<size_t>(type)]);
   if (reduces(what)) {
     const char* const name = kOperatorNames[(call >> 16 & 0xff) % kCombines];
     details += format(", op {}", (call & kAverage) != 0 ? "avg" : (call & kScaled) != 0 ? "premulsum" : name);

@@ -20,13 +20,14 @@ class HandleExchange {
  public:
   virtual ~HandleExchange() = default;
 
-  /// From now on a peer that fetches `name` from this rank gets what `make` returns. `make` runs on a service thread, once
-  /// per fetch, may be called at any time until the exchange is destroyed or the name withdrawn, and must not block long.
+  /// From now on a peer that fetches `name` from this rank gets what `make` returns. `make` runs on a service thread,
+  /// once per fetch, may be called at any time until the exchange is destroyed or the name withdrawn, and must not
+  /// block long.
   virtual void offer(uint64_t name, std::function<MemoryHandle()> make) = 0;
   virtual void withdraw(uint64_t name) = 0;
 
-  /// The handle that `peer` offers under `name`. Waits for the peer's service thread, and while the peer has not offered
-  /// the name yet. Throws Error(ncclRemoteError) if the peer has died, ncclSystemError after a deadline.
+  /// The handle that `peer` offers under `name`. Waits for the peer's service thread, and while the peer has not
+  /// offered the name yet. Throws Error(ncclRemoteError) if the peer has died, ncclSystemError after a deadline.
   virtual MemoryHandle fetch(int peer, uint64_t name) = 0;
 };
 

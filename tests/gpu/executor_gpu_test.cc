@@ -107,9 +107,9 @@ class Cluster {
         const bool inside = i >= guard && i < guard + expected.size();
         const unsigned char want = inside ? expected[i - guard] : kPoison;
         if (got[i] != want) {
-          return "rank " + std::to_string(rank) + " byte " + std::to_string(static_cast<long>(i) - static_cast<long>(guard)) +
-                 " of " + std::to_string(expected.size()) + ": " + std::to_string(got[i]) + ", expected " +
-                 std::to_string(want);
+          return "rank " + std::to_string(rank) + " byte " +
+                 std::to_string(static_cast<long>(i) - static_cast<long>(guard)) + " of " +
+                 std::to_string(expected.size()) + ": " + std::to_string(got[i]) + ", expected " + std::to_string(want);
         }
       }
     }
@@ -138,8 +138,9 @@ std::string describe(const Case& test, int ranks) {
   return std::string(name_of(w.what)) + " " + name_of(w.plan.algorithm) + " " + name_of(w.plan.protocol) + " ranks " +
          std::to_string(ranks) + " type " + std::to_string(static_cast<int>(w.type)) + " op " +
          std::to_string(static_cast<int>(w.reduction.combine)) + " count " + std::to_string(w.count) + " root " +
-         std::to_string(w.root) + " channels " + std::to_string(w.plan.channels) + " chunk " + std::to_string(w.plan.chunk) +
-         " shift " + std::to_string(test.misaligned) + (test.in_place ? " in place" : "");
+         std::to_string(w.root) + " channels " + std::to_string(w.plan.channels) + " chunk " +
+         std::to_string(w.plan.chunk) + " shift " + std::to_string(test.misaligned) +
+         (test.in_place ? " in place" : "");
 }
 
 bool built(DataType type, Combine combine) { return cuda::find_reduce_kernels(type, combine) != nullptr; }
@@ -234,7 +235,8 @@ TEST_P(OverRanks, OperationsWorkInPlace) {
   REQUIRE_GPU();
   Cluster cluster(GetParam());
   for_each_algorithm(cluster.ranks().limits(), [&](CollectiveWork work) {
-    if (work.what != Collective::kAllReduce && work.what != Collective::kReduceScatter && work.what != Collective::kAllGather) {
+    if (work.what != Collective::kAllReduce && work.what != Collective::kReduceScatter &&
+        work.what != Collective::kAllGather) {
       return;
     }
     work.type = reduces(work.what) ? DataType::kBfloat16 : DataType::kUint8;
@@ -278,7 +280,8 @@ TEST_P(OverRanks, GroupsOfCollectivesShareALaunch) {
       const size_t at = static_cast<size_t>(i) * kCount * 4;
       inputs[static_cast<size_t>(i)].push_back(random_elements(DataType::kFloat32, kCount, false, random));
       cuda_check(cudaMemcpy(cluster.input(rank) + at, inputs[static_cast<size_t>(i)].back().data(), kCount * 4,
-                            cudaMemcpyHostToDevice), "cudaMemcpy");
+                            cudaMemcpyHostToDevice),
+                 "cudaMemcpy");
       CollectiveWork work;
       work.type = DataType::kFloat32;
       work.count = kCount;
@@ -342,7 +345,8 @@ TEST_P(OverRanks, MessagesOfAGroupArrive) {
   REQUIRE_GPU();
   const int n = GetParam();
   Cluster cluster(n);
-  const std::pair<int, size_t> shapes[] = {{1, 1}, {3, 1000}, {300 / (n * n) + 1, 500}, {1, 40000}, {2, 10001}, {1, 500000}};
+  const std::pair<int, size_t> shapes[] = {{1, 1},     {3, 1000},  {300 / (n * n) + 1, 500},
+                                           {1, 40000}, {2, 10001}, {1, 500000}};
   for (const auto& [per_pair, base] : shapes) {
     std::map<char*, Bytes> expected;
     const std::vector<Launch> launches = message_launches(cluster, per_pair, base, expected);
@@ -366,7 +370,8 @@ TEST_P(OverRanks, GraphsReplayAndMixWithEagerCalls) {
   const int n = GetParam();
   Cluster cluster(n);
   for_each_algorithm(cluster.ranks().limits(), [&](CollectiveWork work) {
-    if (work.what != Collective::kAllReduce || work.plan.algorithm == Algorithm::kRing || work.plan.algorithm == Algorithm::kTree) {
+    if (work.what != Collective::kAllReduce || work.plan.algorithm == Algorithm::kRing ||
+        work.plan.algorithm == Algorithm::kTree) {
       return;
     }
     work.type = DataType::kFloat32;

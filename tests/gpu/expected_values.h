@@ -37,7 +37,8 @@ typename Arithmetic<type>::Element element_at(const Bytes& bytes, size_t index) 
   return element;
 }
 
-/// Floats of moderate size with some special ones; anything for integers. `exact`: numbers whose sums are exact in any order.
+/// Floats of moderate size with some special ones; anything for integers. `exact`: numbers whose sums are exact in any
+/// order.
 inline Bytes random_elements(DataType type, size_t count, bool exact, std::mt19937& random) {
   Bytes bytes(count * bytes_of(type));
   for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random());
@@ -46,7 +47,7 @@ inline Bytes random_elements(DataType type, size_t count, bool exact, std::mt199
     using A = Arithmetic<tag.value>;
     using Element = typename A::Element;
     for (size_t i = 0; i < count; ++i) {
-      if (!exact && random() % 16 == 0) continue;  // any bits: infinities, subnormals, NaN
+      if (!exact && random() % 16 == 0) continue;              // any bits: infinities, subnormals, NaN
       const int range = bytes_of(type) == 1 && exact ? 1 : 4;  // 8-bit floats count no further than 8
       const int value = static_cast<int>(random() % static_cast<unsigned>(2 * range + 1)) - range;
       const double scaled = exact ? value : value * 0.37;
@@ -58,7 +59,8 @@ inline Bytes random_elements(DataType type, size_t count, bool exact, std::mt199
 }
 
 /// Elements [first, first + count) of the inputs reduced in rank order.
-inline Bytes reduced(DataType type, const Reduction& reduction, const std::vector<Bytes>& inputs, size_t first, size_t count) {
+inline Bytes reduced(DataType type, const Reduction& reduction, const std::vector<Bytes>& inputs, size_t first,
+                     size_t count) {
   Bytes out(count * bytes_of(type));
   with_type(type, [&](auto tag) {
     using A = Arithmetic<tag.value>;
@@ -133,8 +135,7 @@ inline Bytes expected_output(const CollectiveWork& work, int rank, const std::ve
   Bytes out;
   switch (work.what) {
     case Collective::kAllReduce: return reduced(work.type, work.reduction, inputs, 0, work.count);
-    case Collective::kReduce:
-      return me == root ? reduced(work.type, work.reduction, inputs, 0, work.count) : out;
+    case Collective::kReduce: return me == root ? reduced(work.type, work.reduction, inputs, 0, work.count) : out;
     case Collective::kReduceScatter: return reduced(work.type, work.reduction, inputs, me * work.count, work.count);
     case Collective::kBroadcast: return inputs[root];
     case Collective::kScatter: return part(inputs[root], me);

@@ -1,5 +1,5 @@
-// Ranks of one communicator as executors of this process, for tests and timings without a communicator: rank r runs on GPU
-// r % gpus.
+// Ranks of one communicator as executors of this process, for tests and timings without a communicator: rank r runs on
+// GPU r % gpus.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,5 +1,5 @@
-// Aborts from another thread, at any moment, whatever the peers do: they end within two seconds, and so does whatever the
-// main thread waits in.
+// Aborts from another thread, at any moment, whatever the peers do: they end within two seconds, and so does whatever
+// the main thread waits in.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -117,7 +117,8 @@ TEST(Abort, EndsANonBlockingSplitAndItsChild) {
               ncclComm_t child = nullptr;
               expect_that(ncclCommSplit(comm, 0, 0, &child, nullptr) == ncclInProgress, "split");
               float number = 0;
-              expect_that(ncclAllReduce(&number, &number, 1, ncclFloat, ncclSum, comm, nullptr) == ncclInProgress, "busy");
+              expect_that(ncclAllReduce(&number, &number, 1, ncclFloat, ncclSum, comm, nullptr) == ncclInProgress,
+                          "busy");
               abort_in_time(comm);
               abort_in_time(child);
             }));

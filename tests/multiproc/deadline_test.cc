@@ -61,11 +61,16 @@ void live_through(Trouble trouble, int process, const ncclUniqueId& id) {
   EXPECT_CALL(cudaStreamSynchronize(stream));
   switch (trouble) {
     case Trouble::kNeverCalls:
-      must_say(comm, {"AllReduce number 3 (count 11, type float32, op sum)", "not arrived: rank 1 (host", "process is alive",
-                      "idle, its last collective was AllReduce number 2 (count 9, type float32, op max)"});
+      must_say(comm,
+               {"AllReduce number 3 (count 11, type float32, op sum)", "not arrived: rank 1 (host", "process is alive",
+                "idle, its last collective was AllReduce number 2 (count 9, type float32, op max)"});
       break;
-    case Trouble::kStopped: must_say(comm, {"AllReduce number 3", "not arrived: rank 1 (host", "stopped (SIGSTOP"}); break;
-    case Trouble::kNeverSends: must_say(comm, {"rank 0: sends and receives", "waiting for: rank 1 (host", "idle"}); break;
+    case Trouble::kStopped:
+      must_say(comm, {"AllReduce number 3", "not arrived: rank 1 (host", "stopped (SIGSTOP"});
+      break;
+    case Trouble::kNeverSends:
+      must_say(comm, {"rank 0: sends and receives", "waiting for: rank 1 (host", "idle"});
+      break;
   }
   EXPECT_CALL(ncclCommAbort(comm));
   EXPECT_CALL(cudaFree(data));

@@ -1,5 +1,5 @@
-// Every fault at every moment: whatever one rank does or fails to do, the others get an error that names it, in time, and
-// can go on with new communicators.
+// Every fault at every moment: whatever one rank does or fails to do, the others get an error that names it, in time,
+// and can go on with new communicators.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
@@ -231,7 +231,8 @@ TEST(RandomFaults, NeverHang) {
   const int faults = wish != nullptr ? std::atoi(wish) : 30;
   std::mt19937 random(20'26);
   for (int i = 0; i < faults;) {
-    const Case c{static_cast<Fault>(random() % 6), static_cast<Moment>(random() % 7), 1 + static_cast<int>(random() % 2)};
+    const Case c{static_cast<Fault>(random() % 6), static_cast<Moment>(random() % 7),
+                 1 + static_cast<int>(random() % 2)};
     if (!makes_sense(c)) continue;
     EXPECT_EQ(run(c), wanted(c)) << kFaults[static_cast<int>(c.fault)] << " at " << kMoments[static_cast<int>(c.moment)]
                                  << ", rank " << c.victim;

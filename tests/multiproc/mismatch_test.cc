@@ -31,29 +31,38 @@ struct Mismatch {
 
 const std::vector<Mismatch>& mismatches() {
   static const std::vector<Mismatch> all = {
-      {"Operation", [](Rank& r, float* d) { return all_reduce(r, d, 100); },
+      {"Operation",
+       [](Rank& r, float* d) { return all_reduce(r, d, 100); },
        [](Rank& r, float* d) { return ncclBroadcast(d, d, 100, ncclFloat, 0, r.comm, r.stream); },
-       {"AllReduce number 3 (count 100, type float32, op sum)", "Broadcast number 3 (count 100, type float32, root 0)"}},
-      {"Count", [](Rank& r, float* d) { return all_reduce(r, d, 100); },
+       {"AllReduce number 3 (count 100, type float32, op sum)",
+        "Broadcast number 3 (count 100, type float32, root 0)"}},
+      {"Count",
+       [](Rank& r, float* d) { return all_reduce(r, d, 100); },
        [](Rank& r, float* d) { return all_reduce(r, d, 99); },
        {"count 100", "count 99"}},
-      {"LargeCount", [](Rank& r, float* d) { return all_reduce(r, d, 400'000); },
+      {"LargeCount",
+       [](Rank& r, float* d) { return all_reduce(r, d, 400'000); },
        [](Rank& r, float* d) { return all_reduce(r, d, 400'001); },
        {"count 400000", "count 400001"}},
-      {"NoElements", [](Rank& r, float* d) { return all_reduce(r, d, 100); },
+      {"NoElements",
+       [](Rank& r, float* d) { return all_reduce(r, d, 100); },
        [](Rank& r, float* d) { return all_reduce(r, d, 0); },
        {"count 100", "count 0"}},
-      {"Operator", [](Rank& r, float* d) { return all_reduce(r, d, 100); },
+      {"Operator",
+       [](Rank& r, float* d) { return all_reduce(r, d, 100); },
        [](Rank& r, float* d) { return all_reduce(r, d, 100, ncclMax); },
        {"op sum", "op max"}},
-      {"Type", [](Rank& r, float* d) { return all_reduce(r, d, 100); },
+      {"Type",
+       [](Rank& r, float* d) { return all_reduce(r, d, 100); },
        [](Rank& r, float* d) { return ncclAllReduce(d, d, 100, ncclInt32, ncclSum, r.comm, r.stream); },
        {"type float32", "type int32"}},
-      {"TypeOfBytes", [](Rank& r, float* d) { return ncclBroadcast(d, d, 50, ncclFloat, 0, r.comm, r.stream); },
+      {"TypeOfBytes",
+       [](Rank& r, float* d) { return ncclBroadcast(d, d, 50, ncclFloat, 0, r.comm, r.stream); },
        [](Rank& r, float* d) { return ncclBroadcast(d, d, 100, ncclFloat16, 0, r.comm, r.stream); },
        {"count 50, type float32", "count 100, type float16"}},
       // Nobody sends anything: the ranks' records tell.
-      {"Root", [](Rank& r, float* d) { return ncclBroadcast(d, d, 100, ncclFloat, kOdd, r.comm, r.stream); },
+      {"Root",
+       [](Rank& r, float* d) { return ncclBroadcast(d, d, 100, ncclFloat, kOdd, r.comm, r.stream); },
        [](Rank& r, float* d) { return ncclBroadcast(d, d, 100, ncclFloat, 1, r.comm, r.stream); },
        {"root 2", "root 1"}},
       {"Order",
@@ -90,10 +99,12 @@ void differ(const Mismatch& mismatch, Rank& self, float* data) {
   for (int i = 0; i < 2; ++i) EXPECT_CALL(all_reduce(mine, data, 10));
   EXPECT_CALL(cudaStreamSynchronize(self.stream));
   const ncclResult_t called = (self.rank == kOdd ? mismatch.odd : mismatch.usual)(mine, data);
-  if (called != ncclSuccess && called != ncclInvalidUsage) throw std::runtime_error("called: " + std::to_string(called));
+  if (called != ncclSuccess && called != ncclInvalidUsage)
+    throw std::runtime_error("called: " + std::to_string(called));
   EXPECT_CALL(cudaStreamSynchronize(self.stream));
   ncclResult_t state = ncclSuccess;
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);  // for slow machines; it takes 0.1 s
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::seconds(30);  // for slow machines; it takes 0.1 s
   while (state == ncclSuccess && std::chrono::steady_clock::now() < deadline) {
     EXPECT_CALL(ncclCommGetAsyncError(mine.comm, &state));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

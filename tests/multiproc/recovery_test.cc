@@ -1,5 +1,5 @@
-// Ranks die one after the other in the middle of collectives; those who live shrink each time and go on with right results,
-// and hold no more in the end than in the beginning.
+// Ranks die one after the other in the middle of collectives; those who live shrink each time and go on with right
+// results, and hold no more in the end than in the beginning.
 #include <dirent.h>
 #include <gtest/gtest.h>
 #include <signal.h>

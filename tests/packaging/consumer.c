@@ -1,4 +1,5 @@
-/* A user's program: every rank of one process adds up one float on each GPU. Without GPUs it only asks for the version. */
+/* A user's program: every rank of one process adds up one float on each GPU. Without GPUs it only asks for the version.
+ */
 #include <nccl.h>
 #include <stdio.h>
 

@@ -84,10 +84,11 @@ bool Messages::advance(Rank& rank, Queue& queue) {
     rank.publish(queue.peer, Lane::kMessages, bytes, message_tag(message.bytes) << 8);
   } else {
     if (Rank::filled_bytes(link) != bytes || Rank::filled_tag(link) != message_tag(message.bytes)) {
-      rank.report(ncclInvalidUsage,
-                  format("rank {} receives {} bytes from rank {}, whose message has another size (a piece of {} bytes of it "
-                         "came where {} were expected)",
-                         rank.rank(), message.bytes, queue.peer, Rank::filled_bytes(link), bytes));
+      rank.report(
+          ncclInvalidUsage,
+          format("rank {} receives {} bytes from rank {}, whose message has another size (a piece of {} bytes of it "
+                 "came where {} were expected)",
+                 rank.rank(), message.bytes, queue.peer, Rank::filled_bytes(link), bytes));
       return false;
     }
     if (bytes > 0) std::memcpy(data, rank.filled_data(link, Lane::kMessages, bytes), bytes);

@@ -1,5 +1,5 @@
-// The collectives that a rank began last, in its arena: peers read them when the tag on a piece of data is wrong, or when
-// nothing comes.
+// The collectives that a rank began last, in its arena: peers read them when the tag on a piece of data is wrong, or
+// when nothing comes.
 #pragma once
 
 #include <array>

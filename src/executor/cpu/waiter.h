@@ -63,7 +63,8 @@ class Waiter {
   /// Others may do what else this thread was to do: what we wait for may be among it.
   static void about_to_block();
   static void yield();
-  /// Until the bell rings, or a moment has passed (false): then we look ourselves, in case a ringer was killed half-way.
+  /// Until the bell rings, or a moment has passed (false): then we look ourselves, in case a ringer was killed
+  /// half-way.
   bool sleep(uint32_t code) const;
 
   const Arena& own_;

@@ -51,9 +51,11 @@ std::string describe_doings(int rank, const Arena& arena, bool same_process) {
   const uint64_t last = records.begun();
   const bool running = records.ended() < last;
   const auto signature = records.find(last);
-  std::string doing = last == 0 ? "idle, it has not begun any collective" : format("its last collective was number {}", last);
+  std::string doing =
+      last == 0 ? "idle, it has not begun any collective" : format("its last collective was number {}", last);
   if (signature) doing = format("{} {}", running ? "it is in" : "idle, its last collective was", signature->text());
-  if (arena.header().in_messages.load(std::memory_order_relaxed) != 0) doing += ", and in a group of sends and receives";
+  if (arena.header().in_messages.load(std::memory_order_relaxed) != 0)
+    doing += ", and in a group of sends and receives";
   return format("{}: {}; {}", describe(rank, arena), words_for(state), doing);
 }
 

@@ -14,7 +14,8 @@ ProcessState process_state(int pid);
 /// "rank 3 (host h, pid 17, device 2)".
 std::string describe(int rank, const Arena& arena);
 
-/// "rank 3 (...): stopped (SIGSTOP or a debugger); its last operation was AllReduce number 5 (...), which it has finished".
+/// "rank 3 (...): stopped (SIGSTOP or a debugger); its last operation was AllReduce number 5 (...), which it has
+/// finished".
 std::string describe_doings(int rank, const Arena& arena, bool same_process);
 
 }  // namespace nitinol::cpu

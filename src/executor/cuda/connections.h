@@ -1,10 +1,10 @@
 // One warp's view of a channel's connections: the steps of each, the waiting, and the telling of peers.
 //
-// All warps of a CTA run the same program. A worker moves its part of every transfer and waits for nothing but its own data
-// and free slots: workers do not wait for each other, but for a barrier when slots have to be given back in the midst of an
-// operation. Peers are told of the rest of the free slots when the next operation starts: a store to a peer at a kernel's
-// end would prolong it. With Simple one warp more, the clerk, waits until all workers are done with a transfer and then tells
-// the peers which slots are filled and free.
+// All warps of a CTA run the same program. A worker moves its part of every transfer and waits for nothing but its own
+// data and free slots: workers do not wait for each other, but for a barrier when slots have to be given back in the
+// midst of an operation. Peers are told of the rest of the free slots when the next operation starts: a store to a peer
+// at a kernel's end would prolong it. With Simple one warp more, the clerk, waits until all workers are done with a
+// transfer and then tells the peers which slots are filled and free.
 #pragma once
 
 #include "algorithm/primitives.h"
@@ -42,7 +42,11 @@ template <class Wire>
 class Connections {
  public:
   __device__ __forceinline__ Connections(const QueueView& queue, int channel)
-      : queue_(queue), channel_(channel), lane_(threadIdx.x % 32), warp_(threadIdx.x / 32), workers_(blockDim.x / 32 - (Wire::kCounted ? 1 : 0)) {
+      : queue_(queue),
+        channel_(channel),
+        lane_(threadIdx.x % 32),
+        warp_(threadIdx.x / 32),
+        workers_(blockDim.x / 32 - (Wire::kCounted ? 1 : 0)) {
     uint4* mine = shared_memory + 8 + warp_ * queue.layout.ranks * 4;
     sources_ = reinterpret_cast<Endpoint*>(mine);
     sinks_ = sources_ + queue.layout.ranks;
@@ -287,7 +291,8 @@ class WorkerConnections : public Connections<Wire> {
       const Counters c = this->counters_[peer];
       if (c.received == c.posted) continue;
       if (this->tells_peers()) {
-        store_live_word(this->queue_.layout.credit(this->queue_.region[peer], this->channel_, this->rank()), c.received);
+        store_live_word(this->queue_.layout.credit(this->queue_.region[peer], this->channel_, this->rank()),
+                        c.received);
       }
       this->counters_[peer].posted = c.received;
     }

@@ -23,7 +23,8 @@ class HostWords {
  public:
   explicit HostWords(size_t count) {
     void* memory = nullptr;
-    cuda_check(cudaHostAlloc(&memory, count * sizeof(uint32_t), cudaHostAllocPortable | cudaHostAllocMapped), "cudaHostAlloc");
+    cuda_check(cudaHostAlloc(&memory, count * sizeof(uint32_t), cudaHostAllocPortable | cudaHostAllocMapped),
+               "cudaHostAlloc");
     std::memset(memory, 0, count * sizeof(uint32_t));
     words_ = static_cast<uint32_t*>(memory);
   }
@@ -54,7 +55,8 @@ Machine machine_of(const ExecutorSetup& setup) {
   machine.ranks = static_cast<int>(setup.peers.size());
   machine.ranks_per_gpu = most_ranks_on_a_gpu(setup.peers);
   machine.multiprocessors = setup.peers[0].multiprocessors;
-  for (const Peer& peer : setup.peers) machine.multiprocessors = std::min(machine.multiprocessors, peer.multiprocessors);
+  for (const Peer& peer : setup.peers)
+    machine.multiprocessors = std::min(machine.multiprocessors, peer.multiprocessors);
   machine.lines_stay_whole = reaches_peers(setup) && all_have(setup.peers, kKeepsLinesWhole);
   machine.max_channels = setup.max_channels;
   machine.buffer_bytes = setup.buffer_bytes;
@@ -74,7 +76,8 @@ std::vector<int> devices_of_this_process(const ExecutorSetup& setup) {
 
 uint64_t offer_name(Queue queue) { return 0x6375646100000000ULL + static_cast<uint64_t>(queue); }
 
-/// The plan's protocol, but where there are kernels for fewer: one rank alone, and LL128 for reductions other than sums.
+/// The plan's protocol, but where there are kernels for fewer: one rank alone, and LL128 for reductions other than
+/// sums.
 Protocol protocol_of(const CollectiveWork& work, int ranks) {
   const bool rare = reduces(work.what) && work.reduction.combine != Combine::kSum;
   if (ranks == 1 || (rare && work.plan.protocol == Protocol::kLL128)) return Protocol::kSimple;
@@ -84,7 +87,8 @@ Protocol protocol_of(const CollectiveWork& work, int ranks) {
 const void* kernel_of(const CollectiveWork& work, int ranks) {
   const KernelSet* set = reduces(work.what) ? find_reduce_kernels(work.type, work.reduction.combine) : &move_kernels();
   if (set == nullptr) {
-    fail(ncclInvalidUsage, "this build of the library leaves out the reduction {} of data type {} (NITINOL_CUDA_TYPES, _OPS)",
+    fail(ncclInvalidUsage,
+         "this build of the library leaves out the reduction {} of data type {} (NITINOL_CUDA_TYPES, _OPS)",
          static_cast<int>(work.reduction.combine), static_cast<int>(work.type));
   }
   const auto row = ranks == 1 ? size_t{kCollectives} : static_cast<size_t>(work.what);
@@ -95,7 +99,6 @@ const void* kernel_of(const CollectiveWork& work, int ranks) {
   }
   return kernel;
 }
-
 
 }  // namespace
 
@@ -175,7 +178,8 @@ class CudaExecutor : public Executor {
     }
   }
 
-  /// Kernels load at their first use otherwise, which may wait for running kernels: for a peer's, that waits for this one.
+  /// Kernels load at their first use otherwise, which may wait for running kernels: for a peer's, that waits for this
+  /// one.
   void load(const void* kernel) {
     if (std::find(loaded_.begin(), loaded_.end(), kernel) != loaded_.end()) return;
     cudaFuncAttributes attributes{};
@@ -226,7 +230,8 @@ class CudaExecutor : public Executor {
     for (int rank = 0; rank < ranks(); ++rank) {
       if (answers.get()[rank] == 1) continue;
       fail(ncclSystemError,
-           "rank {} writes into the memory of rank {} but does not find there what it wrote, although the driver says that "
+           "rank {} writes into the memory of rank {} but does not find there what it wrote, although the driver says "
+           "that "
            "their GPUs reach each other: likely an IOMMU or PCIe access control (ACS) stands between them. "
            "NCCL_P2P_DISABLE=1 goes through host memory instead",
            setup_.rank, rank);
@@ -297,8 +302,9 @@ class CudaExecutor : public Executor {
     work.algorithm = from.plan.algorithm;
     work.average = from.reduction.average;
     work.scalar = from.reduction.scalar;
-    work.immediate = from.reduction.scalar == Reduction::Scalar::kDevice ? reinterpret_cast<uint64_t>(from.reduction.pointer)
-                                                                          : from.reduction.immediate;
+    work.immediate = from.reduction.scalar == Reduction::Scalar::kDevice
+                         ? reinterpret_cast<uint64_t>(from.reduction.pointer)
+                         : from.reduction.immediate;
     return work;
   }
 
@@ -314,7 +320,8 @@ class CudaExecutor : public Executor {
     for (size_t which = 0; which < 2; ++which) {
       if (by_queue[which].empty()) continue;
       const QueueView& view = view_of(which == 0 ? Queue::kMessageLL : Queue::kMessageSimple);
-      for (const MessageBatch& batch : plan_messages(by_queue[which], which == 0 ? Protocol::kLL : Protocol::kSimple, view.layout)) {
+      for (const MessageBatch& batch :
+           plan_messages(by_queue[which], which == 0 ? Protocol::kLL : Protocol::kSimple, view.layout)) {
         if (batch.lanes.size() <= FewMessages::kMaxLanes && batch.messages.size() <= FewMessages::kMaxMessages) {
           launch_batch<FewMessages>(view, batch, message_kernels()[0][which], stream);
         } else {

@@ -85,7 +85,8 @@ struct Elements {
 #pragma unroll
       for (int w = 0; w < kWords; ++w) {
         const uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(in[4 * w], in[4 * w + 1]), __NV_SATFINITE, format);
-        const uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(in[4 * w + 2], in[4 * w + 3]), __NV_SATFINITE, format);
+        const uint32_t high =
+            __nv_cvt_float2_to_fp8x2(make_float2(in[4 * w + 2], in[4 * w + 3]), __NV_SATFINITE, format);
         words[w] = low | high << 16;
       }
     } else if constexpr (kSize == 8) {

@@ -1,5 +1,5 @@
-// The kernels: one for each protocol, type and reduction, which runs every algorithm that reduces; and for each protocol
-// one that runs those that only move bytes, and one for messages.
+// The kernels: one for each protocol, type and reduction, which runs every algorithm that reduces; and for each
+// protocol one that runs those that only move bytes, and one for messages.
 #pragma once
 
 #include <array>
@@ -44,7 +44,8 @@ __device__ __forceinline__ void run_alone(P& p, const Work& work, Share share) {
 
 /// The algorithm of the work, which is one of Entries. With a single entry there is nothing to choose.
 template <class Entry, class... More, class P>
-__device__ __forceinline__ void run_one_of(algorithm::List<Entry, More...>, P& p, const Work& work, const Share& share) {
+__device__ __forceinline__ void run_one_of(algorithm::List<Entry, More...>, P& p, const Work& work,
+                                           const Share& share) {
   if constexpr (sizeof...(More) == 0) {
     Entry::run(p, share);
   } else {
@@ -85,7 +86,8 @@ __device__ __forceinline__ void read_ahead(const Work& work) {
 
 /// Runs works whose algorithms are among Entries; kAlone: a communicator of one rank, where all algorithms are copies.
 template <class Wire, DataType type, Combine how, class Entries, bool kInline, bool kAlone = false>
-__global__ void __launch_bounds__(kMaxThreads, 1) run_collectives(const __grid_constant__ CollectiveParameters parameters) {
+__global__ void __launch_bounds__(kMaxThreads, 1)
+    run_collectives(const __grid_constant__ CollectiveParameters parameters) {
   // Each line of the parameters costs a trip to memory at its first use: better all at once.
   asm volatile("" ::"r"(parameters.queue.rank), "l"(parameters.queue.region[0]), "l"(parameters.queue.region[4]),
                "l"(parameters.queue.region[8]), "r"(parameters.works), "l"(parameters.work[0].input),
@@ -148,8 +150,8 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
 
 #endif
 
-/// The kernel of each algorithm and protocol for one type and reduction, as the launch functions of the CUDA runtime take
-/// them. Null: there is none. Rows: collectives; the last row holds the kernels for a communicator of one rank.
+/// The kernel of each algorithm and protocol for one type and reduction, as the launch functions of the CUDA runtime
+/// take them. Null: there is none. Rows: collectives; the last row holds the kernels for a communicator of one rank.
 struct KernelSet {
   const void* kernel[kCollectives + 1][kAlgorithms][kProtocols] = {};
 };
@@ -189,7 +191,8 @@ constexpr auto shared_entries(algorithm::List<Chosen...>, algorithm::List<Entry,
   }
 }
 
-/// One-shot and two-shot algorithms of the fast protocols have kernels of their own, where every transfer is inlined; the others share one.
+/// One-shot and two-shot algorithms of the fast protocols have kernels of their own, where every transfer is inlined;
+/// the others share one.
 template <class Wire, DataType type, Combine how, bool kReduces>
 void add_kernels(KernelSet& set) {
   using Shared = decltype(shared_entries<Wire, kReduces>(algorithm::List<>{}, algorithm::Table{}));
@@ -197,7 +200,8 @@ void add_kernels(KernelSet& set) {
   algorithm::Table::for_each([&](auto entry) {
     using Entry = decltype(entry);
     if constexpr (reduces(Entry::row.what) == kReduces) {
-      const void*& place = set.kernel[static_cast<size_t>(Entry::row.what)][static_cast<size_t>(Entry::row.algorithm)][protocol];
+      const void*& place =
+          set.kernel[static_cast<size_t>(Entry::row.what)][static_cast<size_t>(Entry::row.algorithm)][protocol];
       if constexpr (is_hot<Wire, Entry>()) {
         place = reinterpret_cast<const void*>(&run_collectives<Wire, type, how, algorithm::List<Entry>, true>);
       } else {

@@ -55,8 +55,8 @@ std::vector<SelfMessage> pair_self_messages(const std::vector<MessageWork>& work
     }
   }
   if (sends.size() != receives.size()) {
-    fail(ncclInvalidUsage, "rank {} sends {} messages to itself in this group and receives {}: each needs its partner", rank,
-         sends.size(), receives.size());
+    fail(ncclInvalidUsage, "rank {} sends {} messages to itself in this group and receives {}: each needs its partner",
+         rank, sends.size(), receives.size());
   }
   for (size_t i = 0; i < sends.size(); ++i) {
     sends[i].to = receives[i].to;

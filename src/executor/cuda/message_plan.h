@@ -17,7 +17,8 @@ struct MessageBatch {
 std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, Protocol protocol,
                                         const QueueLayout& layout);
 
-/// Messages with oneself: pairs of a send and the receive it goes to. Throws Error(ncclInvalidUsage) if one has no partner.
+/// Messages with oneself: pairs of a send and the receive it goes to. Throws Error(ncclInvalidUsage) if one has no
+/// partner.
 struct SelfMessage {
   const void* from;
   void* to;

@@ -20,7 +20,8 @@ MessageWork message(MessageWork::Direction direction, int peer, size_t bytes, ch
 
 TEST(MessagePlan, EachDirectionOfEachConnectionIsALane) {
   const QueueLayout layout = make_layout(3, 1, 4, 8192);
-  const auto batches = plan_messages({message(kSend, 1, 8), message(kReceive, 1, 8), message(kSend, 2, 8)}, Protocol::kLL, layout);
+  const auto batches =
+      plan_messages({message(kSend, 1, 8), message(kReceive, 1, 8), message(kSend, 2, 8)}, Protocol::kLL, layout);
   ASSERT_EQ(batches.size(), 1U);
   EXPECT_EQ(batches[0].lanes.size(), 3U);
   EXPECT_EQ(batches[0].messages.size(), 3U);
@@ -29,8 +30,9 @@ TEST(MessagePlan, EachDirectionOfEachConnectionIsALane) {
 TEST(MessagePlan, MessagesOfALaneKeepTheirOrder) {
   const QueueLayout layout = make_layout(2, 1, 4, 8192);
   char buffer[3];
-  const auto batches = plan_messages({message(kSend, 1, 5, buffer), message(kSend, 1, 7, buffer + 1), message(kSend, 1, 9, buffer + 2)},
-                                     Protocol::kLL, layout);
+  const auto batches =
+      plan_messages({message(kSend, 1, 5, buffer), message(kSend, 1, 7, buffer + 1), message(kSend, 1, 9, buffer + 2)},
+                    Protocol::kLL, layout);
   ASSERT_EQ(batches.size(), 1U);
   ASSERT_EQ(batches[0].lanes.size(), 1U);
   EXPECT_EQ(batches[0].lanes[0].count, 3);
@@ -47,7 +49,8 @@ TEST(MessagePlan, LongMessagesTakeSeveralChannelsOnBothSidesAlike) {
   EXPECT_EQ(receiver[0].lanes.size(), 8U);
 }
 
-/// What each launch carries between each pair of ranks in each direction, if all ranks exchange `each` messages with all.
+/// What each launch carries between each pair of ranks in each direction, if all ranks exchange `each` messages with
+/// all.
 TEST(MessagePlan, WhatALaunchAwaitsIsInThePeersLaunchOfTheSameNumber) {
   constexpr int kRanks = 5;
   const QueueLayout layout = make_layout(kRanks, 2, 4, 8192);

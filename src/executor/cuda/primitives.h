@@ -38,7 +38,9 @@ class WorkerBase : public WorkerConnections<Wire> {
   using Raw = typename Wire::Raw;
 
   __device__ __forceinline__ uint32_t first_unit() const { return Wire::kPerWarp ? this->warp_ : threadIdx.x; }
-  __device__ __forceinline__ uint32_t units_apart() const { return Wire::kPerWarp ? this->workers_ : this->workers_ * 32; }
+  __device__ __forceinline__ uint32_t units_apart() const {
+    return Wire::kPerWarp ? this->workers_ : this->workers_ * 32;
+  }
   __device__ __forceinline__ static uint32_t units_in(uint32_t bytes) {
     return (bytes + Wire::kUnitBytes - 1) / Wire::kUnitBytes;
   }
@@ -68,7 +70,8 @@ class WorkerBase : public WorkerConnections<Wire> {
     }
   }
   template <int kUnits, bool kPlain>
-  __device__ __forceinline__ void give(const Job& job, uint32_t unit, int sinks, const uint32_t (&words)[kUnits][kWords]) const {
+  __device__ __forceinline__ void give(const Job& job, uint32_t unit, int sinks,
+                                       const uint32_t (&words)[kUnits][kWords]) const {
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) store<kPlain>(job, unit + u * units_apart(), words[u]);
     for (int s = 0; s < sinks; ++s) {
@@ -89,13 +92,15 @@ class WorkerBase : public WorkerConnections<Wire> {
     }
     E::template narrow<kWords>(values, words);
   }
-  __device__ __forceinline__ static void combine_words(Accumulator (&values)[kElements], const uint32_t (&words)[kWords]) {
+  __device__ __forceinline__ static void combine_words(Accumulator (&values)[kElements],
+                                                       const uint32_t (&words)[kWords]) {
     Accumulator more[kElements];
     E::template widen<kWords>(words, more);
 #pragma unroll
     for (int i = 0; i < kElements; ++i) values[i] = E::template combine<how>(values[i], more[i]);
   }
-  __device__ __forceinline__ void finish_words(Accumulator (&values)[kElements], bool divide, uint32_t (&words)[kWords]) const {
+  __device__ __forceinline__ void finish_words(Accumulator (&values)[kElements], bool divide,
+                                               uint32_t (&words)[kWords]) const {
     if (divide) {
 #pragma unroll
       for (int i = 0; i < kElements; ++i) values[i] = nitinol::average(values[i], this->ranks());
@@ -113,7 +118,8 @@ class WorkerBase : public WorkerConnections<Wire> {
   /// Fetches units from kSlots slots, again and again until all are there. Bit s of `wanted`: slot s takes part.
   /// False: aborted.
   template <int kSlots, int kUnits>
-  __device__ __forceinline__ bool fetch(const Endpoint* from, uint32_t wanted, uint32_t unit, Raw (&raw)[kSlots][kUnits]) {
+  __device__ __forceinline__ bool fetch(const Endpoint* from, uint32_t wanted, uint32_t unit,
+                                        Raw (&raw)[kSlots][kUnits]) {
     uint32_t missing = wanted;
     Patience patience(this->queue_.aborted);
     while (true) {
@@ -360,7 +366,8 @@ class Worker : public WorkerBase<Wire, type, how>, public algorithm::Verbs<Worke
   __device__ __forceinline__ void transfer(const Operands& o) {
     if (!this->aborted_) {
       Job job{};
-      if constexpr (flow.own) job.own = (o.own.side == Side::kInput ? input_ : output_) + o.own.offset * Base::kElementBytes;
+      if constexpr (flow.own)
+        job.own = (o.own.side == Side::kInput ? input_ : output_) + o.own.offset * Base::kElementBytes;
       if constexpr (flow.into) job.into = output_ + o.into.offset * Base::kElementBytes;
       job.bytes = static_cast<uint32_t>(o.count) * Base::kElementBytes;
       // The rule for one rank: its numbers still take the form that reductions give.

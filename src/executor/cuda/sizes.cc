@@ -38,8 +38,9 @@ Sizes sizes_for(const Machine& m) {
   const int low_channels = std::min(channels, 16);
 
   const uint32_t simple_slots = 4;
-  const auto most = m.buffer_bytes == 0 ? 120 * kKi
-                                        : std::max<uint32_t>(static_cast<uint32_t>(m.buffer_bytes / simple_slots) / kKi * kKi, kKi);
+  const auto most = m.buffer_bytes == 0
+                        ? 120 * kKi
+                        : std::max<uint32_t>(static_cast<uint32_t>(m.buffer_bytes / simple_slots) / kKi * kKi, kKi);
   sizes.layouts = {
       fit(m.ranks, {low_channels, 8, 1 * kKi, 16 * kKi, size_t{16} << 20}),
       fit(m.ranks, {std::min(channels, 32), 8, 1 * kKi, 32 * kKi, size_t{28} << 20}),
@@ -47,7 +48,8 @@ Sizes sizes_for(const Machine& m) {
       fit(m.ranks, {std::min(message_channels, 8), 8, 1 * kKi, 8 * kKi, size_t{6} << 20}),
       fit(m.ranks, {message_channels, simple_slots, 2 * kKi, most, size_t{16} << 20}),
   };
-  sizes.limits.slot_bytes = {payload_of(Protocol::kLL, sizes.layouts[0].slot_bytes), payload_of(Protocol::kLL128, sizes.layouts[1].slot_bytes),
+  sizes.limits.slot_bytes = {payload_of(Protocol::kLL, sizes.layouts[0].slot_bytes),
+                             payload_of(Protocol::kLL128, sizes.layouts[1].slot_bytes),
                              payload_of(Protocol::kSimple, sizes.layouts[2].slot_bytes)};
   for (size_t& bytes : sizes.limits.slot_bytes) bytes = bytes / 128 * 128;
   if (!m.lines_stay_whole) sizes.limits.slot_bytes[static_cast<size_t>(Protocol::kLL128)] = 0;

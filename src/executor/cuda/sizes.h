@@ -8,11 +8,11 @@ namespace nitinol::cuda {
 
 struct Machine {
   int ranks = 1;
-  int ranks_per_gpu = 1;     ///< most ranks that share one GPU: the CTAs of all must be resident at once
-  int multiprocessors = 64;  ///< of the smallest GPU
+  int ranks_per_gpu = 1;         ///< most ranks that share one GPU: the CTAs of all must be resident at once
+  int multiprocessors = 64;      ///< of the smallest GPU
   bool lines_stay_whole = true;  ///< 128-byte stores arrive at once: LL128 may be used
-  int max_channels = 0;      ///< 0: free to choose
-  size_t buffer_bytes = 0;   ///< for the slots of one connection (Simple); 0: free to choose
+  int max_channels = 0;          ///< 0: free to choose
+  size_t buffer_bytes = 0;       ///< for the slots of one connection (Simple); 0: free to choose
 };
 
 struct Sizes {

@@ -24,11 +24,13 @@ __device__ __noinline__ inline uint4 load_unaligned(const char* from, int count)
   } else {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
-      if (4 * (i / 4) + 4 <= count) words[i / 4] |= static_cast<uint32_t>(static_cast<uint8_t>(from[i])) << (8 * (i % 4));
+      if (4 * (i / 4) + 4 <= count)
+        words[i / 4] |= static_cast<uint32_t>(static_cast<uint8_t>(from[i])) << (8 * (i % 4));
     }
   }
   uint32_t rest = 0;  // the bytes after the last whole word
-  for (int i = count & ~3; i < count; ++i) rest |= static_cast<uint32_t>(static_cast<uint8_t>(from[i])) << (8 * (i % 4));
+  for (int i = count & ~3; i < count; ++i)
+    rest |= static_cast<uint32_t>(static_cast<uint8_t>(from[i])) << (8 * (i % 4));
 #pragma unroll
   for (int w = 0; w < 4; ++w) {
     if (count % 4 != 0 && w == count / 4) words[w] = rest;

@@ -63,7 +63,8 @@ struct LL128 {
   static constexpr int kFlight = 4;
 
   // A unit is 8 lines, stored by two instructions of 16 bytes per lane. Every eighth lane stores the flags; its first
-  // piece is cut in two halves, one beside each flag, and it has no second piece. So all pieces are 16 bytes of user data.
+  // piece is cut in two halves, one beside each flag, and it has no second piece. So all pieces are 16 bytes of user
+  // data.
   struct Raw {
     uint4 line[2];
   };
@@ -91,7 +92,8 @@ struct LL128 {
     words[6] = raw.line[1].z;
     words[7] = raw.line[1].w;
   }
-  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t unit, int lane, const uint32_t (&words)[kWords]) {
+  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t unit, int lane,
+                                             const uint32_t (&words)[kWords]) {
     const bool flagged = keeps_flag(lane);
     char* line = to.slot + unit * kUnitStored + lane * 16;
     store_live(line, make_uint4(words[0], words[1], flagged ? to.flag : words[2], flagged ? 0 : words[3]));

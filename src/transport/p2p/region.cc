@@ -205,7 +205,8 @@ class HostRegion : public Region {
 
 bool read_note(const UniqueFd& fd, LegacyNote& note) {
   const LegacyNote expected;
-  return ::pread(fd.get(), &note, sizeof(note), 0) == static_cast<ssize_t>(sizeof(note)) && note.magic == expected.magic;
+  return ::pread(fd.get(), &note, sizeof(note), 0) == static_cast<ssize_t>(sizeof(note)) &&
+         note.magic == expected.magic;
 }
 
 }  // namespace
@@ -230,7 +231,8 @@ std::unique_ptr<Region> map(Place place, int device, MemoryHandle handle) {
   if (!driver().complete) fail(ncclSystemError, "the CUDA driver cannot map another process's GPU memory");
   CUmemGenericAllocationHandle memory = 0;
   const auto fd = reinterpret_cast<void*>(static_cast<intptr_t>(handle.fd.get()));
-  driver_check(driver().import(&memory, fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR), "cuMemImportFromShareableHandle");
+  driver_check(driver().import(&memory, fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+               "cuMemImportFromShareableHandle");
   return std::make_unique<DriverRegion>(memory, handle.bytes, std::vector<int>{device});
 }
 
