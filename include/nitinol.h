@@ -16,6 +16,10 @@ extern "C" {
  * this rank, for operations issued later; 0: no limit. */
 ncclResult_t nitinolCommSetTimeout(ncclComm_t comm, double seconds);
 
+/* Writes the rank's last operations, and how far they have come, to a file: JSON that Chrome's and Perfetto's trace viewers open
+ * too. tools/trace.py merges the files of all ranks and says who waits for whom. From any thread, also after a failure. */
+ncclResult_t nitinolCommDump(ncclComm_t comm, const char* path);
+
 #ifdef __cplusplus
 }
 #endif

@@ -10,6 +10,18 @@
 
 using namespace nitinol;
 
+extern "C" ncclResult_t nitinolCommDump(ncclComm_t comm, const char* path) {
+  return guarded([&] {
+    Communicator& communicator = communicator_of(comm, "nitinolCommDump");
+    if (path == nullptr) fail(ncclInvalidArgument, "nitinolCommDump : path argument is NULL");
+    if (communicator.phase() == Phase::kInitialising) {
+      fail(ncclInProgress, "nitinolCommDump: the communicator is still being initialised, or failed to be");
+    }
+    communicator.dump(path);
+    return ncclSuccess;
+  });
+}
+
 extern "C" ncclResult_t nitinolCommSetTimeout(ncclComm_t comm, double seconds) {
   return guarded([&] {
     constexpr const char* kName = "nitinolCommSetTimeout";

@@ -93,6 +93,7 @@ void Communicator::submit(Launch launch, const std::vector<cudaStream_t>& stream
       }
       executor_->prepare(launch);
     }
+    recorder_.note(launch, streams.front());
     order_.run(streams, [&](cudaStream_t stream) { executor_->launch(std::move(launch), stream); });
   } catch (const Error& error) {
     // A peer that left because of an earlier failure is not the cause; word of that one may still be on its way.

@@ -17,6 +17,7 @@
 #include "comm/reduction_operators.h"
 #include "comm/registrations.h"
 #include "comm/stream_order.h"
+#include "diagnostics/flight_recorder.h"
 #include "executor/executor.h"
 #include "tuning/choose.h"
 
@@ -58,6 +59,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// The sentence of this communicator's first failure; null if there was none.
   const char* failure_sentence() const { return failure_text_.load(std::memory_order_acquire); }
 
+  /// Writes what the flight recorder knows. Any thread. Throws Error.
+  void dump(const std::string& path);
   /// Numbers the comparisons of NITINOL_CHECK=strict.
   uint64_t next_strict_check() { return ++strict_checks_; }
   /// After so long without progress operations fail; 0: never. Throws Error if the executor cannot tell.
@@ -140,6 +143,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::atomic<const char*> failure_text_{nullptr};  // written under failure_mutex_
   std::atomic<int> visitors_{0};
   uint64_t strict_checks_ = 0;
+  FlightRecorder recorder_;
 
   std::unique_ptr<Bootstrap> bootstrap_;
   std::unique_ptr<SocketHandleExchange> handles_;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -44,6 +45,13 @@ class Executor {
   /// Enqueues in stream order, also while the stream is being captured. Never waits for peers. Throws Error.
   /// The launch is consumed; everything the running operations need is kept alive by what was enqueued.
   virtual void launch(Launch launch, cudaStream_t stream) = 0;
+
+  /// How far the collectives have come, counted from 1 in the order in which they run; nothing if that is not known.
+  struct Progress {
+    uint64_t begun = 0;
+    uint64_t ended = 0;
+  };
+  virtual std::optional<Progress> progress() const { return std::nullopt; }
 
   /// Whether collectives of no elements are to be launched too: only to compare ranks' calls.
   virtual bool follows_empty_collectives() const { return false; }

@@ -45,6 +45,10 @@ class CpuExecutor : public Executor {
     static_cast<void>(kernel.release());  // the stream's now
   }
 
+  std::optional<Progress> progress() const override {
+    const Records& records = engine_->rank().records();
+    return Progress{records.begun(), records.ended()};
+  }
   bool follows_empty_collectives() const override { return true; }
   bool set_timeout(std::chrono::milliseconds timeout) override {
     engine_->rank().set_timeout(timeout);

@@ -49,6 +49,7 @@ class Rank {
 
   // Any thread.
 
+  const Records& records() const { return own_->header().records; }
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   void abort();
   void report(ncclResult_t code, const std::string& sentence);

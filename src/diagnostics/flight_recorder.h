@@ -1,0 +1,53 @@
+// The last operations of one rank, for when something goes wrong: cheap to note, told as JSON that also opens in Chrome's
+// and Perfetto's trace viewers, and that tools/trace merges over ranks.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "model/plan.h"
+#include "model/signature.h"
+
+namespace nitinol {
+
+class FlightRecorder {
+ public:
+  static constexpr size_t kKept = 256;
+
+  /// Notes what is about to be put into a stream.
+  void note(const Launch& launch, const void* stream);
+
+  struct About {
+    int rank = 0;
+    int ranks = 1;
+    std::string host;
+    int pid = 0;
+    int device = 0;
+    std::string communicator;  ///< equal on all its ranks
+    std::string failure;       ///< empty if it is well
+    uint64_t begun = 0;        ///< the number of the last collective that the device has begun
+    uint64_t ended = 0;        ///< and ended
+    bool progress_known = false;
+  };
+  std::string json(const About& about) const;
+
+ private:
+  struct Entry {
+    Signature signature;  ///< sequence 0: a group of sends and receives
+    Algorithm algorithm = Algorithm::kOneShot;
+    uint32_t messages = 0;
+    const void* stream = nullptr;
+    int64_t enqueued = 0;  ///< nanoseconds since the epoch
+  };
+  void keep(const Entry& entry) { ring_[noted_++ % kKept] = entry; }
+
+  mutable std::mutex mutex_;  // guards what follows
+  uint64_t noted_ = 0;
+  uint64_t collectives_ = 0;
+  std::array<Entry, kKept> ring_;
+};
+
+}  // namespace nitinol
