@@ -21,6 +21,10 @@ set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 find_package(CUDAToolkit REQUIRED)
 
 # Kernels of many types and operations compress to a fraction; the driver unpacks what is loaded.
+set(nitinol_compression -Xfatbin=-compress-all)
+if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.9)
+  set(nitinol_compression --compress-mode=size)
+endif()
 target_compile_options(nitinol_compile INTERFACE
-  $<$<COMPILE_LANGUAGE:CUDA>:-Xfatbin=-compress-all -Xcompiler=-Wall,-Wextra,-Wshadow --expt-relaxed-constexpr>)
+  $<$<COMPILE_LANGUAGE:CUDA>:${nitinol_compression} -Xcompiler=-Wall,-Wextra,-Wshadow --expt-relaxed-constexpr>)
 target_link_libraries(nitinol_cudart INTERFACE CUDA::cudart_static)

@@ -1,6 +1,6 @@
-// Times the CUDA executor's algorithms, protocols and numbers of channels against each other and, if it is named, against
-// an installed libnccl.so.2, all from CUDA graphs. Usage: executor_gpu_bench RANKS GPUS [LIBNCCL|-] [COLLECTIVE] [TYPE] [LEAST]
-// Prints per size the best choice; the file named by NITINOL_BENCH_CSV gets every timing.
+// Times the CUDA executor's algorithms, protocols and numbers of channels against each other and, if it is named,
+// against an installed libnccl.so.2, all from CUDA graphs. Usage: executor_gpu_bench RANKS GPUS [LIBNCCL|-]
+// [COLLECTIVE] [TYPE] [LEAST] Prints per size the best choice; the file named by NITINOL_BENCH_CSV gets every timing.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -73,19 +73,22 @@ class Bench {
   /// `bytes` as nccl-tests counts them: the larger of the two buffers.
   void compare(Collective what, DataType type, size_t bytes) {
     const auto n = static_cast<size_t>(ranks_.size());
-    const bool blocks = what == Collective::kAllGather || what == Collective::kReduceScatter || what == Collective::kAllToAll;
+    const bool blocks =
+        what == Collective::kAllGather || what == Collective::kReduceScatter || what == Collective::kAllToAll;
     const size_t count = bytes / bytes_of(type) / (blocks ? n : 1);
     if (count == 0) return;
-    const double reference = nccl_.comms.empty() ? 0 : time([&](int rank) { nccl_call(what, type, count, rank); }, bytes);
+    const double reference =
+        nccl_.comms.empty() ? 0 : time([&](int rank) { nccl_call(what, type, count, rank); }, bytes);
     double best = 1e30;
     std::string best_name;
     for (const Plan& plan : candidates(what, bytes)) {
       const double us = time_plan(what, type, count, plan, bytes);
       char name[80];
-      std::snprintf(name, sizeof name, "%s/%s/%d", name_of(plan.algorithm), name_of(plan.protocol), plan.channels);
+      std::snprintf(name, sizeof name, "%s/%s/%d/%zu", name_of(plan.algorithm), name_of(plan.protocol), plan.channels,
+                    plan.chunk);
       if (csv_ != nullptr) {
-        std::fprintf(csv_, "%s,%d,%zu,%zu,%s,%s,%d,%.2f,%.2f\n", name_of(what), static_cast<int>(type), n, bytes,
-                     name_of(plan.algorithm), name_of(plan.protocol), plan.channels, us, reference);
+        std::fprintf(csv_, "%s,%d,%zu,%zu,%s,%s,%d,%zu,%.2f,%.2f\n", name_of(what), static_cast<int>(type), n, bytes,
+                     name_of(plan.algorithm), name_of(plan.protocol), plan.channels, plan.chunk, us, reference);
       }
       if (us < best) {
         best = us;
@@ -105,22 +108,26 @@ class Bench {
     const int n = ranks_.size();
     const auto launch_of = [&](int rank) {
       Launch launch;
-      launch.messages.push_back({MessageWork::Direction::kSend, (rank + 1) % n, inputs_[static_cast<size_t>(rank)].get(), bytes});
+      launch.messages.push_back(
+          {MessageWork::Direction::kSend, (rank + 1) % n, inputs_[static_cast<size_t>(rank)].get(), bytes});
       launch.messages.push_back(
           {MessageWork::Direction::kReceive, (rank + n - 1) % n, outputs_[static_cast<size_t>(rank)].get(), bytes});
       return launch;
     };
     for (int rank = 0; rank < n; ++rank) ranks_.executor(rank).prepare(launch_of(rank));
-    const double us = time([&](int rank) { ranks_.executor(rank).launch(launch_of(rank), ranks_.stream(rank)); }, bytes);
+    const double us =
+        time([&](int rank) { ranks_.executor(rank).launch(launch_of(rank), ranks_.stream(rank)); }, bytes);
     double reference = 0;
     if (!nccl_.comms.empty()) {
-      reference = time([&](int rank) {
-        const auto r = static_cast<size_t>(rank);
-        nccl_.start();
-        nccl_.send(inputs_[r].get(), bytes, ncclUint8, (rank + 1) % n, nccl_.comms[r], ranks_.stream(rank));
-        nccl_.recv(outputs_[r].get(), bytes, ncclUint8, (rank + n - 1) % n, nccl_.comms[r], ranks_.stream(rank));
-        nccl_.end();
-      }, bytes);
+      reference = time(
+          [&](int rank) {
+            const auto r = static_cast<size_t>(rank);
+            nccl_.start();
+            nccl_.send(inputs_[r].get(), bytes, ncclUint8, (rank + 1) % n, nccl_.comms[r], ranks_.stream(rank));
+            nccl_.recv(outputs_[r].get(), bytes, ncclUint8, (rank + n - 1) % n, nccl_.comms[r], ranks_.stream(rank));
+            nccl_.end();
+          },
+          bytes);
     }
     std::printf("%-13s %10zu  %9.2f us  %6.1f GB/s  %-20s nccl %9.2f us  ratio %.2f\n", "SendRecv", bytes, us,
                 static_cast<double>(bytes) / us * 1e-3, "", reference, reference / us);
@@ -131,10 +138,12 @@ class Bench {
   std::vector<Plan> candidates(Collective what, size_t bytes) {
     std::vector<Plan> plans;
     const int most = ranks_.limits().channels;
-    const bool blocks = what == Collective::kAllGather || what == Collective::kReduceScatter || what == Collective::kAllToAll;
+    const bool blocks =
+        what == Collective::kAllGather || what == Collective::kReduceScatter || what == Collective::kAllToAll;
     const size_t per_peer = blocks ? bytes / static_cast<size_t>(ranks_.size()) : bytes;
-    for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kTwoShot}) {
+    for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kRing}) {
       if (!algorithm::exists(what, algorithm)) continue;
+      if (algorithm == Algorithm::kRing && (what != Collective::kBroadcast || bytes < (size_t{1} << 20))) continue;
       if (algorithm == Algorithm::kOneShot && !blocks && bytes > (size_t{1} << 20)) continue;
       if (algorithm == Algorithm::kTwoShot && bytes < 8192) continue;
       for (int channels = 1; channels <= most; channels *= 2) {
@@ -142,8 +151,17 @@ class Bench {
         if (channels > 1 && each < 512) continue;
         if (per_peer > (1 << 20) && channels < 8 && channels < most) continue;
         if (per_peer <= (256 << 10) && channels <= 16) plans.push_back({algorithm, Protocol::kLL, channels, 0});
-        if (per_peer >= 4096 && per_peer <= (size_t{64} << 20)) plans.push_back({algorithm, Protocol::kLL128, channels, 0});
-        if (per_peer >= (256 << 10)) plans.push_back({algorithm, Protocol::kSimple, channels, 0});
+        for (const size_t parts : {1, 2, 4, 8}) {
+          const size_t blocks_of_share = algorithm == Algorithm::kOneShot ? 1 : static_cast<size_t>(ranks_.size());
+          const size_t chunk = each / blocks_of_share / parts;
+          if (parts > 1 && chunk < 4096) continue;
+          if (per_peer >= 4096 && per_peer <= (size_t{16} << 20)) {
+            plans.push_back({algorithm, Protocol::kLL128, channels, parts == 1 ? 0 : chunk});
+          }
+          if (per_peer >= (512 << 10) && channels >= 32) {
+            plans.push_back({algorithm, Protocol::kSimple, channels, parts == 1 ? 0 : chunk});
+          }
+        }
       }
     }
     return plans;
@@ -158,6 +176,7 @@ class Bench {
       work.type = reduces(what) ? type : DataType::kUint8;
       work.count = reduces(what) ? count : count * bytes_of(type);
       work.plan = plan;
+      work.plan.chunk = plan.chunk / bytes_of(work.type) / 16 * 16;
       return Launch{{work}, {}};
     };
     for (int rank = 0; rank < ranks_.size(); ++rank) ranks_.executor(rank).prepare(launch_of(rank));
@@ -269,10 +288,11 @@ int run(int argc, char** argv) {
   const std::string only = argc > 4 ? argv[4] : "";
   const auto type = static_cast<DataType>(argc > 5 ? std::atoi(argv[5]) : static_cast<int>(DataType::kFloat32));
   Bench bench(std::atoi(argv[1]), std::atoi(argv[2]), nccl);
-  for (const Collective what : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll,
-                                Collective::kBroadcast, Collective::kReduce}) {
+  for (const Collective what : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
+                                Collective::kAllToAll, Collective::kBroadcast, Collective::kReduce}) {
     if (!only.empty() && only != name_of(what)) continue;
-    for (size_t bytes = argc > 6 ? std::strtoull(argv[6], nullptr, 0) : 1024; bytes <= kLargest; bytes *= bytes < (size_t{64} << 10) || bytes >= (size_t{16} << 20) ? 4 : 2) {
+    for (size_t bytes = argc > 6 ? std::strtoull(argv[6], nullptr, 0) : 1024; bytes <= kLargest;
+         bytes *= bytes < (size_t{64} << 10) || bytes >= (size_t{16} << 20) ? 4 : 2) {
       bench.compare(what, type, bytes);
     }
   }

@@ -56,9 +56,9 @@ Sizes sizes_for(const Machine& m) {
   sizes.limits.channels = channels;
   sizes.limits.grain_bytes = 128;
   // Measured with 2 and 4 H200 over NVLink.
-  sizes.limits.one_shot_bytes = m.ranks <= 2 ? 1024 * kKi : m.ranks <= 4 ? 256 * kKi : 64 * kKi;
-  sizes.limits.ll_bytes = 64 * kKi;
-  sizes.limits.ll128_bytes = 4096 * kKi;
+  sizes.limits.one_shot_bytes = m.ranks <= 4 ? 256 * kKi : 64 * kKi;
+  sizes.limits.ll_bytes = 32 * kKi;
+  sizes.limits.ll128_bytes = 8192 * kKi;
   sizes.limits.bytes_per_channel = 1 * kKi;
   return sizes;
 }

@@ -1,0 +1,334 @@
+// How a worker warp moves and combines data: own data, what has arrived from one rank, what has arrived from all.
+#pragma once
+
+#include "executor/cuda/connections.h"
+#include "executor/cuda/elements.h"
+#include "executor/cuda/user_memory.h"
+
+namespace nitinol::cuda {
+
+/// What a transfer does with its data, apart from where it comes from.
+struct Job {
+  const char* own;
+  char* into;
+  uint32_t bytes;
+  bool scale;    ///< apply the scalar to the own data
+  bool average;  ///< divide the result
+};
+
+template <class Wire, DataType type, Combine how>
+class WorkerBase : public WorkerConnections<Wire> {
+ public:
+  using E = Elements<type>;
+  using Accumulator = typename E::Accumulator;
+  static constexpr int kWords = Wire::kWords;
+  static constexpr int kElements = E::template kCount<kWords>;
+  static constexpr uint32_t kElementBytes = E::kSize;
+
+  __device__ __forceinline__ explicit WorkerBase(const Connections<Wire>& connections)
+      : WorkerConnections<Wire>(connections) {}
+
+ protected:
+  using Memory = UserMemory<Wire>;
+  using Raw = typename Wire::Raw;
+
+  __device__ __forceinline__ uint32_t first_unit() const { return Wire::kPerWarp ? this->warp_ : threadIdx.x; }
+  __device__ __forceinline__ uint32_t units_apart() const {
+    return Wire::kPerWarp ? this->workers_ : this->workers_ * 32;
+  }
+  __device__ __forceinline__ static uint32_t units_in(uint32_t bytes) {
+    return (bytes + Wire::kUnitBytes - 1) / Wire::kUnitBytes;
+  }
+  /// Units that may be moved by vectors as they are.
+  __device__ __forceinline__ static uint32_t plain_units(const Job& job) {
+    const bool plain = Memory::aligned(job.own) && Memory::aligned(job.into) && !job.scale;
+    if (!plain) return 0;
+    return job.bytes % Wire::kPieceBytes == 0 ? units_in(job.bytes) : job.bytes / Wire::kUnitBytes;
+  }
+
+  template <bool kPlain>
+  __device__ __forceinline__ void load(const Job& job, uint32_t unit, uint32_t (&words)[kWords]) const {
+    if constexpr (kPlain) {
+      Memory::load_pieces(job.own, job.bytes, unit, this->lane_, words);
+    } else {
+      Memory::load(job.own, Memory::aligned(job.own), job.bytes, unit, this->lane_, words);
+      if (job.scale) scale_words(words);
+    }
+  }
+  template <bool kPlain>
+  __device__ __forceinline__ void store(const Job& job, uint32_t unit, const uint32_t (&words)[kWords]) const {
+    if (job.into == nullptr) return;
+    if constexpr (kPlain) {
+      Memory::store_pieces(job.into, job.bytes, unit, this->lane_, words);
+    } else {
+      Memory::store(job.into, Memory::aligned(job.into), job.bytes, unit, this->lane_, words);
+    }
+  }
+  template <int kUnits, bool kPlain>
+  __device__ __forceinline__ void give(const Job& job, uint32_t unit, int sinks,
+                                       const uint32_t (&words)[kUnits][kWords]) const {
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) store<kPlain>(job, unit + u * units_apart(), words[u]);
+    for (int s = 0; s < sinks; ++s) {
+      const Endpoint sink = this->sinks_[s];
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) Wire::put(sink, unit + u * units_apart(), this->lane_, words[u]);
+    }
+  }
+
+  /// Multiplies by the scalar, or by nothing: then numbers are only brought into the form that reductions give.
+  __device__ __forceinline__ void scale_words(uint32_t (&words)[kWords]) const {
+    Accumulator values[kElements];
+    E::template widen<kWords>(words, values);
+    if (scaled_) {
+      const Accumulator factor = Arithmetic<type>::to_accumulator(E::element_of(scalar_));
+#pragma unroll
+      for (int i = 0; i < kElements; ++i) values[i] = nitinol::combine<Combine::kProduct>(values[i], factor);
+    }
+    E::template narrow<kWords>(values, words);
+  }
+  __device__ __forceinline__ static void combine_words(Accumulator (&values)[kElements],
+                                                       const uint32_t (&words)[kWords]) {
+    Accumulator more[kElements];
+    E::template widen<kWords>(words, more);
+#pragma unroll
+    for (int i = 0; i < kElements; ++i) values[i] = E::template combine<how>(values[i], more[i]);
+  }
+  __device__ __forceinline__ void finish_words(Accumulator (&values)[kElements], bool divide,
+                                               uint32_t (&words)[kWords]) const {
+    if (divide) {
+#pragma unroll
+      for (int i = 0; i < kElements; ++i) values[i] = nitinol::average(values[i], this->ranks());
+    }
+    E::template narrow<kWords>(values, words);
+  }
+
+  __device__ __forceinline__ bool give_up(Patience& patience) {
+    bool exhausted = patience.exhausted();
+    if constexpr (Wire::kPerWarp) exhausted = __any_sync(0xffffffffU, exhausted);
+    this->aborted_ = this->aborted_ || exhausted;
+    return exhausted;
+  }
+
+  /// Fetches units from kSlots slots, again and again until all are there. Bit s of `wanted`: slot s takes part.
+  /// False: aborted.
+  template <int kSlots, int kUnits>
+  __device__ __forceinline__ bool fetch(const Endpoint* from, uint32_t wanted, uint32_t unit,
+                                        Raw (&raw)[kSlots][kUnits]) {
+    uint32_t missing = wanted;
+    Patience patience(this->queue_.aborted);
+    while (true) {
+#pragma unroll
+      for (int s = 0; s < kSlots; ++s) {
+        if (missing >> s & 1U) {
+          const char* slot = from[s].slot;
+#pragma unroll
+          for (int u = 0; u < kUnits; ++u) raw[s][u] = Wire::fetch(slot, unit + u * units_apart(), this->lane_);
+        }
+      }
+#pragma unroll
+      for (int s = 0; s < kSlots; ++s) {
+        if (missing >> s & 1U) {
+          const uint32_t flag = from[s].flag;
+          bool ready = true;
+#pragma unroll
+          for (int u = 0; u < kUnits; ++u) ready = Wire::ready(raw[s][u], flag, this->lane_) && ready;
+          if (ready) missing &= ~(1U << s);
+        }
+      }
+      if (missing == 0) return true;
+      if (give_up(patience)) return false;
+    }
+  }
+
+  template <int kUnits, bool kPlain>
+  __device__ __forceinline__ void move_own_units(const Job& job, uint32_t unit, int sinks) {
+    uint32_t words[kUnits][kWords];
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) load<kPlain>(job, unit + u * units_apart(), words[u]);
+    give<kUnits, kPlain>(job, unit, sinks, words);
+  }
+  __device__ __forceinline__ void move_own(const Job& job, Peers to_kind, int to) {
+    const int sinks = this->await_sinks(to_kind, to);
+    if (this->aborted_) return;
+    const uint32_t plain = plain_units(job);
+    const uint32_t units = units_in(job.bytes);
+    const uint32_t apart = units_apart();
+    uint32_t unit = first_unit();
+    if constexpr (Wire::kBatch > 1) {
+      for (; unit + (Wire::kBatch - 1) * apart < plain; unit += Wire::kBatch * apart) {
+        move_own_units<Wire::kBatch, true>(job, unit, sinks);
+      }
+    }
+    for (; unit < plain; unit += apart) move_own_units<1, true>(job, unit, sinks);
+    if (unit < units) [[unlikely]] {
+      WorkerBase apart_from_this = *this;  // so that this object can stay in registers
+      apart_from_this.move_own_rest(job, unit, sinks);
+    }
+  }
+  __device__ __noinline__ void move_own_rest(Job job, uint32_t unit, int sinks) {
+    for (; unit < units_in(job.bytes); unit += units_apart()) move_own_units<1, false>(job, unit, sinks);
+  }
+
+  template <int kUnits, bool kPlain>
+  __device__ __forceinline__ bool move_arrived_units(const Job& job, uint32_t unit, int sinks) {
+    Raw raw[1][kUnits];
+    if (!fetch<1, kUnits>(this->sources_, 1, unit, raw)) return false;
+    uint32_t words[kUnits][kWords];
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) Wire::open(raw[0][u], this->lane_, words[u]);
+    give<kUnits, kPlain>(job, unit, sinks, words);
+    return true;
+  }
+  __device__ __forceinline__ void move_arrived(const Job& job, int from, Peers to_kind, int to) {
+    const int sinks = this->await_sinks(to_kind, to);
+    this->await_sources(Peers::kOne, from);
+    if (this->aborted_) return;
+    const uint32_t plain = plain_units(job);
+    const uint32_t units = units_in(job.bytes);
+    const uint32_t apart = units_apart();
+    uint32_t unit = first_unit();
+    if constexpr (Wire::kBatch > 1) {
+      for (; unit + (Wire::kBatch - 1) * apart < plain; unit += Wire::kBatch * apart) {
+        if (!move_arrived_units<Wire::kBatch, true>(job, unit, sinks)) return;
+      }
+    }
+    for (; unit < plain; unit += apart) {
+      if (!move_arrived_units<1, true>(job, unit, sinks)) return;
+    }
+    if (unit < units) [[unlikely]] {
+      WorkerBase apart_from_this = *this;
+      apart_from_this.move_arrived_rest(job, unit, sinks);
+      this->aborted_ = apart_from_this.aborted_;
+    }
+  }
+  __device__ __noinline__ void move_arrived_rest(Job job, uint32_t unit, int sinks) {
+    for (; unit < units_in(job.bytes); unit += units_apart()) {
+      if (!move_arrived_units<1, false>(job, unit, sinks)) return;
+    }
+  }
+
+  /// The slot first, then the own data.
+  template <int kUnits, bool kPlain>
+  __device__ __forceinline__ bool combine_arrived_units(const Job& job, uint32_t unit, int sinks) {
+    uint32_t words[kUnits][kWords];
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) load<kPlain>(job, unit + u * units_apart(), words[u]);
+    Raw raw[1][kUnits];
+    if (!fetch<1, kUnits>(this->sources_, 1, unit, raw)) return false;
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) {
+      uint32_t arrived[kWords];
+      Accumulator values[kElements];
+      Wire::open(raw[0][u], this->lane_, arrived);
+      E::template widen<kWords>(arrived, values);
+      combine_words(values, words[u]);
+      finish_words(values, job.average, words[u]);
+    }
+    give<kUnits, kPlain>(job, unit, sinks, words);
+    return true;
+  }
+  __device__ __forceinline__ void combine_arrived(const Job& job, int from, Peers to_kind, int to) {
+    constexpr int kUnits = Wire::kPerWarp ? 2 : 4;
+    const int sinks = this->await_sinks(to_kind, to);
+    this->await_sources(Peers::kOne, from);
+    if (this->aborted_) return;
+    const uint32_t plain = plain_units(job);
+    const uint32_t units = units_in(job.bytes);
+    const uint32_t apart = units_apart();
+    uint32_t unit = first_unit();
+    for (; unit + (kUnits - 1) * apart < plain; unit += kUnits * apart) {
+      if (!combine_arrived_units<kUnits, true>(job, unit, sinks)) return;
+    }
+    if (unit < units) [[unlikely]] {
+      WorkerBase apart_from_this = *this;
+      apart_from_this.combine_arrived_rest(job, unit, sinks);
+      this->aborted_ = apart_from_this.aborted_;
+    }
+  }
+  __device__ __noinline__ void combine_arrived_rest(Job job, uint32_t unit, int sinks) {
+    for (; unit < units_in(job.bytes); unit += units_apart()) {
+      if (!combine_arrived_units<1, false>(job, unit, sinks)) return;
+    }
+  }
+
+  /// All ranks' data in rank order, kRanks ranks in flight at a time.
+  template <int kRanks, int kUnits, bool kPlain>
+  __device__ __forceinline__ bool combine_all_units(const Job& job, uint32_t unit, int sinks) {
+    uint32_t words[kUnits][kWords];
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) load<kPlain>(job, unit + u * units_apart(), words[u]);
+    Accumulator values[kUnits][kElements];
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) {
+#pragma unroll
+      for (int i = 0; i < kElements; ++i) values[u][i] = E::template identity<how>();
+    }
+    for (int first = 0; first < this->ranks(); first += kRanks) {
+      uint32_t wanted = 0;
+#pragma unroll
+      for (int r = 0; r < kRanks; ++r) {
+        if (first + r < this->ranks() && first + r != this->rank()) wanted |= 1U << r;
+      }
+      Raw raw[kRanks][kUnits];
+      if (!fetch<kRanks, kUnits>(this->sources_ + first, wanted, unit, raw)) return false;
+#pragma unroll
+      for (int r = 0; r < kRanks; ++r) {
+        const bool mine = first + r == this->rank();
+        if (!mine && (wanted >> r & 1U) == 0) continue;
+#pragma unroll
+        for (int u = 0; u < kUnits; ++u) {
+          uint32_t part[kWords];
+          Wire::open(raw[r][u], this->lane_, part);
+#pragma unroll
+          for (int w = 0; w < kWords; ++w) part[w] = mine ? words[u][w] : part[w];
+          combine_words(values[u], part);
+        }
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) finish_words(values[u], job.average, words[u]);
+    give<kUnits, kPlain>(job, unit, sinks, words);
+    return true;
+  }
+  template <int kRanks, int kUnits>
+  __device__ __forceinline__ uint32_t combine_all_plain(const Job& job, uint32_t unit, uint32_t plain, int sinks) {
+    const uint32_t apart = units_apart();
+    for (; unit + (kUnits - 1) * apart < plain; unit += kUnits * apart) {
+      if (!combine_all_units<kRanks, kUnits, true>(job, unit, sinks)) return ~0U;
+    }
+    return unit;
+  }
+  __device__ __forceinline__ void combine_all(const Job& job, Peers to_kind, int to) {
+    constexpr int kFlight = Wire::kFlight;
+    const int sinks = this->await_sinks(to_kind, to);
+    this->await_sources(Peers::kAll, -1);
+    if (this->aborted_) return;
+    const uint32_t plain = plain_units(job);
+    const uint32_t units = units_in(job.bytes);
+    uint32_t unit = first_unit();
+    if constexpr (Wire::kCounted) {
+      if (this->ranks() <= 2) {
+        unit = combine_all_plain<2, 4>(job, unit, plain, sinks);
+      } else if (this->ranks() <= 4) {
+        unit = combine_all_plain<4, 3>(job, unit, plain, sinks);
+      }
+    }
+    if (!this->aborted_) unit = combine_all_plain<kFlight, 1>(job, unit, plain, sinks);
+    if (!this->aborted_ && unit < units) [[unlikely]] {
+      WorkerBase apart_from_this = *this;
+      apart_from_this.combine_all_rest(job, unit, sinks);
+      this->aborted_ = apart_from_this.aborted_;
+    }
+  }
+  __device__ __noinline__ void combine_all_rest(Job job, uint32_t unit, int sinks) {
+    for (; unit < units_in(job.bytes); unit += units_apart()) {
+      if (!combine_all_units<Wire::kFlight, 1, false>(job, unit, sinks)) return;
+    }
+  }
+
+  uint64_t scalar_ = 0;
+  bool scaled_ = false;
+};
+
+}  // namespace nitinol::cuda

@@ -1,0 +1,125 @@
+// Ranks with a pair of buffers each, which run one collective and compare every byte with what it must give.
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "algorithm/table.h"
+#include "expected_values.h"
+#include "gpu_ranks.h"
+
+namespace nitinol::gpu_testing {
+
+inline constexpr size_t kBufferBytes = size_t{48} << 20;
+inline constexpr size_t kGuardBytes = 64;
+inline constexpr unsigned char kPoison = 0xcd;
+
+inline int gpus() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return 0;
+  }
+  return count;
+}
+
+struct Case {
+  CollectiveWork work;
+  size_t misaligned = 0;  ///< elements by which buffers are moved from an aligned address
+  bool in_place = false;
+};
+
+/// Ranks with a pair of buffers each.
+class Cluster {
+ public:
+  explicit Cluster(int ranks, bool peer_access = true) : ranks_(ranks, gpus(), peer_access) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      inputs_.emplace_back(ranks_.device(rank), kBufferBytes);
+      outputs_.emplace_back(ranks_.device(rank), kBufferBytes);
+    }
+  }
+  Ranks& ranks() { return ranks_; }
+  char* input(int rank) { return inputs_[static_cast<size_t>(rank)].get(); }
+  char* output(int rank) { return outputs_[static_cast<size_t>(rank)].get(); }
+
+  /// Fills buffers, fits each rank's work with its addresses.
+  std::vector<Launch> set_up(const Case& test, bool exact) {
+    const CollectiveWork& work = test.work;
+    const size_t block = work.count * bytes_of(work.type);
+    const size_t shift = test.misaligned * bytes_of(work.type);
+    const int n = ranks_.size();
+    std::vector<Launch> launches;
+    host_inputs_.clear();
+    for (int rank = 0; rank < n; ++rank) {
+      const bool is_root = rank == work.root;
+      Bytes data = random_elements(work.type, input_blocks(work.what, n, is_root) * work.count, exact, random_);
+      const size_t out_bytes = output_blocks(work.what, n, is_root) * block;
+      char* out = output(rank) + kGuardBytes + shift;
+      char* in = input(rank) + shift;
+      const auto me = static_cast<size_t>(rank);
+      if (test.in_place) {
+        if (work.what == Collective::kReduceScatter) {
+          in = output(rank) + kGuardBytes + shift;
+          out = in + me * block;
+        } else {
+          in = work.what == Collective::kAllGather ? out + me * block : out;
+        }
+      }
+      const cudaStream_t stream = ranks_.stream(rank);
+      const DeviceGuard on(ranks_.device(rank));
+      const size_t poisoned = std::max(out_bytes, data.size()) + 2 * kGuardBytes + shift;
+      cuda_check(cudaMemsetAsync(output(rank), kPoison, poisoned, stream), "cudaMemsetAsync");
+      cuda_check(cudaMemcpyAsync(in, data.data(), data.size(), cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
+      cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+      CollectiveWork mine = work;
+      mine.input = in;
+      mine.output = out;
+      launches.push_back(Launch{{mine}, {}});
+      host_inputs_.push_back(std::move(data));
+    }
+    return launches;
+  }
+
+  /// "" if all ranks' outputs are as expected and nothing around them was touched.
+  std::string check(const Case& test, const std::vector<Launch>& launches) {
+    Bytes expected;
+    for (int rank = 0; rank < ranks_.size(); ++rank) {
+      const CollectiveWork& work = launches[static_cast<size_t>(rank)].collectives[0];
+      const bool same_for_all = work.what == Collective::kAllReduce || work.what == Collective::kAllGather;
+      if (rank == 0 || !same_for_all) expected = expected_output(work, rank, host_inputs_);
+      const bool guarded = !(test.in_place && work.what == Collective::kReduceScatter);
+      const size_t guard = guarded ? kGuardBytes : 0;
+      Bytes got(expected.size() + 2 * guard);
+      cuda_check(cudaMemcpy(got.data(), static_cast<char*>(work.output) - guard, got.size(), cudaMemcpyDeviceToHost),
+                 "cudaMemcpy");
+      for (size_t i = 0; i < got.size(); ++i) {
+        const bool inside = i >= guard && i < guard + expected.size();
+        const unsigned char want = inside ? expected[i - guard] : kPoison;
+        if (got[i] != want) {
+          return "rank " + std::to_string(rank) + " byte " +
+                 std::to_string(static_cast<long>(i) - static_cast<long>(guard)) + " of " +
+                 std::to_string(expected.size()) + ": " + std::to_string(got[i]) + ", expected " + std::to_string(want);
+        }
+      }
+    }
+    return "";
+  }
+
+  std::string run(const Case& test) {
+    const bool canonical = algorithm::canonical(test.work.what, test.work.plan.algorithm);
+    const std::vector<Launch> launches = set_up(test, !canonical && !test.work.reduction.order_free(test.work.type));
+    ranks_.prepare(launches);
+    ranks_.launch(launches);
+    ranks_.synchronize();
+    return check(test, launches);
+  }
+
+ private:
+  Ranks ranks_;
+  std::vector<Buffer> inputs_;
+  std::vector<Buffer> outputs_;
+  std::vector<Bytes> host_inputs_;
+  std::mt19937 random_{12345};
+};
+
+}  // namespace nitinol::gpu_testing
