@@ -1,12 +1,11 @@
 // Nitinol's own calls (nitinol.h).
-#include "nitinol.h"
-
 #include <chrono>
 #include <cmath>
 
 #include "api/entry.h"
 #include "comm/communicator.h"
 #include "comm/handle.h"
+#include "nitinol.h"
 
 using namespace nitinol;
 

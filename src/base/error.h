@@ -23,7 +23,7 @@ class Error : public std::runtime_error {
 std::string format_arguments(fmt::string_view text, fmt::format_args arguments);
 
 template <typename... Args>
-std::string format(fmt::format_string<Args...> text, Args&&... args) {
+std::string formatted(fmt::format_string<Args...> text, Args&&... args) {
   return format_arguments(text, fmt::make_format_args(args...));
 }
 

@@ -79,7 +79,7 @@ std::string timestamp(const Log& log, LogLevel level) {
   return format_timestamp(log.timestamp_format, now.tv_sec, static_cast<std::int32_t>(now.tv_nsec));
 }
 
-std::string sender(const Log& log) { return format("{}:{}:{}", log.host, getpid(), syscall(SYS_gettid)); }
+std::string sender(const Log& log) { return formatted("{}:{}:{}", log.host, getpid(), syscall(SYS_gettid)); }
 
 int device_number() {
   int (*const hook)() = device_number_hook.load(std::memory_order_acquire);
@@ -112,14 +112,14 @@ void write_info(fmt::string_view text, fmt::format_args arguments) {
   const int device = device_number();
   Log& log = the_log();
   const std::lock_guard lock(log.mutex);
-  write_line(log, format("{}{} [{}] NCCL INFO {}\n", timestamp(log, LogLevel::kInfo), sender(log), device, body));
+  write_line(log, formatted("{}{} [{}] NCCL INFO {}\n", timestamp(log, LogLevel::kInfo), sender(log), device, body));
 }
 
 void write_call(fmt::string_view text, fmt::format_args arguments) {
   const std::string body = format_arguments(text, arguments);
   Log& log = the_log();
   const std::lock_guard lock(log.mutex);
-  write_line(log, format("{}{} NCCL CALL {}\n", timestamp(log, LogLevel::kTrace), sender(log), body));
+  write_line(log, formatted("{}{} NCCL CALL {}\n", timestamp(log, LogLevel::kTrace), sender(log), body));
 }
 
 void write_warning(const char* file, int line, fmt::string_view text, fmt::format_args arguments, bool is_error) {
@@ -129,8 +129,8 @@ void write_warning(const char* file, int line, fmt::string_view text, fmt::forma
   const int device = device_number();
   Log& log = the_log();
   const std::lock_guard lock(log.mutex);
-  write_line(log, format("\n{}{} [{}] {}:{} NCCL WARN {}\n", timestamp(log, LogLevel::kWarn), sender(log), device,
-                         base_name(file), line, body));
+  write_line(log, formatted("\n{}{} [{}] {}:{} NCCL WARN {}\n", timestamp(log, LogLevel::kWarn), sender(log), device,
+                            base_name(file), line, body));
 }
 
 }  // namespace log_detail
@@ -141,9 +141,9 @@ void log_version() {
   const std::lock_guard lock(log.mutex);
   if (log.version_written) return;
   log.version_written = true;
-  log_detail::write_line(
-      log, format("{}NCCL version {}.{}.{}{}+cuda{}.{} (Nitinol)\n", log_detail::timestamp(log, LogLevel::kVersion),
-                  NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH, NCCL_SUFFIX, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10));
+  log_detail::write_line(log, formatted("{}NCCL version {}.{}.{}{}+cuda{}.{} (Nitinol)\n",
+                                        log_detail::timestamp(log, LogLevel::kVersion), NCCL_MAJOR, NCCL_MINOR,
+                                        NCCL_PATCH, NCCL_SUFFIX, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10));
 }
 
 void reset_log() {

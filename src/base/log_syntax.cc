@@ -79,7 +79,7 @@ std::string with_fraction(std::string_view pattern, std::int32_t nanoseconds) {
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     const int digits = done ? 0 : fraction_digits(pattern, i);
     if (digits > 0) {
-      result += format("{:09}", nanoseconds).substr(0, static_cast<std::size_t>(digits));
+      result += formatted("{:09}", nanoseconds).substr(0, static_cast<std::size_t>(digits));
       done = true;
       i += 2;
     } else if (pattern[i] == '%' && i + 1 < pattern.size()) {
@@ -129,7 +129,7 @@ std::string expand_log_path(std::string_view pattern, std::string_view host, int
     if (kind == 'h') {
       path += host;
     } else if (kind == 'p') {
-      path += format("{}", pid);
+      path += formatted("{}", pid);
     } else if (kind == '%') {
       path += '%';
     } else {

@@ -81,7 +81,7 @@ class Log : public testing::Test {
     reset_log();
   }
   std::string written() const { return folder_.read("log"); }
-  static std::string sender() { return format("{}:{}:{}", host_name(), getpid(), gettid()); }
+  static std::string sender() { return formatted("{}:{}:{}", host_name(), getpid(), gettid()); }
 
   TemporaryFolder folder_;
   ScopedVariable file_{"NCCL_DEBUG_FILE", folder_.file("log").c_str()};
@@ -103,7 +103,7 @@ TEST_F(Log, WarningHasAnEmptyLineTimePlaceAndBecomesTheLastError) {
   const std::string log = written();
   ASSERT_THAT(log, testing::StartsWith("\n["));
   EXPECT_THAT(log.substr(1, 22), MatchesRegex("\\[[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\\] "));
-  EXPECT_EQ(log.substr(23), sender() + format(" [0] log_test.cc:{} NCCL WARN peer 5 is gone\n", line));
+  EXPECT_EQ(log.substr(23), sender() + formatted(" [0] log_test.cc:{} NCCL WARN peer 5 is gone\n", line));
   EXPECT_STREQ(last_error(), "peer 5 is gone");
 }
 
@@ -157,7 +157,7 @@ TEST_F(Log, VersionLineIsWrittenOnce) {
   log_version();
   log_version();
   EXPECT_EQ(written(),
-            format("NCCL version 2.28.9+cuda{}.{} (Nitinol)\n", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10));
+            formatted("NCCL version 2.28.9+cuda{}.{} (Nitinol)\n", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10));
 }
 
 TEST_F(Log, FileIsTruncatedWhenLoggingStarts) {

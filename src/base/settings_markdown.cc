@@ -60,13 +60,13 @@ std::string settings_markdown() {
   std::string page = kOpening;
   for (const SettingRow& row : settings_table()) {
     if (!row.acted_on()) continue;
-    page += format("| `{}` | {} | {} | {} | {} |\n", row.name, type_name(row.type), default_cell(row), cell(row.help),
-                   row.since);
+    page += formatted("| `{}` | {} | {} | {} | {} |\n", row.name, type_name(row.type), default_cell(row),
+                      cell(row.help), row.since);
   }
   page += kSecondPart;
   for (const SettingRow& row : settings_table()) {
     if (row.acted_on()) continue;
-    page += format("| `{}` | {} | {} | {} |\n", row.name, type_name(row.type), cell(row.help), row.since);
+    page += formatted("| `{}` | {} | {} | {} |\n", row.name, type_name(row.type), cell(row.help), row.since);
   }
   return page;
 }

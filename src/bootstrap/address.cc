@@ -24,7 +24,7 @@ bool SocketAddress::is_link_local() const { return family == AF_INET6 && host[0]
 std::string SocketAddress::to_string() const {
   char text[INET6_ADDRSTRLEN] = "?";
   if (family == AF_UNSPEC || inet_ntop(family, host.data(), text, sizeof(text)) == nullptr) return "(no address)";
-  return family == AF_INET6 ? format("[{}]:{}", text, port) : format("{}:{}", text, port);
+  return family == AF_INET6 ? formatted("[{}]:{}", text, port) : formatted("{}:{}", text, port);
 }
 
 socklen_t SocketAddress::to_sockaddr(sockaddr_storage& storage) const {

@@ -182,9 +182,9 @@ std::unique_ptr<RootLink> Joiner::reach_root(int block) {
   const UniqueId& id = id_of(block);
   SocketAddress address = id.root;
   if (address.is_link_local()) address.scope = tree_->listener_address().scope;
-  std::string name = format("the root of the unique id (rank {} connects)", arguments_.rank);
+  std::string name = formatted("the root of the unique id (rank {} connects)", arguments_.rank);
   UniqueFd fd = connect_to_peer({address, root_key(id.secret), name, arguments_.options, deadline_, interrupt_});
-  return std::make_unique<RootLink>(std::move(fd), format("the root of the unique id at {}", address.to_string()));
+  return std::make_unique<RootLink>(std::move(fd), formatted("the root of the unique id at {}", address.to_string()));
 }
 
 ParentReply Joiner::register_here() {

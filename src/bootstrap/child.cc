@@ -40,9 +40,9 @@ OwnPart start_own(Tree& parent, const std::vector<int>& members, int my_index, c
   if (members.empty()) return own;
   if (!plausible(parent, members, my_index)) {
     own.problem.emplace(ncclInvalidArgument,
-                        format("rank {} splits its communicator with a list of {} ranks that is wrong (a rank "
-                               "out of range or twice, or place {} is not its own)",
-                               parent.rank(), members.size(), my_index));
+                        formatted("rank {} splits its communicator with a list of {} ranks that is wrong (a rank "
+                                  "out of range or twice, or place {} is not its own)",
+                                  parent.rank(), members.size(), my_index));
     return own;
   }
   TreeArguments arguments;

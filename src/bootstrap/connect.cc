@@ -97,7 +97,7 @@ int connect_socket(int fd, const SocketAddress& to, Deadline deadline, const Int
 Attempt attempt_once(const ConnectArguments& arguments) {
   const Deadline deadline = std::min(arguments.deadline, Clock::now() + kAttemptLimit);
   UniqueFd fd(::socket(arguments.to.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) fail_errno(errno, format("creating a socket to reach {}", arguments.peer));
+  if (!fd) fail_errno(errno, formatted("creating a socket to reach {}", arguments.peer));
   try {
     const int error = connect_socket(fd.get(), arguments.to, deadline, arguments.interrupt);
     if (error != 0) return {UniqueFd(), error_text(error), worth_repeating(error)};

@@ -65,8 +65,8 @@ std::vector<RankBlock> checked_blocks(Tree& tree, const OperationStep& step, std
   }
   if (!blocks || distinct != seen.size() || blocks->size() != seen.size()) {
     tree.fail_operation({tree.rank(), ncclInternalError,
-                         format("{} number {} brought rank {} a malformed message", operation_name(step.operation),
-                                step.sequence, tree.rank())});
+                         formatted("{} number {} brought rank {} a malformed message", operation_name(step.operation),
+                                   step.sequence, tree.rank())});
   }
   return std::move(*blocks);
 }
@@ -78,8 +78,8 @@ Buffer assemble(Tree& tree, const OperationStep& step, const Buffer& gathered, s
     if (block.data.size() != bytes) {
       tree.fail_operation(
           {block.rank, ncclInvalidUsage,
-           format("rank {} gives {} bytes to {} number {}, rank {} gives {}", block.rank, block.data.size(),
-                  operation_name(step.operation), step.sequence, tree.rank(), bytes)});
+           formatted("rank {} gives {} bytes to {} number {}, rank {} gives {}", block.rank, block.data.size(),
+                     operation_name(step.operation), step.sequence, tree.rank(), bytes)});
     }
     if (bytes > 0) std::memcpy(all.data() + bytes * static_cast<std::size_t>(block.rank), block.data.data(), bytes);
   }
@@ -90,8 +90,8 @@ void expect_size(Tree& tree, const OperationStep& step, std::size_t got, std::si
   if (got == wanted) return;
   tree.fail_operation(
       {tree.rank(), ncclInvalidUsage,
-       format("rank {} expects {} bytes from {} number {} and gets {}: do all ranks pass the same size?", tree.rank(),
-              wanted, operation_name(step.operation), step.sequence, got)});
+       formatted("rank {} expects {} bytes from {} number {} and gets {}: do all ranks pass the same size?",
+                 tree.rank(), wanted, operation_name(step.operation), step.sequence, got)});
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ FdServerName random_name() {
   std::array<std::uint8_t, 16> bytes{};
   fill_random(bytes);
   std::string text = "nitinol-";
-  for (const std::uint8_t byte : bytes) text += format("{:02x}", byte);
+  for (const std::uint8_t byte : bytes) text += formatted("{:02x}", byte);
   FdServerName name;
   std::copy(text.begin(), text.end(), name.text.begin());
   return name;
@@ -55,7 +55,7 @@ UniqueFd listen_at(const FdServerName& name) {
   sockaddr_un address;
   const socklen_t length = abstract_address(name, address);
   if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(fd.get(), kBacklog) != 0) {
-    fail_errno(errno, format("listening at the abstract Unix socket '{}'", name.text.data()));
+    fail_errno(errno, formatted("listening at the abstract Unix socket '{}'", name.text.data()));
   }
   return fd;
 }

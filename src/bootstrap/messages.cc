@@ -46,8 +46,8 @@ PeerIdentity this_process() {
 }
 
 std::string describe_rank(int rank, const PeerIdentity& identity) {
-  if (identity.pid == 0) return format("rank {}", rank);
-  return format("rank {} (host {}, pid {})", rank, identity.host, identity.pid);
+  if (identity.pid == 0) return formatted("rank {}", rank);
+  return formatted("rank {} (host {}, pid {})", rank, identity.host, identity.pid);
 }
 
 std::vector<std::byte> encode(const Registration& message) {
@@ -129,7 +129,9 @@ std::optional<Failure> decode_failure(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   Failure message;
   message.rank = get_int(reader, -1, kMostRanks - 1);
-  message.result = static_cast<ncclResult_t>(get_int(reader, ncclUnhandledCudaError, ncclRemoteError));
+  const int result = get_int(reader, ncclUnhandledCudaError, ncclRemoteError);
+  if (result < ncclUnhandledCudaError || result > ncclRemoteError) return std::nullopt;
+  message.result = static_cast<ncclResult_t>(result);
   message.sentence = reader.text(kLongestSentence);
   return if_complete(reader, std::move(message));
 }

@@ -35,7 +35,7 @@ void raise_descriptor_limit() {
 
 UniqueFd bind_socket(const SocketAddress& address) {
   UniqueFd fd(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) fail_errno(errno, format("creating a socket to listen at {}", address.to_string()));
+  if (!fd) fail_errno(errno, formatted("creating a socket to listen at {}", address.to_string()));
   const int one = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
   sockaddr_storage storage;
@@ -48,9 +48,10 @@ UniqueFd bind_socket(const SocketAddress& address) {
       std::this_thread::sleep_for(10ms);
       continue;
     }
-    fail_errno(error,
-               format("listening at {}{}", address.to_string(),
-                      address.port == 0 ? "" : " (NCCL_COMM_ID must be an address of rank 0's host, its port free)"));
+    fail_errno(
+        error,
+        formatted("listening at {}{}", address.to_string(),
+                  address.port == 0 ? "" : " (NCCL_COMM_ID must be an address of rank 0's host, its port free)"));
   }
   return fd;
 }

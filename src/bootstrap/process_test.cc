@@ -28,7 +28,7 @@ constexpr const char* kTask = "NITINOL_BOOTSTRAP_TEST";  // "rank nranks id" for
 
 std::string hex(const ncclUniqueId& id) {
   std::string text;
-  for (const char c : id.internal) text += format("{:02x}", static_cast<unsigned char>(c));
+  for (const char c : id.internal) text += formatted("{:02x}", static_cast<unsigned char>(c));
   return text;
 }
 
@@ -102,7 +102,7 @@ std::optional<Task> task_of_this_process() {
 }
 
 std::string task_text(int rank, int nranks, const UniqueId& id) {
-  return format("{} {} {}", rank, nranks, hex(serialise(id)));
+  return formatted("{} {} {}", rank, nranks, hex(serialise(id)));
 }
 
 TEST(Processes, JoinAndExchange) {

@@ -18,7 +18,7 @@ Frame make_frame(FrameType type, std::vector<std::byte> payload) {
 }
 
 std::string seconds_text(std::int64_t milliseconds) {
-  return milliseconds % 1000 == 0 ? format("{} s", milliseconds / 1000) : format("{} ms", milliseconds);
+  return milliseconds % 1000 == 0 ? formatted("{} s", milliseconds / 1000) : formatted("{} ms", milliseconds);
 }
 
 }  // namespace
@@ -93,7 +93,7 @@ void Root::on_register(const VisitorPointer& visitor, const Frame& frame) {
       visitor->connection->send(make_frame(FrameType::kGoodbye, {}));
       return turn_away(visitor);
     }
-    const std::string sentence = format(
+    const std::string sentence = formatted(
         "{} came to a unique id that has served its communicator already: make a new id with "
         "ncclGetUniqueId for each communicator, and start each rank once",
         describe_rank(registration->rank, registration->identity));
@@ -131,26 +131,27 @@ std::optional<Failure> Root::objection(const Registration& registration) const {
   if (registration.nranks != first.nranks) {
     return Failure{
         registration.rank, ncclInvalidUsage,
-        format("{} gives {} as the number of ranks, {} gives {}: all ranks of a communicator must pass the same",
-               who(first), first.nranks, who(registration), registration.nranks)};
+        formatted("{} gives {} as the number of ranks, {} gives {}: all ranks of a communicator must pass the same",
+                  who(first), first.nranks, who(registration), registration.nranks)};
   }
   if (registration.ids != first.ids || registration.index != first.index) {
     return Failure{registration.rank, ncclInvalidUsage,
-                   format("{} and {} do not pass the same list of unique ids ({} of {}, {} of {})", who(first),
-                          who(registration), first.index, first.ids, registration.index, registration.ids)};
+                   formatted("{} and {} do not pass the same list of unique ids ({} of {}, {} of {})", who(first),
+                             who(registration), first.index, first.ids, registration.index, registration.ids)};
   }
   if (registration.rank < shape_->block_begin(first.index) || registration.rank >= shape_->block_end(first.index)) {
     return Failure{registration.rank, ncclInvalidArgument,
-                   format("{} is outside the ranks {} to {} of this unique id", who(registration),
-                          shape_->block_begin(first.index), shape_->block_end(first.index) - 1)};
+                   formatted("{} is outside the ranks {} to {} of this unique id", who(registration),
+                             shape_->block_begin(first.index), shape_->block_end(first.index) - 1)};
   }
   const auto known = members_.find(registration.rank);
   if (known != members_.end()) {
     const PeerIdentity& other = known->second->registration->identity;
     return Failure{
         registration.rank, ncclInvalidUsage,
-        format("rank {} was started twice: in host {}, pid {} and in host {}, pid {}; each rank needs its own number",
-               registration.rank, other.host, other.pid, registration.identity.host, registration.identity.pid)};
+        formatted(
+            "rank {} was started twice: in host {}, pid {} and in host {}, pid {}; each rank needs its own number",
+            registration.rank, other.host, other.pid, registration.identity.host, registration.identity.pid)};
   }
   return std::nullopt;
 }
@@ -248,8 +249,8 @@ void Root::on_closed(const VisitorPointer& visitor, const std::string& reason) {
   if (state_ == State::kFinished || !visitor->registration || visitor->done) return;
   const Registration& registration = *visitor->registration;
   fail_all({registration.rank, ncclRemoteError,
-            format("{} went away while the communicator was being created{}",
-                   describe_rank(registration.rank, registration.identity), reason)});
+            formatted("{} went away while the communicator was being created{}",
+                      describe_rank(registration.rank, registration.identity), reason)});
 }
 
 std::string Root::missing_ranks() const {
@@ -260,10 +261,10 @@ std::string Root::missing_ranks() const {
     const auto member = members_.find(rank);
     // While ranks connect, the missing ones are those that have not got all their neighbours.
     if (member != members_.end() && (state_ == State::kGathering || member->second->done)) continue;
-    if (++missing <= kMostNamed) list += format("{}{}", list.empty() ? "" : ", ", rank);
+    if (++missing <= kMostNamed) list += formatted("{}{}", list.empty() ? "" : ", ", rank);
   }
-  if (missing > kMostNamed) list += format(" and {} more", missing - kMostNamed);
-  return format("{} {}", missing == 1 ? "rank" : "ranks", list);
+  if (missing > kMostNamed) list += formatted(" and {} more", missing - kMostNamed);
+  return formatted("{} {}", missing == 1 ? "rank" : "ranks", list);
 }
 
 void Root::on_timeout() {
@@ -271,10 +272,11 @@ void Root::on_timeout() {
   if (state_ == State::kFinished) return finish();
   if (state_ == State::kConnecting && not_done_ == 0) return finish();  // other blocks are late: their roots say so
   const char* what = state_ == State::kGathering ? "did not arrive" : "did not reach their neighbours";
-  fail_all({-1, ncclRemoteError,
-            format("{} (of {}) {} within {}: check that all ranks were started with this unique id, and see their logs "
-                   "(NITINOL_INIT_TIMEOUT sets the time)",
-                   missing_ranks(), first_->nranks, what, seconds_text(first_->timeout_ms))});
+  fail_all(
+      {-1, ncclRemoteError,
+       formatted("{} (of {}) {} within {}: check that all ranks were started with this unique id, and see their logs "
+                 "(NITINOL_INIT_TIMEOUT sets the time)",
+                 missing_ranks(), first_->nranks, what, seconds_text(first_->timeout_ms))});
 }
 
 }  // namespace nitinol

@@ -25,7 +25,7 @@ Frame control_frame(FrameType type, std::vector<std::byte> payload = {}) {
 }
 
 std::string seconds_text(std::chrono::milliseconds time) {
-  return time.count() % 1000 == 0 ? format("{} s", time.count() / 1000) : format("{} ms", time.count());
+  return time.count() % 1000 == 0 ? formatted("{} s", time.count() / 1000) : formatted("{} ms", time.count());
 }
 
 }  // namespace
@@ -122,8 +122,8 @@ void Tree::wait_for_children(Deadline deadline, const Interrupt& interrupt) {
     const int absent = missing()->first;
     lock.unlock();
     fail_operation({absent, ncclRemoteError,
-                    format("rank {} did not arrive: it did not connect to rank {} within {} (NITINOL_INIT_TIMEOUT)",
-                           absent, rank_, seconds_text(options_.init_timeout))});
+                    formatted("rank {} did not arrive: it did not connect to rank {} within {} (NITINOL_INIT_TIMEOUT)",
+                              absent, rank_, seconds_text(options_.init_timeout))});
   }
   check_locked();
 }
@@ -186,7 +186,7 @@ void Tree::on_closed(const LinkPointer& link, const std::string& reason) {
     if (neighbour.gone || shut_down_) return;
     neighbour.gone = true;
     failure = {link->rank, ncclRemoteError,
-               format("{} exited or closed its connection{}", name_locked(link->rank), reason)};
+               formatted("{} exited or closed its connection{}", name_locked(link->rank), reason)};
   }
   spread(failure, link->rank);
 }
@@ -274,11 +274,12 @@ std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, D
     const char* what = operation_name(step.operation);
     Failure failure{neighbour, ncclRemoteError, ""};
     if (from.gone) {
-      failure.sentence = format("{} has left the communicator while rank {} waits for it in {} number {}",
-                                name_locked(neighbour), rank_, what, step.sequence);
+      failure.sentence = formatted("{} has left the communicator while rank {} waits for it in {} number {}",
+                                   name_locked(neighbour), rank_, what, step.sequence);
     } else {
-      failure.sentence = format("rank {} waited {} for {} in {} number {}: does every rank make the same calls?", rank_,
-                                seconds_text(options_.operation_timeout), name_locked(neighbour), what, step.sequence);
+      failure.sentence =
+          formatted("rank {} waited {} for {} in {} number {}: does every rank make the same calls?", rank_,
+                    seconds_text(options_.operation_timeout), name_locked(neighbour), what, step.sequence);
     }
     lock.unlock();
     fail_operation(failure);
@@ -307,10 +308,10 @@ void Tree::expect_step(const Frame& frame, int neighbour, const OperationStep& s
   if (frame.operation == step.operation && frame.sequence == step.sequence) return;
   fail_operation(
       {neighbour, ncclInvalidUsage,
-       format("ranks {} and {} do different things: rank {} is in {} number {}, rank {} in {} number {}; all ranks "
-              "must make the same calls in the same order",
-              rank_, neighbour, rank_, operation_name(step.operation), step.sequence, neighbour,
-              operation_name(frame.operation), frame.sequence)});
+       formatted("ranks {} and {} do different things: rank {} is in {} number {}, rank {} in {} number {}; all ranks "
+                 "must make the same calls in the same order",
+                 rank_, neighbour, rank_, operation_name(step.operation), step.sequence, neighbour,
+                 operation_name(frame.operation), frame.sequence)});
 }
 
 void Tree::fail_operation(const Failure& failure) {

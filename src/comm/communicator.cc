@@ -132,12 +132,12 @@ void Communicator::fail_with(ncclResult_t code, const std::string& sentence, boo
   stop_operations();
   if (tell_others && bootstrap_ && phase_.load() != Phase::kInitialising) {
     const ncclResult_t told = code == ncclInvalidUsage ? code : ncclRemoteError;
-    bootstrap_->report_failure({rank_, told, format("{} failed: {}", self_description(), sentence)});
+    bootstrap_->report_failure({rank_, told, formatted("{} failed: {}", self_description(), sentence)});
   }
 }
 
 std::string Communicator::self_description() const {
-  return format("rank {} (host {}, pid {}, device {})", rank_, host_name(), getpid(), device_);
+  return formatted("rank {} (host {}, pid {}, device {})", rank_, host_name(), getpid(), device_);
 }
 
 void Communicator::run_in_background(std::function<void()> work) {
@@ -209,7 +209,8 @@ void Communicator::tear_down() {
     const bool revoked = stage() == Stage::kRevoked;
     if (revoked) bootstrap_->shutdown();
     if (!revoked && phase_.load() != Phase::kInitialising && state() == ncclSuccess) {
-      bootstrap_->report_failure({rank_, ncclRemoteError, format("{} aborted its communicator", self_description())});
+      bootstrap_->report_failure(
+          {rank_, ncclRemoteError, formatted("{} aborted its communicator", self_description())});
     }
   }
   const auto deadline = std::chrono::steady_clock::now() + kAbortPatience;

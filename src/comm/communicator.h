@@ -51,8 +51,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// What ncclCommGetAsyncError reports. Lock-free.
   ncclResult_t state() const { return state_.load(std::memory_order_acquire); }
   Stage stage() const { return stage_of(phase(), state()); }
-  /// Throws Error unless the table of the life cycle allows the call now: the code that the table says, and the sentence
-  /// of the failure if there was one. False: the call is to succeed without effect.
+  /// Throws Error unless the table of the life cycle allows the call now: the code that the table says, and the
+  /// sentence of the failure if there was one. False: the call is to succeed without effect.
   bool require(Call call, const char* function) const;
   void require_ready(const char* function) const { static_cast<void>(require(Call::kCommunicate, function)); }
   void require_initialised(const char* function) const { static_cast<void>(require(Call::kQuery, function)); }

@@ -27,8 +27,8 @@ std::vector<int> checked_exclusions(std::span<const int> list, const Communicato
   excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());
   for (const int rank : excluded) {
     if (rank < 0 || rank >= parent.ranks()) {
-      fail(ncclInvalidArgument, "ncclCommShrink : rank {} in the exclusion list: the communicator has ranks 0 to {}", rank,
-           parent.ranks() - 1);
+      fail(ncclInvalidArgument, "ncclCommShrink : rank {} in the exclusion list: the communicator has ranks 0 to {}",
+           rank, parent.ranks() - 1);
     }
     if (rank == parent.rank()) {
       fail(ncclInvalidArgument, "ncclCommShrink : rank {} excludes itself: excluded ranks must not call", rank);
@@ -96,7 +96,7 @@ void Communicator::begin_revoke() {
   // The call that is still under way waits for other ranks, which may never come: there is no way on for the
   // out-of-band exchange then.
   if (before == Stage::kBusy) {
-    bootstrap_->report_failure({rank_, ncclRemoteError, format("{} revoked the communicator", self_description())});
+    bootstrap_->report_failure({rank_, ncclRemoteError, formatted("{} revoked the communicator", self_description())});
   }
 }
 
@@ -119,7 +119,7 @@ void Communicator::dump(const std::string& path) {
   about.pid = getpid();
   about.device = device_;
   const KeyId id = identity();
-  for (const uint8_t byte : id) about.communicator += format("{:02x}", byte);
+  for (const uint8_t byte : id) about.communicator += formatted("{:02x}", byte);
   if (const char* failure = failure_sentence()) about.failure = failure;
   {
     const std::lock_guard lock(executor_mutex_);
@@ -131,7 +131,7 @@ void Communicator::dump(const std::string& path) {
   std::ofstream file(path);
   file << recorder_.json(about);
   file.close();
-  if (!file) fail_errno(errno, format("writing the flight recorder of rank {} to {}", rank_, path));
+  if (!file) fail_errno(errno, formatted("writing the flight recorder of rank {} to {}", rank_, path));
 }
 
 void Communicator::shrink(const std::vector<int>& excluded, Communicator& child) {
@@ -144,8 +144,9 @@ void Communicator::shrink(const std::vector<int>& excluded, Communicator& child)
   const uint64_t number = ++shrinks_[excluded];
   std::vector<uint64_t> context(excluded.begin(), excluded.end());
   context.push_back(number);
-  arguments.secret = derive_secret(bootstrap_->secret(), "shrink",
-                                   {reinterpret_cast<const uint8_t*>(context.data()), context.size() * sizeof(uint64_t)});
+  arguments.secret =
+      derive_secret(bootstrap_->secret(), "shrink",
+                    {reinterpret_cast<const uint8_t*>(context.data()), context.size() * sizeof(uint64_t)});
   arguments.meet_at = handles_->peer(members.front()).meeting_point;
   arguments.rank = static_cast<int>(std::lower_bound(members.begin(), members.end(), rank_) - members.begin());
   arguments.nranks = static_cast<int>(members.size());

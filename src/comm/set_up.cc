@@ -33,7 +33,7 @@ void copy_text(const std::string& from, std::array<char, N>& to) {
 /// What must be the same on all ranks, so that they choose alike.
 std::string agreed_settings(const Config& config) {
   const Settings& s = settings();
-  return format(
+  return formatted(
       "NCCL_ALGO={} NCCL_PROTO={} NCCL_BUFFSIZE={} NCCL_NTHREADS={} NITINOL_REPRODUCIBLE={} NCCL_P2P_DISABLE={} "
       "minCTAs={} maxCTAs={} CTAPolicy={}",
       s.text_if_set(Setting::kAlgo).value_or(""), s.text_if_set(Setting::kProto).value_or(""),
@@ -85,7 +85,7 @@ void Communicator::set_up(std::unique_ptr<Bootstrap> bootstrap) {
     meet_peers();
   } catch (const Error& error) {  // the others are to hear why, not that a connection was lost
     const ncclResult_t told = error.code() == ncclInvalidUsage ? error.code() : ncclRemoteError;
-    bootstrap_->report_failure({rank_, told, format("{} failed: {}", self_description(), error.what())});
+    bootstrap_->report_failure({rank_, told, formatted("{} failed: {}", self_description(), error.what())});
     throw;
   }
   follow_failures();

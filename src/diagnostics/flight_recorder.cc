@@ -17,9 +17,8 @@ std::string quoted(const std::string& text) {
 }  // namespace
 
 void FlightRecorder::note(const Launch& launch, const void* stream) {
-  const int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                          std::chrono::system_clock::now().time_since_epoch())
-                          .count();
+  const int64_t now =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   const std::lock_guard lock(mutex_);
   for (const CollectiveWork& work : launch.collectives) {
     keep({Signature::of(work, ++collectives_), work.plan.algorithm, 0, stream, now});
@@ -31,8 +30,9 @@ void FlightRecorder::note(const Launch& launch, const void* stream) {
 
 std::string FlightRecorder::json(const About& about) const {
   const std::lock_guard lock(mutex_);
-  std::string text = format(
-      "{{\"rank\": {}, \"ranks\": {}, \"host\": {}, \"pid\": {}, \"device\": {}, \"communicator\": {}, \"failure\": {}, "
+  std::string text = formatted(
+      "{{\"rank\": {}, \"ranks\": {}, \"host\": {}, \"pid\": {}, \"device\": {}, \"communicator\": {}, \"failure\": "
+      "{}, "
       "\"issued\": {}, \"begun\": {}, \"ended\": {}, \"progressKnown\": {}, \"traceEvents\": [",
       about.rank, about.ranks, quoted(about.host), about.pid, about.device, quoted(about.communicator),
       quoted(about.failure), collectives_, about.begun, about.ended, about.progress_known);
@@ -43,8 +43,8 @@ std::string FlightRecorder::json(const About& about) const {
     const char* state = "issued";
     if (number != 0 && about.progress_known && number <= about.begun) state = "begun";
     if (number != 0 && about.progress_known && number <= about.ended) state = "ended";
-    const std::string name = number != 0 ? entry.signature.text() : format("{} sends and receives", entry.messages);
-    text += format(
+    const std::string name = number != 0 ? entry.signature.text() : formatted("{} sends and receives", entry.messages);
+    text += formatted(
         "{}{{\"name\": {}, \"ph\": \"i\", \"s\": \"t\", \"ts\": {}.{:03}, \"pid\": {}, \"tid\": {}, \"args\": "
         "{{\"number\": {}, \"state\": \"{}\", \"stream\": \"{}\", \"algorithm\": \"{}\"}}}}",
         separator, quoted(name), entry.enqueued / 1000, entry.enqueued % 1000, about.pid, about.rank, number, state,

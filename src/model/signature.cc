@@ -37,13 +37,13 @@ std::string Signature::text() const {
   const auto what = static_cast<Collective>((call & 0xff) % kCollectives);  // a peer's memory may hold anything
   const auto type = static_cast<DataType>((call >> 8 & 0xff) % kDataTypes);
   const uint64_t elements = reduces(what) ? count : count / bytes_of(type);
-  std::string details = format("count {}, type {}", elements, kTypeNames[static_cast<size_t>(type)]);
+  std::string details = formatted("count {}, type {}", elements, kTypeNames[static_cast<size_t>(type)]);
   if (reduces(what)) {
     const char* const name = kOperatorNames[(call >> 16 & 0xff) % kCombines];
-    details += format(", op {}", (call & kAverage) != 0 ? "avg" : (call & kScaled) != 0 ? "premulsum" : name);
+    details += formatted(", op {}", (call & kAverage) != 0 ? "avg" : (call & kScaled) != 0 ? "premulsum" : name);
   }
-  if (rooted(what)) details += format(", root {}", call >> 32);
-  return format("{} number {} ({})", name_of(what), sequence, details);
+  if (rooted(what)) details += formatted(", root {}", call >> 32);
+  return formatted("{} number {} ({})", name_of(what), sequence, details);
 }
 
 }  // namespace nitinol

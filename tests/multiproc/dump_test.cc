@@ -49,7 +49,8 @@ TEST(Dump, MergedSaysWhoWaitsForWhom) {
             }));
   const std::string said = output_of("python3 " NITINOL_TRACE_TOOL " " + path(0) + " " + path(1) + " " + path(2));
   EXPECT_EQ(said,
-            "Ranks 0, 2 wait in AllReduce number 2 (count 6, type float32, op sum) for rank 1, which is at AllReduce number 1 "
+            "Ranks 0, 2 wait in AllReduce number 2 (count 6, type float32, op sum) for rank 1, which is at AllReduce "
+            "number 1 "
             "(count 5, type float32, op sum).\n");
   for (int rank = 0; rank < 3; ++rank) unlink(path(rank).c_str());
   rmdir(folder);

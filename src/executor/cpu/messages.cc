@@ -51,16 +51,16 @@ void Messages::assign(std::vector<MessageWork> messages, const Rank& rank) {
 bool Messages::copy_to_self(Rank& rank) {
   if (self_sends_ != self_receives_) {
     rank.report(ncclInvalidUsage,
-                format("rank {} has {} sends to itself and {} receives from itself in one group: they must pair",
-                       rank.rank(), self_sends_, self_receives_));
+                formatted("rank {} has {} sends to itself and {} receives from itself in one group: they must pair",
+                          rank.rank(), self_sends_, self_receives_));
     return false;
   }
   for (size_t i = 0; i < self_sends_; ++i) {
     const MessageWork& send = messages_[i];
     const MessageWork& receive = messages_[self_sends_ + i];
     if (send.bytes != receive.bytes) {
-      rank.report(ncclInvalidUsage,
-                  format("rank {} sends {} bytes to itself and receives {}", rank.rank(), send.bytes, receive.bytes));
+      rank.report(ncclInvalidUsage, formatted("rank {} sends {} bytes to itself and receives {}", rank.rank(),
+                                              send.bytes, receive.bytes));
       return false;
     }
     if (send.bytes > 0 && send.buffer != receive.buffer) std::memmove(receive.buffer, send.buffer, send.bytes);
@@ -86,9 +86,9 @@ bool Messages::advance(Rank& rank, Queue& queue) {
     if (Rank::filled_bytes(link) != bytes || Rank::filled_tag(link) != message_tag(message.bytes)) {
       rank.report(
           ncclInvalidUsage,
-          format("rank {} receives {} bytes from rank {}, whose message has another size (a piece of {} bytes of it "
-                 "came where {} were expected)",
-                 rank.rank(), message.bytes, queue.peer, Rank::filled_bytes(link), bytes));
+          formatted("rank {} receives {} bytes from rank {}, whose message has another size (a piece of {} bytes of it "
+                    "came where {} were expected)",
+                    rank.rank(), message.bytes, queue.peer, Rank::filled_bytes(link), bytes));
       return false;
     }
     if (bytes > 0) std::memcpy(data, rank.filled_data(link, Lane::kMessages, bytes), bytes);

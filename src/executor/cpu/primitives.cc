@@ -189,7 +189,7 @@ void run_collective(Rank& rank, Workspace& workspace, const CollectiveWork& work
   const Share share{.begin = 0, .end = work.count, .chunk = chunk, .stride = work.count};
   if (!algorithm::run(work.what, work.plan.algorithm, primitives, share)) {
     rank.report(ncclInternalError,
-                format("there is no algorithm {} for {}", name_of(work.plan.algorithm), name_of(work.what)));
+                formatted("there is no algorithm {} for {}", name_of(work.plan.algorithm), name_of(work.what)));
   }
   rank.end_collective();
 }

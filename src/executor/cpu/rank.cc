@@ -152,8 +152,9 @@ bool Rank::find_mismatch() {
 
 void Rank::report_mismatch(int peer) {
   const auto difference = first_difference(*arena_of(peer));
-  report(ncclInvalidUsage,
-         format("the ranks' calls do not match: rank {} calls {}, rank {} calls {}; all ranks must make the same calls "
+  report(
+      ncclInvalidUsage,
+      formatted("the ranks' calls do not match: rank {} calls {}, rank {} calls {}; all ranks must make the same calls "
                 "in the "
                 "same order, with the same sizes",
                 rank_, (difference ? difference->mine : current_).text(), describe(peer, *arena_of(peer)).substr(5),
@@ -186,11 +187,11 @@ void Rank::on_stall() {
       late += (late.empty() ? "" : "; ") + describe_doings(peer, *arena_of(peer), in_this_process(peer));
     }
     return report(ncclRemoteError,
-                  format("rank {}: {} makes no progress for {} ms (NITINOL_TIMEOUT); all have begun it: {}", rank_,
-                         current_.text(), waited.count(), late));
+                  formatted("rank {}: {} makes no progress for {} ms (NITINOL_TIMEOUT); all have begun it: {}", rank_,
+                            current_.text(), waited.count(), late));
   }
-  report(ncclRemoteError, format("rank {}: {} makes no progress for {} ms (NITINOL_TIMEOUT); not arrived: {}", rank_,
-                                 current_.text(), waited.count(), late));
+  report(ncclRemoteError, formatted("rank {}: {} makes no progress for {} ms (NITINOL_TIMEOUT); not arrived: {}", rank_,
+                                    current_.text(), waited.count(), late));
 }
 
 void Rank::on_message_stall(const std::vector<int>& peers) {
@@ -202,8 +203,8 @@ void Rank::on_message_stall(const std::vector<int>& peers) {
     late += (late.empty() ? "" : "; ") + describe_doings(peer, *arena_of(peer), in_this_process(peer));
   }
   report(ncclRemoteError,
-         format("rank {}: sends and receives make no progress for {} ms (NITINOL_TIMEOUT); waiting for: {}", rank_,
-                waited.count(), late));
+         formatted("rank {}: sends and receives make no progress for {} ms (NITINOL_TIMEOUT); waiting for: {}", rank_,
+                   waited.count(), late));
 }
 
 }  // namespace nitinol::cpu

@@ -25,7 +25,7 @@ const char* words_for(ProcessState state) {
 }  // namespace
 
 ProcessState process_state(int pid) {
-  std::ifstream file(format("/proc/{}/stat", pid));
+  std::ifstream file(formatted("/proc/{}/stat", pid));
   std::string line;
   if (!file || !std::getline(file, line)) {
     return kill(pid, 0) != 0 && errno == ESRCH ? ProcessState::kDead : ProcessState::kUnknown;
@@ -42,7 +42,8 @@ ProcessState process_state(int pid) {
 }
 
 std::string describe(int rank, const Arena& arena) {
-  return format("rank {} (host {}, pid {}, device {})", rank, host_name(), arena.header().pid, arena.header().device);
+  return formatted("rank {} (host {}, pid {}, device {})", rank, host_name(), arena.header().pid,
+                   arena.header().device);
 }
 
 std::string describe_doings(int rank, const Arena& arena, bool same_process) {
@@ -52,11 +53,11 @@ std::string describe_doings(int rank, const Arena& arena, bool same_process) {
   const bool running = records.ended() < last;
   const auto signature = records.find(last);
   std::string doing =
-      last == 0 ? "idle, it has not begun any collective" : format("its last collective was number {}", last);
-  if (signature) doing = format("{} {}", running ? "it is in" : "idle, its last collective was", signature->text());
+      last == 0 ? "idle, it has not begun any collective" : formatted("its last collective was number {}", last);
+  if (signature) doing = formatted("{} {}", running ? "it is in" : "idle, its last collective was", signature->text());
   if (arena.header().in_messages.load(std::memory_order_relaxed) != 0)
     doing += ", and in a group of sends and receives";
-  return format("{}: {}; {}", describe(rank, arena), words_for(state), doing);
+  return formatted("{}: {}; {}", describe(rank, arena), words_for(state), doing);
 }
 
 }  // namespace nitinol::cpu

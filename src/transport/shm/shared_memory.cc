@@ -15,7 +15,7 @@ namespace {
 
 std::byte* map_or_fail(size_t bytes, int flags, int fd) {
   void* const address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
-  if (address == MAP_FAILED) fail_errno(errno, format("mapping {} bytes of shared memory failed", bytes));
+  if (address == MAP_FAILED) fail_errno(errno, formatted("mapping {} bytes of shared memory failed", bytes));
   return static_cast<std::byte*>(address);
 }
 
@@ -47,7 +47,7 @@ SharedMemory SharedMemory::create(size_t bytes, bool shareable) {
   if (!memory.fd_)
     fail_errno(errno, "memfd_create failed (shared memory between processes; is the limit of open files reached?)");
   if (::ftruncate(memory.fd_.get(), static_cast<off_t>(bytes)) != 0) {
-    fail_errno(errno, format("making {} bytes of shared memory failed", bytes));
+    fail_errno(errno, formatted("making {} bytes of shared memory failed", bytes));
   }
   // Peers rely on the pages staying: touching a page beyond the end of a file would kill them.
   if (::fcntl(memory.fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
