@@ -43,6 +43,9 @@ target_compile_options(nitinol_compile INTERFACE
 if(NITINOL_SANITIZE)
   target_compile_options(nitinol_compile INTERFACE
     $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${NITINOL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
+  # Callers from C may pass any int for an enumeration: the targets that look at such arguments set NITINOL_C_ENUMS.
+  target_compile_options(nitinol_compile INTERFACE
+    $<$<BOOL:$<TARGET_PROPERTY:NITINOL_C_ENUMS>>:$<$<COMPILE_LANGUAGE:C,CXX>:-fno-sanitize=enum>>)
   target_link_options(nitinol_compile INTERFACE -fsanitize=${NITINOL_SANITIZE})
 endif()
 
