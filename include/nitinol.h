@@ -1,5 +1,5 @@
-/* Nitinol's own extensions to the NCCL API. Everything here may also be looked up with dlsym: programs that must run on other
- * libraries too should do that. */
+/* Nitinol's own extensions to the NCCL API. Everything here may also be looked up with dlsym: programs that must run on
+ * other libraries too should do that. */
 #ifndef NITINOL_H_
 #define NITINOL_H_
 
@@ -11,13 +11,14 @@ extern "C" {
 
 #define NITINOL_VERSION_CODE 100
 
-/* An operation of the communicator that makes no progress for so many seconds fails, on every rank, with a sentence that names
- * the ranks that have not come and what they do instead (ncclGetLastError). Overrides NITINOL_TIMEOUT for this communicator, on
- * this rank, for operations issued later; 0: no limit. */
+/* An operation of the communicator that makes no progress for so many seconds fails, on every rank, with a sentence
+ * that names the ranks that have not come and what they do instead (ncclGetLastError). Overrides NITINOL_TIMEOUT for
+ * this communicator, on this rank, for operations issued later; 0: no limit. */
 ncclResult_t nitinolCommSetTimeout(ncclComm_t comm, double seconds);
 
-/* Writes the rank's last operations, and how far they have come, to a file: JSON that Chrome's and Perfetto's trace viewers open
- * too. tools/trace.py merges the files of all ranks and says who waits for whom. From any thread, also after a failure. */
+/* Writes the rank's last operations, and how far they have come, to a file: JSON that Chrome's and Perfetto's trace
+ * viewers open too. tools/trace.py merges the files of all ranks and says who waits for whom. From any thread, also
+ * after a failure. */
 ncclResult_t nitinolCommDump(ncclComm_t comm, const char* path);
 
 #ifdef __cplusplus
