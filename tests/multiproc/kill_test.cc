@@ -116,11 +116,16 @@ ncclResult_t reduce_until_failure(ncclComm_t comm, int most) {
   return state;
 }
 
+bool last_error_names(int rank) {
+  const std::string sentence = ncclGetLastError(nullptr);
+  const std::string number = std::to_string(rank);
+  return sentence.find("rank " + number) != std::string::npos || sentence.find("ranks " + number) != std::string::npos;
+}
+
 void must_name(int rank, const char* moment) {
+  if (last_error_names(rank)) return;
   const std::string sentence = ncclGetLastError(nullptr);
   const std::string name = "rank " + std::to_string(rank);
-  const std::string names = "ranks " + std::to_string(rank);
-  if (sentence.find(name) != std::string::npos || sentence.find(names) != std::string::npos) return;
   throw std::runtime_error(std::string(moment) + ": '" + sentence + "' does not name " + name);
 }
 
@@ -135,7 +140,9 @@ void live_through(Moment moment, int process, int victim, std::chrono::microseco
   if (dies && moment == Moment::kOperation) die_after(delay);
   if (joined != ncclSuccess) {
     if (moment != Moment::kInit || comm != nullptr) throw std::runtime_error("could not join");
-    if (victim != 0) must_name(victim, "init");  // process 0 hosts the rendezvous: its loss is told by its address
+    // Process 0 hosts the rendezvous: its loss is told by its address. Its rank leaves when it hears of the death, and
+    // a rank that comes to it only then may be told of that.
+    if (victim != 0 && !last_error_names(0)) must_name(victim, "init");
     return;
   }
   const ncclResult_t state = reduce_until_failure(comm, moment == Moment::kDestroy ? 20 : 1'000'000);
@@ -189,10 +196,10 @@ std::string run_with_a_death(Moment moment, int victim, std::chrono::microsecond
   return run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
     use_a_communicator_alone();
     const Holdings before = settled_holdings(std::chrono::milliseconds(50), {});
-    live_through(moment, process, victim, delay, id);
-    survivors_done.add();
-    if (process == 0)
-      survivors_done.wait_for(kProcesses - 1);  // it hosts the rendezvous: late ranks hear of the failure
+    {
+      const Survivor survivor(process, survivors_done);
+      live_through(moment, process, victim, delay, id);
+    }
     use_a_communicator_alone();
     const Holdings after = settled_holdings(std::chrono::seconds(20), before);
     if (after.within(before)) return;
