@@ -112,6 +112,8 @@ TEST(Arguments, BadRootPeerTypeOperatorAndCountAreRefused) {
     refuses(ncclSend(b, 1, ncclInt, 2, c, s), ncclInvalidArgument, "invalid peer 2");
     refuses(ncclRecv(b, 1, ncclInt, -1, c, s), ncclInvalidArgument, "invalid peer -1");
     refuses(ncclAllReduce(b, b, 1, ncclNumTypes, ncclSum, c, s), ncclInvalidArgument, "invalid type 12");
+    refuses(ncclAllReduce(b, b, 1, static_cast<ncclDataType_t>(-1), ncclSum, c, s), ncclInvalidArgument,
+            "invalid type");
     refuses(ncclAllReduce(b, b, 1, ncclInt, ncclNumOps, c, s), ncclInvalidArgument, "operator");
     refuses(ncclAllReduce(b, b, 1, ncclInt, static_cast<ncclRedOp_t>(-3), c, s), ncclInvalidArgument, "operator");
     refuses(ncclAllReduce(b, b, static_cast<size_t>(-1), ncclInt, ncclSum, c, s), ncclInvalidArgument, "count");
