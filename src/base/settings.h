@@ -54,6 +54,11 @@ enum class Setting : std::uint8_t {
   kCheckMode,
   kSetThreadName,
   kVgpus,
+  kRasEnable,
+  kRasAddr,
+  kRasTimeoutFactor,
+  kDumpFile,
+  kDumpSignal,
   kNone,  ///< a row that is documented but not acted on yet; keep last
 };
 
