@@ -18,6 +18,11 @@ const char* operation_name(Operation operation) {
   return "?";
 }
 
+std::size_t largest_payload(FrameType type) {
+  if (type == FrameType::kData) return kLargestFrame;
+  return type == FrameType::kTell ? kLargestTell : kLargestControlFrame;
+}
+
 std::vector<std::byte> encode_header(const Frame& frame, std::size_t payload_bytes) {
   ByteWriter writer;
   writer.integer(static_cast<std::uint32_t>(payload_bytes));
@@ -62,7 +67,7 @@ bool FrameReader::start_frame() {
   if (type == 0 || type > kLastFrameType || operation > kLastOperation || zero != 0) return false;
   current_.type = static_cast<FrameType>(type);
   current_.operation = static_cast<Operation>(operation);
-  if (expected_ > (current_.type == FrameType::kData ? kLargestFrame : kLargestControlFrame)) return false;
+  if (expected_ > largest_payload(current_.type)) return false;
   in_payload_ = true;
   if (expected_ == 0) finish_frame();
   return true;

@@ -23,8 +23,10 @@ enum class FrameType : std::uint8_t {
   kGoodbye = 9,   // this rank leaves properly
   kFetch = 10,    // asks for a published descriptor
   kDescriptor = 11,
+  kAsk = 12,  // health monitoring asks another process
+  kTell = 13,
 };
-constexpr std::uint8_t kLastFrameType = 11;
+constexpr std::uint8_t kLastFrameType = 13;
 
 /// Which operation a kData frame belongs to; kNone for other frames.
 enum class Operation : std::uint8_t { kNone = 0, kAllGather = 1, kAllGatherVariable = 2, kBroadcast = 3, kBarrier = 4 };
@@ -33,7 +35,10 @@ const char* operation_name(Operation operation);
 
 constexpr std::size_t kFrameHeaderBytes = 16;
 constexpr std::size_t kLargestFrame = std::size_t{1} << 30;
-constexpr std::size_t kLargestControlFrame = 4096;  // everything but operations
+constexpr std::size_t kLargestTell = std::size_t{64} << 20;
+constexpr std::size_t kLargestControlFrame = 4096;  // everything but these two
+/// Most bytes that the payload of a frame may have.
+std::size_t largest_payload(FrameType type);
 
 struct Frame {
   FrameType type = FrameType::kData;

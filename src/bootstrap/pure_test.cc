@@ -232,7 +232,9 @@ TEST(Frames, RefusesOversizedAndUnknownOnes) {
   EXPECT_TRUE(feed(4096, 8, 0));
   EXPECT_FALSE(feed(4097, 8, 0));
   EXPECT_FALSE(feed(1, 0, 0));
-  EXPECT_FALSE(feed(1, 12, 0));
+  EXPECT_TRUE(feed(64u << 20, 13, 0));
+  EXPECT_FALSE(feed((64u << 20) + 1, 13, 0));
+  EXPECT_FALSE(feed(1, 14, 0));
   EXPECT_FALSE(feed(1, 7, 5));
 }
 

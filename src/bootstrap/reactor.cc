@@ -56,7 +56,10 @@ void Reactor::start() {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    std::thread([this] { loop(); }).detach();
+    std::thread([this] {
+      pthread_setname_np(pthread_self(), "nitinol-net");
+      run();
+    }).detach();
   } catch (const std::system_error& error) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     fail(ncclSystemError, "cannot start the bootstrap's network thread: {}", error.what());
@@ -125,10 +128,14 @@ int Reactor::run_timers() {
   return -1;
 }
 
-void Reactor::loop() {
-  pthread_setname_np(pthread_self(), "nitinol-net");
+void Reactor::stop() {
+  stopping_.store(true);
+  post([] {});
+}
+
+void Reactor::run() {
   std::array<epoll_event, 64> events;
-  while (true) {
+  while (!stopping_.load()) {
     const int timeout = run_timers();
     const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
     for (int i = 0; i < count; ++i) {

@@ -1,7 +1,8 @@
-// The one network thread of a process: waits for events on all bootstrap descriptors of all communicators, and runs
-// their state machines, timers and posted functions. Nothing that runs on it may block.
+// An event loop: waits for events on descriptors, and runs their state machines, timers and posted functions. One, on a
+// thread that lives as long as the process, serves the bootstrap of all communicators: nothing that runs on it may block.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -25,17 +26,21 @@ class Reactor {
   using Timer = std::pair<Clock::time_point, std::uint64_t>;
 
   Reactor();
-  ~Reactor();  // only for one that was never started
+  ~Reactor();  // only for one that was never started, or whose run() has returned
   Reactor(const Reactor&) = delete;
   Reactor& operator=(const Reactor&) = delete;
 
   /// Starts the thread, which lives as long as the process.
   void start();
 
-  /// Runs `function` on the network thread, soon. From any thread.
+  /// Instead of start(): runs in the calling thread until stop(), which may come from any thread.
+  void run();
+  void stop();
+
+  /// Runs `function` on the reactor's thread, soon. From any thread.
   void post(std::function<void()> function);
 
-  // The rest is for the network thread only.
+  // The rest is for the reactor's thread only.
 
   /// Calls `callback` with epoll's event bits whenever one of `events` is there. Returns what names the registration.
   Token add(int fd, std::uint32_t events, std::function<void(std::uint32_t)> callback);
@@ -50,7 +55,6 @@ class Reactor {
   std::span<std::byte> scratch() { return scratch_; }
 
  private:
-  void loop();
   void run_posted();
   int run_timers();  // returns the milliseconds until the next one, -1 if there is none
 
@@ -63,6 +67,7 @@ class Reactor {
   std::map<Timer, std::function<void()>> timers_;
   std::uint64_t next_name_ = 1;
   std::vector<std::byte> scratch_;
+  std::atomic<bool> stopping_{false};
 };
 
 }  // namespace nitinol

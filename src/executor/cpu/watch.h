@@ -7,10 +7,6 @@
 
 namespace nitinol::cpu {
 
-/// What the system says about a process of this host.
-enum class ProcessState { kRunning, kStopped, kDead, kUnknown };
-ProcessState process_state(int pid);
-
 /// "rank 3 (host h, pid 17, device 2)".
 std::string describe(int rank, const Arena& arena);
 

@@ -1,0 +1,41 @@
+// Reads /proc.
+#include "base/process_state.h"
+
+#include <signal.h>
+
+#include <cerrno>
+#include <fstream>
+#include <string>
+
+#include "base/error.h"
+
+namespace nitinol {
+
+ProcessState process_state(int pid) {
+  std::ifstream file(formatted("/proc/{}/stat", pid));
+  std::string line;
+  if (!file || !std::getline(file, line)) {
+    return kill(pid, 0) != 0 && errno == ESRCH ? ProcessState::kDead : ProcessState::kUnknown;
+  }
+  const std::size_t end_of_name = line.rfind(')');
+  if (end_of_name == std::string::npos || end_of_name + 2 >= line.size()) return ProcessState::kUnknown;
+  switch (line[end_of_name + 2]) {
+    case 'T':
+    case 't': return ProcessState::kStopped;
+    case 'Z':
+    case 'X': return ProcessState::kDead;
+    default: return ProcessState::kRunning;
+  }
+}
+
+const char* words_for(ProcessState state) {
+  switch (state) {
+    case ProcessState::kRunning: return "its process is alive";
+    case ProcessState::kStopped: return "its process is stopped (SIGSTOP, or a debugger)";
+    case ProcessState::kDead: return "its process is dead";
+    case ProcessState::kUnknown: return "its process cannot be seen from here";
+  }
+  return "";
+}
+
+}  // namespace nitinol
