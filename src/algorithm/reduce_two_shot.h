@@ -1,5 +1,5 @@
-// Reduce in two steps: each rank reduces one block of each round and sends the sum to the root. The work of reducing
-// and the incoming bandwidth are shared by all ranks.
+// Reduce in two steps: each rank but the root reduces one block of each round and sends the sum to the root. The work of
+// reducing is shared, and every link carries the data about once.
 #pragma once
 
 #include "algorithm/two_shot.h"
@@ -9,26 +9,47 @@ namespace nitinol::algorithm {
 struct ReduceTwoShot {
   static constexpr Row row{.what = Collective::kReduce, .algorithm = Algorithm::kTwoShot, .canonical = true};
 
+  /// Every other rank's block but the root's, which has none.
   template <class P>
-  static NITINOL_HOST_DEVICE void reduce_mine(P& p, const Run& mine) {
-    if (mine.count == 0) return;
-    if (p.rank() == p.root()) {
-      p.reduce_from_all(input(mine.offset, mine.count), output(mine.offset, mine.count));
-    } else {
-      p.reduce_from_all_and_send(input(mine.offset, mine.count), p.root());
+  static NITINOL_HOST_DEVICE void scatter(P& p, const Round& round) {
+    for (int distance = 1; distance < p.ranks(); ++distance) {
+      const int peer = rank_after(p.rank(), distance, p.ranks());
+      if (peer == p.root()) continue;
+      const Run block = block_beside_root(p, round, peer);
+      if (block.count > 0) p.send(peer, input(block.offset, block.count));
+    }
+  }
+
+  template <class P>
+  static NITINOL_HOST_DEVICE void lead(P& p, const Share& share) {
+    Round now{};
+    Round next = round_of(share, 0, p.ranks() - 1);
+    for (size_t k = 1; now.begin < now.end || next.begin < next.end; ++k) {
+      scatter(p, next);
+      gather_blocks_beside_root(p, now);
+      now = next;
+      next = round_of(share, k, p.ranks() - 1);
+    }
+  }
+
+  template <class P>
+  static NITINOL_HOST_DEVICE void follow(P& p, const Share& share) {
+    const size_t rounds = rounds_in(share, p.ranks() - 1);
+    for (size_t k = 0; k < rounds; ++k) {
+      const Round round = round_of(share, k, p.ranks() - 1);
+      scatter(p, round);
+      const Run mine = block_beside_root(p, round, p.rank());
+      if (mine.count > 0) p.reduce_from_all_and_send(input(mine.offset, mine.count), p.root());
     }
   }
 
   template <class P>
   static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
-    Round now{};
-    Round next = round_of(share, 0, p.ranks());
-    for (size_t k = 1; now.begin < now.end || next.begin < next.end; ++k) {
-      scatter_blocks(p, next);
-      if (p.rank() == p.root()) gather_blocks(p, now);
-      reduce_mine(p, block_of(next, p.rank()));
-      now = next;
-      next = round_of(share, k, p.ranks());
+    const Share even = even_chunks(share, p.ranks() - 1);
+    if (p.rank() == p.root()) {
+      lead(p, even);
+    } else {
+      follow(p, even);
     }
   }
 };

@@ -1,6 +1,7 @@
 // The common half of the two-shot algorithms: each round of the data is cut into one block per rank, and every rank
 // pushes to each other rank that rank's block, starting with its successor so that no two push to the same rank at
-// once.
+// once. Where all data comes from or goes to a root, the blocks are those of the others alone: a block of the root's own
+// would pass its link twice.
 #pragma once
 
 #include "algorithm/row.h"
@@ -22,6 +23,23 @@ NITINOL_HOST_DEVICE void gather_blocks(P& p, const Round& round) {
   for (int distance = 1; distance < p.ranks(); ++distance) {
     const int peer = rank_before(p.rank(), distance, p.ranks());
     const Run block = block_of(round, peer);
+    if (block.count > 0) p.recv(peer, output(block.offset, block.count));
+  }
+}
+
+/// The block of `rank`, which is not the root, in a round that is cut into one block for each rank but the root.
+template <class P>
+NITINOL_HOST_DEVICE Run block_beside_root(const P& p, const Round& round, int rank) {
+  return block_of(round, rank_before(rank, p.root(), p.ranks()) - 1);
+}
+
+/// gather_blocks() of such a round.
+template <class P>
+NITINOL_HOST_DEVICE void gather_blocks_beside_root(P& p, const Round& round) {
+  for (int distance = 1; distance < p.ranks(); ++distance) {
+    const int peer = rank_before(p.rank(), distance, p.ranks());
+    if (peer == p.root()) continue;
+    const Run block = block_beside_root(p, round, peer);
     if (block.count > 0) p.recv(peer, output(block.offset, block.count));
   }
 }
