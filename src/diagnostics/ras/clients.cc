@@ -1,0 +1,295 @@
+#include "diagnostics/ras/clients.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+
+#include "base/error.h"
+#include "diagnostics/ras/render.h"
+
+namespace nitinol::ras {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kBacklog = 64;
+constexpr int kAcceptsAtOnce = 16;
+constexpr std::size_t kMostClients = 64;
+constexpr int kMostAsking = 4;
+constexpr int kMostMistakes = 16;
+constexpr std::size_t kLongestLine = 256;
+constexpr std::size_t kMostInput = 4096;
+constexpr std::size_t kMostReplies = 4096;  // unsent bytes of one that only commands and never reads
+constexpr auto kAnswerPatience = 5s;
+constexpr auto kIdlePatience = 60s;
+constexpr auto kSendPatience = 30s;
+constexpr auto kLinger = 2s;
+constexpr auto kSweepInterval = 500ms;
+constexpr auto kPause = 50ms;
+
+/// Whether both ends of the connection are on this host.
+bool is_local(const SocketAddress& peer, int fd) {
+  if (peer.is_loopback()) return true;
+  sockaddr_storage storage{};
+  socklen_t length = sizeof(storage);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return false;
+  const auto own = SocketAddress::from_sockaddr(reinterpret_cast<sockaddr*>(&storage));
+  return own && own->family == peer.family && own->host == peer.host;
+}
+
+}  // namespace
+
+Clients::Clients(Reactor& reactor, int timeout_factor, Ask ask)
+    : reactor_(reactor), timeout_factor_(timeout_factor), ask_(std::move(ask)) {}
+
+std::string Clients::listen(const std::vector<SocketAddress>& addresses) {
+  std::string trouble = "no address";
+  for (const SocketAddress& address : addresses) {
+    trouble = listen_at(address);
+    if (trouble.empty()) break;
+  }
+  return trouble;
+}
+
+std::string Clients::listen_at(const SocketAddress& address) {
+  const auto trouble = [&] { return address.to_string() + ": " + std::system_category().message(errno); };
+  GuardedFd fd{UniqueFd(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0))};
+  if (!fd) return trouble();
+  const int one = 1;
+  // Shared by the processes of one user: the system gives each new client to one of those that live.
+  if (setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0) return trouble();
+  if (setsockopt(fd.get(), SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)) != 0) return trouble();
+  sockaddr_storage storage;
+  const socklen_t length = address.to_sockaddr(storage);
+  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0) return trouble();
+  if (::listen(fd.get(), kBacklog) != 0) return trouble();
+  listening_ = std::move(fd);
+  listening_token_ = reactor_.add(listening_.get(), EPOLLIN, [this](std::uint32_t) { on_listening(); });
+  return "";
+}
+
+void Clients::on_listening() {
+  for (int i = 0; i < kAcceptsAtOnce; ++i) {
+    sockaddr_storage storage{};
+    socklen_t length = sizeof(storage);
+    UniqueFd fd(accept4(listening_.get(), reinterpret_cast<sockaddr*>(&storage), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd) {
+      const auto peer = SocketAddress::from_sockaddr(reinterpret_cast<sockaddr*>(&storage));
+      const bool local = peer && is_local(*peer, fd.get());
+      admit(std::move(fd), local);
+      continue;
+    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      if (!clients_.empty()) return drop_one();
+      reactor_.modify(listening_token_, listening_.get(), 0);  // instead of spinning
+      reactor_.run_after(kPause, [this] { reactor_.modify(listening_token_, listening_.get(), EPOLLIN); });
+      return;
+    }
+    if (errno != EINTR && errno != ECONNABORTED) return;
+  }
+}
+
+void Clients::admit(UniqueFd fd, bool local) {
+  if (clients_.size() >= kMostClients) drop_one();
+  Client& added = clients_.emplace_back();
+  const auto position = std::prev(clients_.end());
+  added.fd = GuardedFd(std::move(fd));
+  added.timeout = kAnswerPatience * timeout_factor_;
+  enter(added, Stage::kReading);
+  added.token = reactor_.add(added.fd.get(), EPOLLIN, [this, position](std::uint32_t) { on_events(position); });
+  if (!sweeping_) {
+    sweeping_ = true;
+    reactor_.run_after(kSweepInterval, [this] { sweep(); });
+  }
+  if (local) return;
+  reply(added, "ERROR: health monitoring answers clients of its own host only; run nitinol-ras there\n");
+  enter(added, Stage::kSending);
+  on_events(position);
+}
+
+/// Who has asked nothing first, and the oldest of those.
+void Clients::drop_one() {
+  auto victim = clients_.begin();
+  for (auto position = clients_.begin(); position != clients_.end(); ++position) {
+    if (position->stage != Stage::kReading) continue;
+    victim = position;
+    break;
+  }
+  drop(victim);
+}
+
+void Clients::drop(Position position) {
+  reactor_.remove(position->token, position->fd.get());
+  const bool asking = position->stage == Stage::kAsking;
+  clients_.erase(position);
+  if (asking) start_waiting();
+}
+
+void Clients::sweep() {
+  const auto now = Reactor::Clock::now();
+  for (auto position = clients_.begin(); position != clients_.end();) {
+    const auto next = std::next(position);
+    if (position->deadline <= now) drop(position);
+    position = next;
+  }
+  sweeping_ = !clients_.empty();
+  if (sweeping_) reactor_.run_after(kSweepInterval, [this] { sweep(); });
+}
+
+void Clients::enter(Client& client, Stage stage) {
+  using Time = Reactor::Clock::time_point;
+  const auto now = Reactor::Clock::now();
+  client.stage = stage;
+  switch (stage) {
+    case Stage::kReading: client.deadline = now + kIdlePatience * timeout_factor_; break;
+    case Stage::kWaiting:
+    case Stage::kAsking: client.deadline = Time::max(); break;  // the answer has a limit of its own
+    case Stage::kSending: client.deadline = now + kSendPatience * timeout_factor_; break;
+    case Stage::kLingering: client.deadline = now + kLinger; break;
+  }
+}
+
+void Clients::on_events(Position position) {
+  Client& client = *position;
+  switch (client.stage) {
+    case Stage::kReading:
+      if (!read(client)) return drop(position);
+      return obey(position);
+    case Stage::kWaiting:
+    case Stage::kAsking: return drop(position);  // nothing is waited for but that it has gone
+    case Stage::kSending: return update(position);
+    case Stage::kLingering:
+      if (!read(client)) return drop(position);
+      client.input.clear();
+      return;
+  }
+}
+
+bool Clients::read(Client& client) {
+  std::array<char, 1024> buffer;
+  while (client.input.size() < kMostInput) {
+    const auto got = ::recv(client.fd.get(), buffer.data(), buffer.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno == EAGAIN;
+    if (got == 0) {  // one that has said all it wants to say may still wait for the answer
+      if (client.stage != Stage::kReading || client.input.empty()) return false;
+      if (!client.input.ends_with('\n')) client.input += '\n';
+      return true;
+    }
+    client.input.append(buffer.data(), static_cast<std::size_t>(got));
+  }
+  return true;
+}
+
+/// Carries out the lines that have come, as long as they need no waiting.
+void Clients::obey(Position position) {
+  Client& client = *position;
+  while (client.stage == Stage::kReading) {
+    const auto end = client.input.find('\n');
+    if (end == std::string::npos || end > kLongestLine) {
+      if (client.input.size() <= kLongestLine) break;
+      reply(client, "ERROR: a line of more than 256 characters\n");
+      enter(client, Stage::kSending);
+      break;
+    }
+    const std::string line = client.input.substr(0, end);
+    client.input.erase(0, end + 1);
+    handle(position, line);
+  }
+  update(position);
+}
+
+void Clients::handle(Position position, std::string_view line) {
+  Client& client = *position;
+  const Command command = parse_command(line);
+  enter(client, Stage::kReading);
+  switch (command.kind) {
+    case Command::Kind::kNothing: return;
+    case Command::Kind::kProtocol: return reply(client, "SERVER PROTOCOL 2\n");
+    case Command::Kind::kTimeout:
+      // Without a limit a process that never answers counts as dead in the end.
+      client.timeout = command.timeout.count() > 0 ? command.timeout : kIdlePatience * timeout_factor_;
+      return reply(client, "OK\n");
+    case Command::Kind::kFormat: client.json = command.json; return reply(client, "OK\n");
+    case Command::Kind::kStatus:
+    case Command::Kind::kVerboseStatus:
+    case Command::Kind::kDump: client.asked = command.kind; return ask_or_wait(position);
+    case Command::Kind::kMistake: break;
+  }
+  reply(client, "ERROR: " + command.mistake + "\n");
+  if (++client.mistakes >= kMostMistakes) enter(client, Stage::kSending);
+}
+
+void Clients::ask_or_wait(Position position) {
+  Client& client = *position;
+  const auto asking = std::count_if(clients_.begin(), clients_.end(),
+                                    [](const Client& each) { return each.stage == Stage::kAsking; });
+  enter(client, asking < kMostAsking ? Stage::kAsking : Stage::kWaiting);
+  if (client.stage == Stage::kWaiting) return;
+  Question question;
+  question.dumps = client.asked == Command::Kind::kDump;
+  question.dumps_as_text = !client.json;
+  question.patience = client.timeout;
+  client.gather = ask_(question, [this, position](const Job& job) { on_job(position, job); });
+}
+
+void Clients::start_waiting() {
+  const auto next = std::find_if(clients_.begin(), clients_.end(),
+                                 [](const Client& each) { return each.stage == Stage::kWaiting; });
+  if (next != clients_.end()) ask_or_wait(next);
+}
+
+void Clients::on_job(Position position, const Job& job) {
+  Client& client = *position;
+  const auto gather = std::move(client.gather);
+  if (client.asked == Command::Kind::kDump) {
+    client.output += client.json ? render_dumps_json(job) : render_dumps_text(job);
+  } else {
+    client.output += client.json ? render_json(job) : render_text(job, client.asked == Command::Kind::kVerboseStatus);
+  }
+  enter(client, Stage::kSending);
+  start_waiting();
+  update(position);
+}
+
+void Clients::reply(Client& client, std::string_view text) {
+  if (client.output.size() - client.sent + text.size() > kMostReplies) return enter(client, Stage::kSending);
+  client.output += text;
+}
+
+bool Clients::send(Client& client) {
+  while (client.sent < client.output.size()) {
+    const auto done =
+        ::send(client.fd.get(), client.output.data() + client.sent, client.output.size() - client.sent, MSG_NOSIGNAL);
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return errno == EAGAIN;
+    client.sent += static_cast<std::size_t>(done);
+    if (client.stage == Stage::kSending) enter(client, Stage::kSending);  // it makes progress
+  }
+  client.output.clear();
+  client.output.shrink_to_fit();
+  client.sent = 0;
+  return true;
+}
+
+/// Sends what can be sent, and waits for what the stage wants.
+void Clients::update(Position position) {
+  Client& client = *position;
+  if (!send(client)) return drop(position);
+  const bool unsent = !client.output.empty();
+  if (client.stage == Stage::kSending && !unsent) {
+    // The client closes: to close first, with input unread, could cost it the end of the answer.
+    ::shutdown(client.fd.get(), SHUT_WR);
+    enter(client, Stage::kLingering);
+  }
+  std::uint32_t events = 0;
+  if (client.stage == Stage::kReading || client.stage == Stage::kLingering) events |= EPOLLIN;
+  if (unsent) events |= EPOLLOUT;
+  reactor_.modify(client.token, client.fd.get(), events);
+}
+
+}  // namespace nitinol::ras

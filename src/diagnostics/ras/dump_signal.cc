@@ -1,0 +1,83 @@
+#include "diagnostics/ras/dump_signal.h"
+
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "base/settings.h"
+#include "bootstrap/fork_guard.h"
+
+namespace nitinol::ras {
+namespace {
+
+constexpr std::pair<std::string_view, int> kSignals[] = {
+    {"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT},   {"USR1", SIGUSR1}, {"USR2", SIGUSR2},   {"PIPE", SIGPIPE},
+    {"ALRM", SIGALRM}, {"TERM", SIGTERM}, {"URG", SIGURG},     {"XCPU", SIGXCPU}, {"VTALRM", SIGVTALRM}, {"PROF", SIGPROF},
+    {"WINCH", SIGWINCH}, {"IO", SIGIO},   {"PWR", SIGPWR},
+};
+
+std::atomic<int> descriptor{-1};
+
+void on_signal(int) {
+  const int saved = errno;
+  const std::uint64_t one = 1;
+  const int fd = descriptor.load();
+  if (fd >= 0) [[maybe_unused]] const auto written = ::write(fd, &one, sizeof(one));
+  errno = saved;
+}
+
+}  // namespace
+
+int parse_signal(std::string_view text) {
+  if (const auto number = parse_integer(text)) {
+    const bool sensible = *number > 0 && *number < 65 && *number != SIGKILL && *number != SIGSTOP && *number != SIGSEGV &&
+                          *number != SIGBUS && *number != SIGFPE && *number != SIGILL && *number != SIGABRT;
+    return sensible ? static_cast<int>(*number) : 0;
+  }
+  std::string name;
+  for (const char c : text) name += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  if (name.starts_with("SIG")) name.erase(0, 3);
+  for (const auto& [known, number] : kSignals) {
+    if (known == name) return number;
+  }
+  return 0;
+}
+
+int watch_signal(int signal, std::string& trouble) {
+  struct sigaction before {};
+  if (sigaction(signal, nullptr, &before) != 0) {
+    trouble = std::system_category().message(errno);
+    return -1;
+  }
+  const bool ours = before.sa_handler == on_signal;
+  const bool unused = (before.sa_flags & SA_SIGINFO) == 0 && (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN);
+  if (!ours && !unused) {
+    trouble = "the program handles it itself";
+    return -1;
+  }
+  if (descriptor.load() < 0) {
+    // Never closed: the handler may run at any time, also when nobody is left who would read.
+    static GuardedFd* owner = nullptr;
+    owner = new GuardedFd(UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
+    descriptor.store(owner->get());
+  }
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  if (!ours && sigaction(signal, &action, nullptr) != 0) {
+    trouble = std::system_category().message(errno);
+    return -1;
+  }
+  return descriptor.load();
+}
+
+void forget_signal_descriptor() { descriptor.store(-1); }
+
+}  // namespace nitinol::ras

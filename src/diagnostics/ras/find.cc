@@ -1,0 +1,94 @@
+// What a job's reports mean.
+#include <algorithm>
+
+#include "base/error.h"
+#include "diagnostics/ras/render.h"
+
+namespace nitinol::ras {
+namespace {
+
+const RankReport* report_of(const JobProcess& process, const CommunicatorId& id, int rank) {
+  if (!process.report) return nullptr;
+  for (const RanksOf& ranks : process.report->communicators) {
+    if (ranks.id != id) continue;
+    for (const RankReport& report : ranks.ranks) {
+      if (report.rank == rank) return &report;
+    }
+  }
+  return nullptr;
+}
+
+std::string why_missing(const JobProcess& process) {
+  if (process.report) return "its process is alive but has left the communicator (destroyed or aborted it)";
+  const std::string detail = process.trouble.empty() ? "" : " (" + process.trouble + ")";
+  if (process.dead) return "its process is dead" + detail;
+  if (process.stopped) return "its process is stopped (SIGSTOP, or a debugger)" + detail;
+  return "its process does not answer" + detail;
+}
+
+std::uint64_t begun(const RankReport& report) { return report.progress_known ? report.begun : report.issued; }
+
+void compare_progress(Findings& findings) {
+  for (const RankFinding& rank : findings.ranks) {
+    if (rank.report != nullptr) findings.furthest = std::max(findings.furthest, begun(*rank.report));
+  }
+  const std::string* call = nullptr;
+  for (const RankFinding& rank : findings.ranks) {
+    if (rank.report == nullptr) continue;
+    if (begun(*rank.report) < findings.furthest) {
+      findings.behind.push_back(rank.rank);
+    } else if (rank.report->inside()) {
+      findings.inside.push_back(rank.rank);
+      if (call != nullptr && *call != rank.report->operation) findings.calls_differ = true;
+      call = &rank.report->operation;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Findings> find(const Job& job) {
+  std::vector<Findings> all;
+  for (const auto& [id, roster] : job.communicators) {
+    Findings& findings = all.emplace_back();
+    findings.roster = &roster;
+    for (std::size_t i = 0; i < roster.members.size(); ++i) {
+      RankFinding rank;
+      rank.rank = static_cast<int>(i);
+      const auto process = job.processes.find(roster.processes[roster.members[i].process].number);
+      if (process != job.processes.end()) {
+        rank.process = &process->second;
+        rank.report = report_of(process->second, id, rank.rank);
+        if (rank.report == nullptr) rank.missing = why_missing(process->second);
+      } else {
+        rank.missing = "its process was not asked";
+      }
+      if (rank.report == nullptr) findings.missing.push_back(rank.rank);
+      if (rank.report != nullptr && !rank.report->failure.empty()) {
+        findings.failures[rank.report->failure].push_back(rank.rank);
+      }
+      findings.ranks.push_back(std::move(rank));
+    }
+    compare_progress(findings);
+  }
+  return all;
+}
+
+bool healthy(const Findings& findings) {
+  return findings.missing.empty() && findings.failures.empty() && !findings.calls_differ;
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (i > 0) text += ", ";
+    text += formatted("{}", ranks[i]);
+    if (last > i) text += formatted("{}{}", last == i + 1 ? ", " : "-", ranks[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+}  // namespace nitinol::ras

@@ -1,0 +1,241 @@
+#include "diagnostics/ras/registry.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/host.h"
+#include "base/log.h"
+#include "base/process_state.h"
+#include "bootstrap/wire.h"
+#include "nccl.h"
+
+namespace nitinol::ras {
+namespace {
+
+constexpr std::size_t kLettersOfId = 8;
+
+ProcessName name_of(const Peer& peer) {
+  ProcessName name;
+  name.number = peer.process;
+  name.host = peer.host;
+  name.host_name = std::string(peer.host_name.data(), strnlen(peer.host_name.data(), peer.host_name.size()));
+  name.pid = peer.pid;
+  return name;
+}
+
+}  // namespace
+
+Secret ras_key(const Secret& communicator) { return derive_secret(communicator, "health monitoring"); }
+
+std::string dump_path(const std::string& pattern, const CommunicatorId& id, int rank) {
+  std::string path;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] != '%' || i + 1 == pattern.size()) {
+      path += pattern[i];
+      continue;
+    }
+    switch (const char kind = pattern[++i]) {
+      case 'h': path += host_name(); break;
+      case 'p': path += formatted("{}", ::getpid()); break;
+      case 'r': path += formatted("{}", rank); break;
+      case 'c': path += text_of(id).substr(0, kLettersOfId); break;
+      case '%': path += '%'; break;
+      default: path += formatted("%{}", kind); break;
+    }
+  }
+  return path;
+}
+
+bool is_text_path(const std::string& path) { return path.ends_with(".txt"); }
+
+Registry::Entry Registry::make_entry(const Newcomer& newcomer) {
+  Entry entry;
+  entry.key = ras_key(newcomer.secret);
+  entry.roster.id = newcomer.id;
+  entry.own_process = newcomer.peers[static_cast<std::size_t>(newcomer.rank)].process;
+  std::unordered_map<std::uint64_t, std::uint32_t> places;
+  for (const Peer& peer : newcomer.peers) {
+    const auto [place, added] = places.emplace(peer.process, static_cast<std::uint32_t>(places.size()));
+    if (added) {
+      ByteReader reader(std::as_bytes(std::span(peer.meeting_point)));
+      const SocketAddress address = SocketAddress::decode(reader);
+      entry.roster.processes.push_back(name_of(peer));
+      entry.addresses.push_back(reader.ok() ? std::optional(address) : std::nullopt);
+    }
+    entry.roster.members.push_back({place->second, peer.device});
+  }
+  return entry;
+}
+
+void Registry::enter(const Newcomer& newcomer, Subject& subject) {
+  const std::lock_guard lock(mutex_);
+  auto found = entries_.find(newcomer.id);
+  if (found == entries_.end()) found = entries_.emplace(newcomer.id, make_entry(newcomer)).first;
+  found->second.occupants.push_back({newcomer.rank, &subject, false});
+}
+
+void Registry::leave(const CommunicatorId& id, int rank) {
+  std::shared_ptr<void> last_service;  // goes without the lock
+  std::optional<DueDump> due;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) return;
+    auto& occupants = found->second.occupants;
+    const auto occupant = std::find_if(occupants.begin(), occupants.end(), [&](const auto& o) { return o.rank == rank; });
+    if (occupant == occupants.end()) return;
+    if (occupant->dump_due) due = take_due(found->second, *occupant);
+    occupants.erase(occupant);
+    if (occupants.empty()) {
+      last_service = std::move(found->second.service);
+      entries_.erase(found);
+    }
+  }
+  if (due) write(*due);
+}
+
+bool Registry::empty() const {
+  const std::lock_guard lock(mutex_);
+  return entries_.empty();
+}
+
+bool Registry::needs_service(const CommunicatorId& id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  return found != entries_.end() && !found->second.service;
+}
+
+void Registry::keep_service(const CommunicatorId& id, std::shared_ptr<void> service) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found != entries_.end()) found->second.service.swap(service);
+}
+
+std::optional<ProcessName> Registry::name() const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, entry] : entries_) {
+    for (const ProcessName& process : entry.roster.processes) {
+      if (process.number == entry.own_process) return process;
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<ProcessName> Registry::neighbours(const Entry& entry) {
+  std::vector<ProcessName> found;
+  const auto& all = entry.roster.processes;
+  const auto self = std::find_if(all.begin(), all.end(), [&](const auto& p) { return p.number == entry.own_process; });
+  for (const ProcessName& process : all) {
+    if (process.number != self->number && process.host == self->host) found.push_back(process);
+  }
+  return found;
+}
+
+ProcessReport Registry::report(const std::vector<CommunicatorId>& known) const {
+  ProcessReport report;
+  report.name = name().value_or(ProcessName());
+  std::map<std::uint64_t, int> pids;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, entry] : entries_) {
+      if (std::find(known.begin(), known.end(), id) == known.end()) report.rosters.push_back(entry.roster);
+      RanksOf& ranks = report.communicators.emplace_back();
+      ranks.id = id;
+      for (const Occupant& occupant : entry.occupants) {
+        ranks.ranks.push_back(occupant.subject->health());
+        ranks.ranks.back().rank = occupant.rank;
+      }
+      for (const ProcessName& process : neighbours(entry)) pids[process.number] = process.pid;
+    }
+  }
+  for (const auto& [number, pid] : pids) {
+    const ProcessState state = process_state(pid);
+    if (state == ProcessState::kDead) report.sightings.push_back({number, true});
+    if (state == ProcessState::kStopped) report.sightings.push_back({number, false});
+  }
+  return report;
+}
+
+std::vector<RankDump> Registry::dumps(bool as_text) const {
+  std::vector<RankDump> dumps;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, entry] : entries_) {
+    for (const Occupant& occupant : entry.occupants) {
+      dumps.push_back({id, occupant.rank, occupant.subject->dump(as_text)});
+    }
+  }
+  return dumps;
+}
+
+std::vector<Contact> Registry::contacts(std::uint64_t process) const {
+  std::vector<Contact> contacts;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, entry] : entries_) {
+    for (std::size_t i = 0; i < entry.addresses.size(); ++i) {
+      if (entry.roster.processes[i].number == process && entry.addresses[i]) {
+        contacts.push_back({*entry.addresses[i], entry.key});
+      }
+    }
+  }
+  return contacts;
+}
+
+void Registry::set_dump_pattern(std::string pattern) {
+  const std::lock_guard lock(mutex_);
+  dump_pattern_ = std::move(pattern);
+}
+
+void Registry::want_dump(const CommunicatorId& id, int rank) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return;
+  for (Occupant& occupant : found->second.occupants) {
+    if (occupant.rank == rank) occupant.dump_due = true;
+  }
+}
+
+void Registry::want_all_dumps() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [id, entry] : entries_) {
+    for (Occupant& occupant : entry.occupants) occupant.dump_due = true;
+  }
+}
+
+Registry::DueDump Registry::take_due(const Entry& entry, Occupant& occupant) const {
+  occupant.dump_due = false;
+  DueDump due;
+  due.rank = occupant.rank;
+  due.path = dump_path(dump_pattern_, entry.roster.id, occupant.rank);
+  due.text = occupant.subject->dump(is_text_path(due.path));
+  return due;
+}
+
+void Registry::write_due_dumps() {
+  std::vector<DueDump> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [id, entry] : entries_) {
+      for (Occupant& occupant : entry.occupants) {
+        if (occupant.dump_due) all.push_back(take_due(entry, occupant));
+      }
+    }
+  }
+  for (const DueDump& dump : all) write(dump);
+}
+
+void Registry::write(const DueDump& dump) {
+  std::ofstream file(dump.path, std::ios::trunc);
+  file << dump.text;
+  file.close();
+  if (file) {
+    log_info(Subsystem::kRas, "rank {}: its flight recorder is in {}", dump.rank, dump.path);
+  } else {
+    log_note("rank {}: its flight recorder cannot be written to {}: {}", dump.rank, dump.path, std::strerror(errno));
+  }
+}
+
+}  // namespace nitinol::ras

@@ -1,0 +1,87 @@
+// The ranks of this process that can be asked, and how the processes of their communicators are reached. Thread safe.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bootstrap/address.h"
+#include "bootstrap/secret.h"
+#include "diagnostics/ras/ras.h"
+#include "diagnostics/ras/report.h"
+
+namespace nitinol::ras {
+
+/// Where a process listens, and what proves that one belongs to a communicator of it.
+struct Contact {
+  SocketAddress at;
+  Secret key;
+};
+
+/// The key of a communicator's health monitoring.
+Secret ras_key(const Secret& communicator);
+
+class Registry {
+ public:
+  void enter(const Newcomer& newcomer, Subject& subject);
+  /// A dump that is due is written. Does nothing for a rank that is not here.
+  void leave(const CommunicatorId& id, int rank);
+  bool empty() const;
+  /// Keeps `service` as long as a rank of the communicator is here; true if it has none yet.
+  bool needs_service(const CommunicatorId& id) const;
+  void keep_service(const CommunicatorId& id, std::shared_ptr<void> service);
+
+  /// This process's own name; nothing if no rank is here.
+  std::optional<ProcessName> name() const;
+  /// With the rosters of the communicators that are not in `known`.
+  ProcessReport report(const std::vector<CommunicatorId>& known) const;
+  std::vector<RankDump> dumps(bool as_text) const;
+  /// The ways to a process, one for each communicator that it shares with this one.
+  std::vector<Contact> contacts(std::uint64_t process) const;
+
+  /// Flight recorders go to files of this name (see dump_path) once they are due.
+  void set_dump_pattern(std::string pattern);
+  /// A dump of the rank is due: write_due_dumps or leave do it.
+  void want_dump(const CommunicatorId& id, int rank);
+  void want_all_dumps();
+  void write_due_dumps();
+
+ private:
+  struct Occupant {
+    int rank = 0;
+    Subject* subject = nullptr;
+    bool dump_due = false;
+  };
+  struct Entry {
+    Roster roster;
+    Secret key;
+    std::vector<std::optional<SocketAddress>> addresses;  ///< as roster.processes
+    std::uint64_t own_process = 0;
+    std::vector<Occupant> occupants;
+    std::shared_ptr<void> service;
+  };
+  struct DueDump {
+    std::string path;
+    std::string text;
+    int rank = 0;
+  };
+
+  static Entry make_entry(const Newcomer& newcomer);
+  DueDump take_due(const Entry& entry, Occupant& occupant) const;
+  static void write(const DueDump& dump);
+  static std::vector<ProcessName> neighbours(const Entry& entry);
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::map<CommunicatorId, Entry> entries_;
+  std::string dump_pattern_;
+};
+
+/// `pattern` with %h, %p, %r (the rank), %c (the first letters of the communicator's name) and %% replaced.
+std::string dump_path(const std::string& pattern, const CommunicatorId& id, int rank);
+/// Whether a file of this name is to hold text instead of JSON.
+bool is_text_path(const std::string& path);
+
+}  // namespace nitinol::ras

@@ -1,0 +1,160 @@
+#include "diagnostics/ras/service.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+
+#include <system_error>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace nitinol::ras {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kMostGuests = 512;
+constexpr auto kGuestPatience = 30s;
+constexpr auto kSilenceLimit = 60s;
+
+}  // namespace
+
+Service::Service(ServiceOptions options, Registry& registry)
+    : options_(std::move(options)),
+      registry_(registry),
+      silences_(kSilenceLimit * options_.timeout_factor),
+      clients_(reactor_, options_.timeout_factor, [this](const Question& question, Gather::Done done) {
+        return Gather::start(reactor_, registry_, question, [this, done = std::move(done)](Job job) {
+          silences_.note(job);
+          done(std::move(job));
+        });
+      }) {
+  reactor_.post([this] { set_up(); });
+  // The application's signals are none of this thread's business.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    thread_ = std::thread([this] {
+      pthread_setname_np(pthread_self(), "nitinol-ras");
+      reactor_.run();
+    });
+  } catch (const std::system_error& error) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    fail(ncclSystemError, "cannot start the thread: {}", error.what());
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Service::~Service() = default;
+
+void Service::stop() {
+  reactor_.stop();
+  thread_.join();
+}
+
+void Service::set_up() {
+  if (options_.dump_descriptor >= 0) {
+    reactor_.add(options_.dump_descriptor, EPOLLIN, [this](std::uint32_t) {
+      std::uint64_t count = 0;
+      if (::read(options_.dump_descriptor, &count, sizeof(count)) <= 0) return;
+      registry_.want_all_dumps();
+      registry_.write_due_dumps();
+    });
+  }
+  if (!options_.enabled || options_.listen.empty()) return;
+  const std::string trouble = clients_.listen(options_.listen);
+  if (trouble.empty()) {
+    log_info(Subsystem::kRas, "RAS listens at {}", options_.listen.front().to_string());
+  } else {
+    log_info(Subsystem::kRas,
+             "RAS cannot listen for clients at {}: another program may use the port (NCCL_RAS_ADDR chooses another); "
+             "everything else goes on",
+             trouble);
+  }
+}
+
+void Service::write_due_dumps() {
+  reactor_.post([this] { registry_.write_due_dumps(); });
+}
+
+void Service::let_in(UniqueFd fd) {
+  reactor_.post([this, shared = std::make_shared<UniqueFd>(std::move(fd))] { admit(std::move(*shared)); });
+}
+
+void Service::admit(UniqueFd fd) {
+  if (guests_.size() >= kMostGuests) show_out(guests_.begin()->first);
+  const GuestName name = next_guest_++;
+  Guest guest;
+  guest.timer = reactor_.run_after(kGuestPatience * options_.timeout_factor, [this, name] { show_out(name); });
+  Connection::Events events;
+  events.on_frame = [this, name](const Frame& frame) { on_frame(name, frame); };
+  events.on_closed = [this, name](const std::string&) { show_out(name); };
+  guest.connection = Connection::start(std::move(fd), reactor_, std::move(events));
+  guests_.emplace(name, std::move(guest));
+}
+
+void Service::on_frame(GuestName name, const Frame& frame) {
+  const auto ask = frame.type == FrameType::kAsk ? decode_ask(frame.payload) : std::nullopt;
+  const auto guest = guests_.find(name);
+  if (guest == guests_.end() || guest->second.relay) return;  // one question each
+  if (!ask) return show_out(name);
+  if (ask->hops.empty()) {
+    answer(name, *ask);
+  } else {
+    pass_on(name, *ask);
+  }
+}
+
+void Service::answer(GuestName name, const Ask& ask) {
+  Tell message;
+  message.report = registry_.report(ask.known);
+  if (ask.what == Ask::What::kReportAndDumps) message.dumps = registry_.dumps(ask.dumps_as_text);
+  tell(name, encode(message));
+}
+
+void Service::pass_on(GuestName name, Ask ask) {
+  Guest& guest = guests_.at(name);
+  const std::uint64_t next = ask.hops.front();
+  ask.hops.erase(ask.hops.begin());
+  reactor_.cancel(guest.timer);
+  const auto patience = std::min(std::chrono::milliseconds(ask.patience_ms),
+                                 std::chrono::milliseconds(kSilenceLimit * options_.timeout_factor));
+  guest.timer = reactor_.run_after(patience, [this, name] { tell_trouble(name, "no answer in time"); });
+  guest.relay = Link::start(reactor_, registry_.contacts(next), encode(ask),
+                            [this, name](std::optional<std::vector<std::byte>> answer, const std::string& trouble) {
+                              if (!answer) return tell_trouble(name, trouble);
+                              tell(name, std::move(*answer));
+                            });
+}
+
+void Service::tell_trouble(GuestName name, const std::string& trouble) {
+  Tell message;
+  message.trouble = trouble;
+  tell(name, encode(message));
+}
+
+void Service::tell(GuestName name, std::vector<std::byte> payload) {
+  const auto guest = guests_.find(name);
+  if (guest == guests_.end()) return;
+  if (payload.size() > largest_payload(FrameType::kTell)) return tell_trouble(name, "it has too much to tell");
+  Frame frame;
+  frame.type = FrameType::kTell;
+  frame.payload = std::move(payload);
+  guest->second.connection->send(frame);
+  guest->second.connection->close_after_flush();
+  reactor_.cancel(guest->second.timer);
+  guests_.erase(guest);
+}
+
+void Service::show_out(GuestName name) {
+  const auto guest = guests_.find(name);
+  if (guest == guests_.end()) return;
+  reactor_.cancel(guest->second.timer);
+  guest->second.connection->close_now();
+  guests_.erase(guest);
+}
+
+}  // namespace nitinol::ras

@@ -1,0 +1,72 @@
+// The health monitoring thread of a process: serves clients that ask about the job, and answers other processes.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "bootstrap/address.h"
+#include "bootstrap/connection.h"
+#include "bootstrap/reactor.h"
+#include "diagnostics/ras/clients.h"
+#include "diagnostics/ras/gather.h"
+#include "diagnostics/ras/messages.h"
+#include "diagnostics/ras/registry.h"
+
+namespace nitinol::ras {
+
+struct ServiceOptions {
+  bool enabled = true;                ///< false: dumps only
+  std::vector<SocketAddress> listen;  ///< the first that is possible
+  int timeout_factor = 1;
+  int dump_descriptor = -1;  ///< readable when everything is to be dumped; -1: none
+};
+
+class Service {
+ public:
+  /// Starts the thread. Throws Error.
+  Service(ServiceOptions options, Registry& registry);
+  ~Service();
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  /// Ends the thread and waits for that. Once.
+  void stop();
+
+  // From any thread:
+  /// Another process of the job has connected and has proved it.
+  void let_in(UniqueFd fd);
+  void write_due_dumps();
+
+ private:
+  /// Another process that asks.
+  struct Guest {
+    std::shared_ptr<Connection> connection;
+    Reactor::Timer timer;
+    std::shared_ptr<Link> relay;  ///< to whom its question was passed on
+  };
+  using GuestName = std::uint64_t;
+
+  void set_up();
+  void admit(UniqueFd fd);
+  void on_frame(GuestName name, const Frame& frame);
+  void answer(GuestName name, const Ask& ask);
+  void pass_on(GuestName name, Ask ask);
+  void tell(GuestName name, std::vector<std::byte> payload);
+  void tell_trouble(GuestName name, const std::string& trouble);
+  void show_out(GuestName name);
+
+  const ServiceOptions options_;
+  Registry& registry_;
+  Reactor reactor_;  // before whatever is registered with it
+  Silences silences_;
+  Clients clients_;
+  std::map<GuestName, Guest> guests_;
+  GuestName next_guest_ = 1;
+  std::thread thread_;
+};
+
+}  // namespace nitinol::ras
