@@ -16,7 +16,7 @@ extern "C" ncclResult_t nitinolCommDump(ncclComm_t comm, const char* path) {
     if (communicator.phase() == Phase::kInitialising) {
       fail(ncclInProgress, "nitinolCommDump: the communicator is still being initialised, or failed to be");
     }
-    communicator.dump(path);
+    communicator.dump_to(path);
     return ncclSuccess;
   });
 }

@@ -130,6 +130,7 @@ void Communicator::fail_with(ncclResult_t code, const std::string& sentence, boo
   }
   log_warn("rank {}: {}", rank_, sentence);
   stop_operations();
+  seat_.note_failure();
   if (tell_others && bootstrap_ && phase_.load() != Phase::kInitialising) {
     const ncclResult_t told = code == ncclInvalidUsage ? code : ncclRemoteError;
     bootstrap_->report_failure({rank_, told, formatted("{} failed: {}", self_description(), sentence)});
@@ -204,6 +205,7 @@ void Communicator::abort() {
 
 void Communicator::tear_down() {
   wait_for_background();
+  seat_.leave();
   if (bootstrap_ && phase_.load() != Phase::kFinalised) {
     bootstrap_->watch(nullptr);
     const bool revoked = stage() == Stage::kRevoked;

@@ -18,17 +18,18 @@
 #include "comm/registrations.h"
 #include "comm/stream_order.h"
 #include "diagnostics/flight_recorder.h"
+#include "diagnostics/ras/ras.h"
 #include "executor/executor.h"
 #include "tuning/choose.h"
 
 namespace nitinol {
 
-class Communicator : public std::enable_shared_from_this<Communicator> {
+class Communicator : public std::enable_shared_from_this<Communicator>, private ras::Subject {
  public:
   /// Not yet usable: place() and one of the set_up functions follow, perhaps on another thread. `device`: CUDA device
   /// of the rank.
   Communicator(int device, Config config);
-  ~Communicator();
+  ~Communicator() override;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
@@ -59,8 +60,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// The sentence of this communicator's first failure; null if there was none.
   const char* failure_sentence() const { return failure_text_.load(std::memory_order_acquire); }
 
-  /// Writes what the flight recorder knows. Any thread. Throws Error.
-  void dump(const std::string& path);
+  /// Writes what the flight recorder knows, as text if the name ends in .txt. Any thread. Throws Error.
+  void dump_to(const std::string& path) const;
   /// Numbers the comparisons of NITINOL_CHECK=strict.
   uint64_t next_strict_check() { return ++strict_checks_; }
   /// After so long without progress operations fail; 0: never. Throws Error if the executor cannot tell.
@@ -115,6 +116,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     Communicator& communicator_;
   };
 
+  ras::RankReport health() const override;
+  std::string dump(bool as_text) const override;
+  std::optional<Executor::Progress> progress() const;
+  void take_seat(std::span<const Peer> peers);
   void stop_operations();
   bool wait_until_idle(std::chrono::steady_clock::time_point deadline);
   std::string self_description() const;
@@ -147,12 +152,13 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   std::unique_ptr<Bootstrap> bootstrap_;
   std::unique_ptr<SocketHandleExchange> handles_;
-  std::mutex executor_mutex_;  // guards the pointer against abort() from another thread
+  mutable std::mutex executor_mutex_;  // guards the pointer against abort() from another thread
   std::unique_ptr<Executor> executor_;
   StreamOrder order_;
   std::mutex background_mutex_;  // held while background_ is started or joined
   std::thread background_;
   std::map<std::vector<int>, uint64_t> shrinks_;  ///< how often each list of ranks was excluded so far
+  ras::Seat seat_;                                ///< goes first: whoever has it may ask
 };
 
 /// The settings as the bootstrap wants them.

@@ -1,13 +1,8 @@
 #include "comm/repair.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 #include <vector>
 
-#include "base/host.h"
 #include "base/log.h"
 #include "comm/communicator.h"
 #include "comm/create.h"
@@ -109,29 +104,6 @@ void Communicator::finish_revoke() {
   const std::lock_guard lock(failure_mutex_);
   phase_.store(Phase::kRevoked, std::memory_order_release);
   state_.store(ncclSuccess, std::memory_order_release);
-}
-
-void Communicator::dump(const std::string& path) {
-  FlightRecorder::About about;
-  about.rank = rank_;
-  about.ranks = ranks_;
-  about.host = host_name();
-  about.pid = getpid();
-  about.device = device_;
-  const KeyId id = identity();
-  for (const uint8_t byte : id) about.communicator += formatted("{:02x}", byte);
-  if (const char* failure = failure_sentence()) about.failure = failure;
-  {
-    const std::lock_guard lock(executor_mutex_);
-    const auto progress = executor_ ? executor_->progress() : std::nullopt;
-    about.progress_known = progress.has_value();
-    about.begun = progress ? progress->begun : 0;
-    about.ended = progress ? progress->ended : 0;
-  }
-  std::ofstream file(path);
-  file << recorder_.json(about);
-  file.close();
-  if (!file) fail_errno(errno, formatted("writing the flight recorder of rank {} to {}", rank_, path));
 }
 
 void Communicator::shrink(const std::vector<int>& excluded, Communicator& child) {

@@ -150,6 +150,7 @@ void Communicator::meet_peers() {
   std::vector<Peer> peers = bootstrap_->all_gather_value(describe());
   check_peers(peers);
   handles_->set_peers(peers);
+  take_seat(peers);
   const uint64_t process = peers[static_cast<size_t>(rank_)].process;
   local_ranks_ = static_cast<int>(
       std::count_if(peers.begin(), peers.end(), [&](const Peer& peer) { return peer.process == process; }));
@@ -171,6 +172,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers) {
   setup.peer_access = !settings().flag(Setting::kP2pDisable);
   setup.timeout = std::chrono::seconds(settings().integer(Setting::kTimeout));
   handles_->set_patience(setup.timeout);
+  setup.times = recorder_.times();
   setup.failed = [this](ncclResult_t code, const std::string& sentence) { fail_with(code, sentence, true); };
   std::unique_ptr<Executor> executor = make_executor(std::move(setup));
   limits_ = executor->limits();

@@ -1,9 +1,14 @@
 #include "diagnostics/flight_recorder.h"
 
+#include <algorithm>
+#include <ctime>
+
 #include "base/error.h"
 
 namespace nitinol {
 namespace {
+
+constexpr int64_t kNanoseconds = 1'000'000'000;
 
 std::string quoted(const std::string& text) {
   std::string result = "\"";
@@ -14,44 +19,133 @@ std::string quoted(const std::string& text) {
   return result + '"';
 }
 
+/// Microseconds, as traces have them.
+std::string microseconds(int64_t nanoseconds) { return formatted("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000); }
+
+/// "12:34:56.123456789" in local time; "-" for none.
+std::string clock_text(int64_t nanoseconds) {
+  if (nanoseconds == 0) return "-";
+  const std::time_t seconds = nanoseconds / kNanoseconds;
+  std::tm local{};
+  localtime_r(&seconds, &local);
+  return formatted("{:02}:{:02}:{:02}.{:09}", local.tm_hour, local.tm_min, local.tm_sec, nanoseconds % kNanoseconds);
+}
+
+/// A collective as it ran: a bar in the viewer's row of its rank. One that has not ended is a bar without an end.
+std::string run_json(const OperationTimes::Run& run, const FlightRecorder::About& about) {
+  const std::string length =
+      run.ended == 0 ? "" : formatted("\"dur\": {}, ", microseconds(std::max<int64_t>(0, run.ended - run.begun)));
+  return formatted(
+      "{{\"name\": {}, \"ph\": \"{}\", \"ts\": {}, {}\"pid\": {}, \"tid\": {}, \"args\": {{\"number\": {}, \"state\": "
+      "\"{}\"}}}}",
+      quoted(run.signature.text()), run.ended == 0 ? "B" : "X", microseconds(run.begun), length, about.pid, about.rank,
+      run.signature.sequence, run.ended == 0 ? "begun" : "ended");
+}
+
 }  // namespace
 
 void FlightRecorder::note(const Launch& launch, const void* stream) {
-  const int64_t now =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const int64_t now = OperationTimes::now();
   const std::lock_guard lock(mutex_);
   for (const CollectiveWork& work : launch.collectives) {
-    keep({Signature::of(work, ++collectives_), work.plan.algorithm, 0, stream, now});
+    keep({Signature::of(work, ++collectives_), work.plan, 0, stream, now});
   }
-  if (!launch.messages.empty()) {
-    keep({{}, Algorithm::kOneShot, static_cast<uint32_t>(launch.messages.size()), stream, now});
+  if (!launch.messages.empty()) keep({{}, {}, static_cast<uint32_t>(launch.messages.size()), stream, now});
+}
+
+uint64_t FlightRecorder::issued() const {
+  const std::lock_guard lock(mutex_);
+  return collectives_;
+}
+
+std::string FlightRecorder::last_issued() const {
+  const std::lock_guard lock(mutex_);
+  for (uint64_t i = noted_; i > 0 && i + kKept > noted_; --i) {
+    const Entry& entry = ring_[(i - 1) % kKept];
+    if (entry.signature.sequence != 0) return entry.signature.text();
   }
+  return "";
+}
+
+std::string FlightRecorder::Told::name() const {
+  return entry.signature.sequence != 0 ? entry.signature.text() : formatted("{} sends and receives", entry.messages);
+}
+
+std::vector<FlightRecorder::Told> FlightRecorder::entries(const About& about,
+                                                          const std::vector<OperationTimes::Run>& runs) const {
+  std::vector<Told> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (uint64_t i = noted_ > kKept ? noted_ - kKept : 0; i < noted_; ++i) all.push_back({ring_[i % kKept]});
+  }
+  for (Told& told : all) {
+    const uint64_t number = told.entry.signature.sequence;
+    if (number == 0 || !about.progress_known) continue;
+    if (number <= about.begun) told.state = "begun";
+    if (number <= about.ended) told.state = "ended";
+    // A graph that is launched again runs collectives that were noted once: numbers then mean something else.
+    const auto run =
+        std::find_if(runs.begin(), runs.end(), [&](const auto& r) { return r.signature == told.entry.signature; });
+    if (run == runs.end()) continue;
+    told.begun = run->begun;
+    told.ended = run->ended;
+  }
+  return all;
 }
 
 std::string FlightRecorder::json(const About& about) const {
-  const std::lock_guard lock(mutex_);
+  const auto runs = times_->last();
   std::string text = formatted(
       "{{\"rank\": {}, \"ranks\": {}, \"host\": {}, \"pid\": {}, \"device\": {}, \"communicator\": {}, \"failure\": "
       "{}, "
       "\"issued\": {}, \"begun\": {}, \"ended\": {}, \"progressKnown\": {}, \"traceEvents\": [",
       about.rank, about.ranks, quoted(about.host), about.pid, about.device, quoted(about.communicator),
-      quoted(about.failure), collectives_, about.begun, about.ended, about.progress_known);
+      quoted(about.failure), issued(), about.begun, about.ended, about.progress_known);
   const char* separator = "\n";
-  for (uint64_t i = noted_ > kKept ? noted_ - kKept : 0; i < noted_; ++i) {
-    const Entry& entry = ring_[i % kKept];
-    const uint64_t number = entry.signature.sequence;
-    const char* state = "issued";
-    if (number != 0 && about.progress_known && number <= about.begun) state = "begun";
-    if (number != 0 && about.progress_known && number <= about.ended) state = "ended";
-    const std::string name = number != 0 ? entry.signature.text() : formatted("{} sends and receives", entry.messages);
+  for (const Told& told : entries(about, runs)) {
+    const Entry& entry = told.entry;
     text += formatted(
-        "{}{{\"name\": {}, \"ph\": \"i\", \"s\": \"t\", \"ts\": {}.{:03}, \"pid\": {}, \"tid\": {}, \"args\": "
-        "{{\"number\": {}, \"state\": \"{}\", \"stream\": \"{}\", \"algorithm\": \"{}\"}}}}",
-        separator, quoted(name), entry.enqueued / 1000, entry.enqueued % 1000, about.pid, about.rank, number, state,
-        entry.stream, name_of(entry.algorithm));
+        "{}{{\"name\": {}, \"ph\": \"i\", \"s\": \"t\", \"ts\": {}, \"pid\": {}, \"tid\": {}, \"args\": {{\"number\": "
+        "{}, "
+        "\"state\": \"{}\", \"stream\": \"{}\"",
+        separator, quoted(told.name()), microseconds(entry.enqueued), about.pid, about.rank, entry.signature.sequence,
+        told.state, entry.stream);
+    if (entry.signature.sequence != 0) {
+      text +=
+          formatted(", \"algorithm\": \"{}\", \"protocol\": \"{}\", \"channels\": {}, \"chunk\": {}",
+                    name_of(entry.plan.algorithm), name_of(entry.plan.protocol), entry.plan.channels, entry.plan.chunk);
+    }
+    if (told.begun != 0) text += formatted(", \"started\": {}", microseconds(told.begun));
+    if (told.ended != 0) text += formatted(", \"finished\": {}", microseconds(told.ended));
+    text += "}}";
+    separator = ",\n";
+  }
+  for (const auto& run : runs) {
+    text += separator + run_json(run, about);
     separator = ",\n";
   }
   return text + "]}\n";
+}
+
+std::string FlightRecorder::text(const About& about) const {
+  std::string text =
+      formatted("Rank {} of {} of communicator {} (host {}, pid {}, device {})\n{}\nCollectives: issued {}", about.rank,
+                about.ranks, about.communicator, about.host, about.pid, about.device,
+                about.failure.empty() ? "No failure" : "Failure: " + about.failure, issued());
+  if (about.progress_known) text += formatted(", begun {}, ended {}", about.begun, about.ended);
+  text += formatted("\n{:<8}{:<20}{:<20}{:<20}{:<16}{}\n", "state", "enqueued", "started", "finished", "stream",
+                    "operation and plan");
+  for (const Told& told : entries(about, times_->last())) {
+    const Entry& entry = told.entry;
+    text += formatted("{:<8}{:<20}{:<20}{:<20}{:<16}{}", told.state, clock_text(entry.enqueued), clock_text(told.begun),
+                      clock_text(told.ended), formatted("{}", entry.stream), told.name());
+    if (entry.signature.sequence != 0) {
+      text += formatted("; {} {}, {} channels, chunk {}", name_of(entry.plan.algorithm), name_of(entry.plan.protocol),
+                        entry.plan.channels, entry.plan.chunk);
+    }
+    text += '\n';
+  }
+  return text;
 }
 
 }  // namespace nitinol

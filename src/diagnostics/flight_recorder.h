@@ -1,13 +1,16 @@
-// The last operations of one rank, for when something goes wrong: cheap to note, told as JSON that also opens in
-// Chrome's and Perfetto's trace viewers, and that tools/trace merges over ranks.
+// The last operations of one rank, for when something goes wrong: cheap to note, told as text, or as JSON that also
+// opens in Chrome's and Perfetto's trace viewers and that tools/trace.py merges over ranks.
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "model/operation_times.h"
 #include "model/plan.h"
 #include "model/signature.h"
 
@@ -19,6 +22,13 @@ class FlightRecorder {
 
   /// Notes what is about to be put into a stream.
   void note(const Launch& launch, const void* stream);
+  /// For the executor, which tells here when collectives begin and end if it knows.
+  std::shared_ptr<OperationTimes> times() const { return times_; }
+
+  /// How many collectives were noted.
+  uint64_t issued() const;
+  /// The one that was noted last, as text; "" if none was.
+  std::string last_issued() const;
 
   struct About {
     int rank = 0;
@@ -33,17 +43,28 @@ class FlightRecorder {
     bool progress_known = false;
   };
   std::string json(const About& about) const;
+  std::string text(const About& about) const;
 
  private:
   struct Entry {
     Signature signature;  ///< sequence 0: a group of sends and receives
-    Algorithm algorithm = Algorithm::kOneShot;
+    Plan plan;
     uint32_t messages = 0;
     const void* stream = nullptr;
     int64_t enqueued = 0;  ///< nanoseconds since the epoch
   };
+  /// An entry with what else is known of it.
+  struct Told {
+    Entry entry;
+    const char* state = "issued";
+    int64_t begun = 0;  ///< 0: not, or not known
+    int64_t ended = 0;
+    std::string name() const;
+  };
   void keep(const Entry& entry) { ring_[noted_++ % kKept] = entry; }
+  std::vector<Told> entries(const About& about, const std::vector<OperationTimes::Run>& runs) const;
 
+  const std::shared_ptr<OperationTimes> times_ = std::make_shared<OperationTimes>();
   mutable std::mutex mutex_;  // guards what follows
   uint64_t noted_ = 0;
   uint64_t collectives_ = 0;

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "model/limits.h"
+#include "model/operation_times.h"
 #include "model/peer.h"
 #include "model/plan.h"
 #include "transport/transport.h"
@@ -28,6 +29,8 @@ struct ExecutorSetup {
   size_t buffer_bytes = 0;               ///< NCCL_BUFFSIZE; 0: free to choose
   bool peer_access = true;               ///< false: NCCL_P2P_DISABLE
   std::chrono::milliseconds timeout{0};  ///< after which an operation that makes no progress fails; 0: never
+  /// Where the executor notes when collectives begin and end, if it knows; may be null.
+  std::shared_ptr<OperationTimes> times;
   /// Called once, on any thread, when a launch fails (a peer's memory is gone, a CUDA error).
   std::function<void(ncclResult_t, const std::string&)> failed;
 };

@@ -76,7 +76,8 @@ void Clients::on_listening() {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
     sockaddr_storage storage{};
     socklen_t length = sizeof(storage);
-    UniqueFd fd(accept4(listening_.get(), reinterpret_cast<sockaddr*>(&storage), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    UniqueFd fd(
+        accept4(listening_.get(), reinterpret_cast<sockaddr*>(&storage), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd) {
       const auto peer = SocketAddress::from_sockaddr(reinterpret_cast<sockaddr*>(&storage));
       const bool local = peer && is_local(*peer, fd.get());
@@ -226,8 +227,8 @@ void Clients::handle(Position position, std::string_view line) {
 
 void Clients::ask_or_wait(Position position) {
   Client& client = *position;
-  const auto asking = std::count_if(clients_.begin(), clients_.end(),
-                                    [](const Client& each) { return each.stage == Stage::kAsking; });
+  const auto asking =
+      std::count_if(clients_.begin(), clients_.end(), [](const Client& each) { return each.stage == Stage::kAsking; });
   enter(client, asking < kMostAsking ? Stage::kAsking : Stage::kWaiting);
   if (client.stage == Stage::kWaiting) return;
   Question question;
@@ -238,8 +239,8 @@ void Clients::ask_or_wait(Position position) {
 }
 
 void Clients::start_waiting() {
-  const auto next = std::find_if(clients_.begin(), clients_.end(),
-                                 [](const Client& each) { return each.stage == Stage::kWaiting; });
+  const auto next =
+      std::find_if(clients_.begin(), clients_.end(), [](const Client& each) { return each.stage == Stage::kWaiting; });
   if (next != clients_.end()) ask_or_wait(next);
 }
 

@@ -1,5 +1,5 @@
-// Whoever asks about the job in lines of text: listens, reads commands, writes answers. Strangers all of them: what they
-// may fill is bounded, and who is silent, slow or senseless is dropped. On the thread of its reactor only.
+// Whoever asks about the job in lines of text: listens, reads commands, writes answers. Strangers all of them: what
+// they may fill is bounded, and who is silent, slow or senseless is dropped. On the thread of its reactor only.
 #pragma once
 
 #include <chrono>

@@ -18,9 +18,9 @@ namespace nitinol::ras {
 namespace {
 
 constexpr std::pair<std::string_view, int> kSignals[] = {
-    {"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT},   {"USR1", SIGUSR1}, {"USR2", SIGUSR2},   {"PIPE", SIGPIPE},
-    {"ALRM", SIGALRM}, {"TERM", SIGTERM}, {"URG", SIGURG},     {"XCPU", SIGXCPU}, {"VTALRM", SIGVTALRM}, {"PROF", SIGPROF},
-    {"WINCH", SIGWINCH}, {"IO", SIGIO},   {"PWR", SIGPWR},
+    {"HUP", SIGHUP},       {"INT", SIGINT},   {"QUIT", SIGQUIT},   {"USR1", SIGUSR1}, {"USR2", SIGUSR2},
+    {"PIPE", SIGPIPE},     {"ALRM", SIGALRM}, {"TERM", SIGTERM},   {"URG", SIGURG},   {"XCPU", SIGXCPU},
+    {"VTALRM", SIGVTALRM}, {"PROF", SIGPROF}, {"WINCH", SIGWINCH}, {"IO", SIGIO},     {"PWR", SIGPWR},
 };
 
 std::atomic<int> descriptor{-1};
@@ -29,7 +29,8 @@ void on_signal(int) {
   const int saved = errno;
   const std::uint64_t one = 1;
   const int fd = descriptor.load();
-  if (fd >= 0) [[maybe_unused]] const auto written = ::write(fd, &one, sizeof(one));
+  if (fd >= 0) [[maybe_unused]]
+    const auto written = ::write(fd, &one, sizeof(one));
   errno = saved;
 }
 
@@ -37,8 +38,9 @@ void on_signal(int) {
 
 int parse_signal(std::string_view text) {
   if (const auto number = parse_integer(text)) {
-    const bool sensible = *number > 0 && *number < 65 && *number != SIGKILL && *number != SIGSTOP && *number != SIGSEGV &&
-                          *number != SIGBUS && *number != SIGFPE && *number != SIGILL && *number != SIGABRT;
+    const bool sensible = *number > 0 && *number < 65 && *number != SIGKILL && *number != SIGSTOP &&
+                          *number != SIGSEGV && *number != SIGBUS && *number != SIGFPE && *number != SIGILL &&
+                          *number != SIGABRT;
     return sensible ? static_cast<int>(*number) : 0;
   }
   std::string name;
@@ -57,7 +59,8 @@ int watch_signal(int signal, std::string& trouble) {
     return -1;
   }
   const bool ours = before.sa_handler == on_signal;
-  const bool unused = (before.sa_flags & SA_SIGINFO) == 0 && (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN);
+  const bool unused =
+      (before.sa_flags & SA_SIGINFO) == 0 && (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN);
   if (!ours && !unused) {
     trouble = "the program handles it itself";
     return -1;

@@ -7,7 +7,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kMostLinks = 512;               // at a time
+constexpr int kMostLinks = 512;                  // at a time
 constexpr std::size_t kMostProcesses = 100'000;  // of a job
 constexpr std::size_t kMostSilences = 100'000;
 constexpr std::size_t kMostDumpBytes = std::size_t{256} << 20;

@@ -54,7 +54,8 @@ class Gather : public std::enable_shared_from_this<Gather> {
   void learn(ProcessReport report, const std::vector<std::uint64_t>& route);
   void pump();
   void ask(std::uint64_t number);
-  void on_outcome(std::uint64_t number, const std::optional<std::vector<std::byte>>& answer, const std::string& trouble);
+  void on_outcome(std::uint64_t number, const std::optional<std::vector<std::byte>>& answer,
+                  const std::string& trouble);
   void finish();
 
   Reactor& reactor_;

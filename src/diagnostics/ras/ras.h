@@ -43,8 +43,8 @@ class Seat {
   Seat(const Seat&) = delete;
   Seat& operator=(const Seat&) = delete;
 
-  /// Does nothing for a communicator of one rank, or where the settings want nothing of all this. Monitoring that cannot
-  /// start is noted in the log. Once per seat; `subject` stays until leave() has returned.
+  /// Does nothing for a communicator of one rank, or where the settings want nothing of all this. Monitoring that
+  /// cannot start is noted in the log. Once per seat; `subject` stays until leave() has returned.
   void take(const Newcomer& newcomer, Subject& subject);
   /// Nobody asks the subject any more. A dump that is due is written before.
   void leave();

@@ -86,7 +86,8 @@ void Registry::leave(const CommunicatorId& id, int rank) {
     const auto found = entries_.find(id);
     if (found == entries_.end()) return;
     auto& occupants = found->second.occupants;
-    const auto occupant = std::find_if(occupants.begin(), occupants.end(), [&](const auto& o) { return o.rank == rank; });
+    const auto occupant =
+        std::find_if(occupants.begin(), occupants.end(), [&](const auto& o) { return o.rank == rank; });
     if (occupant == occupants.end()) return;
     if (occupant->dump_due) due = take_due(found->second, *occupant);
     occupants.erase(occupant);

@@ -18,12 +18,12 @@ struct RankFinding {
 /// What is to be said of one communicator.
 struct Findings {
   const Roster* roster = nullptr;
-  std::vector<RankFinding> ranks;       ///< by rank
-  std::vector<int> missing;             ///< ranks without a report
-  std::vector<int> inside;              ///< ranks that are in the collective that the furthest rank has begun
-  std::vector<int> behind;              ///< ranks that have not come to it
-  bool calls_differ = false;            ///< ranks are in different calls of the same number
-  std::uint64_t furthest = 0;           ///< number of the last collective that any rank has begun
+  std::vector<RankFinding> ranks;  ///< by rank
+  std::vector<int> missing;        ///< ranks without a report
+  std::vector<int> inside;         ///< ranks that are in the collective that the furthest rank has begun
+  std::vector<int> behind;         ///< ranks that have not come to it
+  bool calls_differ = false;       ///< ranks are in different calls of the same number
+  std::uint64_t furthest = 0;      ///< number of the last collective that any rank has begun
   std::map<std::string, std::vector<int>> failures;  ///< sentences, and which ranks report them
 };
 

@@ -15,9 +15,7 @@ std::string dumped(const Json& json, int indent) {
 }
 
 Json process_json(const JobProcess& process) {
-  Json json = {{"host", process.name.host_name},
-               {"pid", process.name.pid},
-               {"answered", process.report.has_value()}};
+  Json json = {{"host", process.name.host_name}, {"pid", process.name.pid}, {"answered", process.report.has_value()}};
   if (process.report) return json;
   json["state"] = process.dead ? "dead" : process.stopped ? "stopped" : "unknown";
   json["reason"] = process.trouble;

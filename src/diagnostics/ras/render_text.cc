@@ -24,9 +24,11 @@ std::string progress_text(const RankReport& report) {
 
 /// "in AllReduce number 2 (...) for 1.5 s", "idle after ...".
 std::string doing_text(const RankReport& report) {
-  if (report.operation.empty()) return report.progress_known ? "has not begun any collective" : "has issued no collective";
+  if (report.operation.empty())
+    return report.progress_known ? "has not begun any collective" : "has issued no collective";
   if (!report.progress_known) return "has issued " + report.operation;
-  return report.inside() ? "in " + report.operation + running_for(report) : "idle after " + report.operation;
+  if (!report.inside()) return "idle after " + report.operation;
+  return (report.failure.empty() ? "in " : "was stopped in ") + report.operation + running_for(report);
 }
 
 /// Ranks for which the text is the same in one line.
@@ -59,18 +61,20 @@ const RankReport& spokesman(const Findings& findings) {
 std::string progress_lines(const Findings& findings) {
   const std::vector<int> ranks = reported(findings);
   if (ranks.empty()) return "";
-  if (findings.calls_differ) return "  The ranks' calls do not match:\n" + grouped(findings, findings.inside, doing_text);
+  if (findings.calls_differ)
+    return "  The ranks' calls do not match:\n" + grouped(findings, findings.inside, doing_text);
   if (findings.inside.empty() && findings.behind.empty()) {
     if (findings.furthest == 0) return "  No collective yet.\n";
-    return formatted("  {} {} all {} collectives.\n", ranks.size() == findings.ranks.size() ? "All ranks" : "These ranks",
-                     findings.ranks[static_cast<std::size_t>(ranks.front())].report->progress_known ? "have ended"
-                                                                                                    : "have issued",
-                     findings.furthest);
+    return formatted(
+        "  {} {} all {} collectives.\n", ranks.size() == findings.ranks.size() ? "All ranks" : "These ranks",
+        findings.ranks[static_cast<std::size_t>(ranks.front())].report->progress_known ? "have ended" : "have issued",
+        findings.furthest);
   }
   std::string text;
   if (!findings.inside.empty()) {
     const RankReport& first = spokesman(findings);
-    text = formatted("  In {}{}: {}.\n", first.operation, running_for(first), ranks_text(findings.inside));
+    text = formatted("  {} {}{}: {}.\n", first.failure.empty() ? "In" : "Stopped in", first.operation,
+                     running_for(first), ranks_text(findings.inside));
   } else {
     text = formatted("  The furthest rank has come to collective number {}.\n", findings.furthest);
   }
@@ -131,12 +135,12 @@ std::string communicator_text(const Findings& findings, bool verbose) {
 }  // namespace
 
 std::string render_text(const Job& job, bool verbose) {
-  const auto silent = std::count_if(job.processes.begin(), job.processes.end(),
-                                    [](const auto& entry) { return !entry.second.report; });
-  std::string text = formatted("Nitinol {}.{}.{}: asked of host {}, pid {}; {} of {} answered in {:.2f} s\n", NCCL_MAJOR,
-                               NCCL_MINOR, NCCL_PATCH, job.asked.host_name, job.asked.pid,
-                               job.processes.size() - static_cast<std::size_t>(silent),
-                               counted(job.processes.size(), "process", "processes"), job.seconds);
+  const auto silent =
+      std::count_if(job.processes.begin(), job.processes.end(), [](const auto& entry) { return !entry.second.report; });
+  std::string text =
+      formatted("Nitinol {}.{}.{}: asked of host {}, pid {}; {} of {} answered in {:.2f} s\n", NCCL_MAJOR, NCCL_MINOR,
+                NCCL_PATCH, job.asked.host_name, job.asked.pid, job.processes.size() - static_cast<std::size_t>(silent),
+                counted(job.processes.size(), "process", "processes"), job.seconds);
   for (const Findings& findings : find(job)) text += communicator_text(findings, verbose);
   return text;
 }

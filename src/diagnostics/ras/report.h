@@ -17,14 +17,14 @@ using CommunicatorId = KeyId;
 /// One rank of one communicator, as its own process tells it.
 struct RankReport {
   int rank = 0;
-  std::string state;           ///< "ready", "failed", "finalized" ...
-  std::string failure;         ///< sentence of the first failure; empty: none
-  std::uint64_t issued = 0;    ///< collectives put into streams, begun and ended, each counted from 1
+  std::string state;         ///< "ready", "failed", "finalized" ...
+  std::string failure;       ///< sentence of the first failure; empty: none
+  std::uint64_t issued = 0;  ///< collectives put into streams, begun and ended, each counted from 1
   std::uint64_t begun = 0;
   std::uint64_t ended = 0;
-  bool progress_known = false;       ///< whether begun and ended mean anything
-  std::string operation;             ///< the last collective that has begun, or was issued where that is not known
-  std::uint64_t milliseconds = 0;    ///< for how long it has been running, if it has not ended and that is known
+  bool progress_known = false;     ///< whether begun and ended mean anything
+  std::string operation;           ///< the last collective that has begun, or was issued where that is not known
+  std::uint64_t milliseconds = 0;  ///< for how long it has been running, if it has not ended and that is known
   friend bool operator==(const RankReport&, const RankReport&) = default;
   bool inside() const { return progress_known && begun > ended; }
 };

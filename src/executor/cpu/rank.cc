@@ -46,6 +46,7 @@ Rank::Rank(ExecutorSetup setup)
       known_(static_cast<size_t>(kCollectives) * kAlgorithms * setup.peers.size()),
       watched_(setup.peers.size()),
       timeout_(setup.timeout),
+      times_(std::move(setup.times)),
       failed_(std::move(setup.failed)) {
   homes_.reserve(setup.peers.size());
   const Peer& self = setup.peers[static_cast<size_t>(rank_)];

@@ -63,9 +63,12 @@ class Rank {
     tag_ = current_.tag() << 8;
     stalled_since_ = {};
     own_->header().records.begin(current_);
+    if (times_) times_->begin(current_);
   }
   void end_collective() {
-    if (!stopped()) own_->header().records.end(sequence_);
+    if (stopped()) return;
+    own_->header().records.end(sequence_);
+    if (times_) times_->end(sequence_);
   }
   void begin_messages() {
     stalled_since_ = {};
@@ -188,6 +191,7 @@ class Rank {
   uint32_t tag_ = 0;  ///< of the current collective, shifted by 8 bits
   std::chrono::steady_clock::time_point stalled_since_;
   std::atomic<std::chrono::milliseconds> timeout_;
+  std::shared_ptr<OperationTimes> times_;
 
   std::mutex running_;
   std::mutex reporting_;

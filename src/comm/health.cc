@@ -1,0 +1,89 @@
+// What a communicator tells of itself: to health monitoring, and in the files that its flight recorder is dumped to.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+
+#include "base/host.h"
+#include "comm/communicator.h"
+
+namespace nitinol {
+namespace {
+
+const char* word_for(Stage stage) {
+  switch (stage) {
+    case Stage::kInitialising: return "initialising";
+    case Stage::kReady: return "ready";
+    case Stage::kBusy: return "busy";
+    case Stage::kFailed: return "failed";
+    case Stage::kRevoking: return "being revoked";
+    case Stage::kRevoked: return "revoked";
+    case Stage::kFinalising: return "finalizing";
+    case Stage::kFinalised: return "finalized";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::optional<Executor::Progress> Communicator::progress() const {
+  const std::lock_guard lock(executor_mutex_);
+  return executor_ ? executor_->progress() : std::nullopt;
+}
+
+ras::RankReport Communicator::health() const {
+  ras::RankReport report;
+  report.state = aborted_.load() ? "aborted" : word_for(stage());
+  if (const char* failure = failure_sentence()) report.failure = failure;
+  report.issued = recorder_.issued();
+  const auto now = progress();
+  report.progress_known = now.has_value();
+  if (!now) {
+    report.operation = recorder_.last_issued();
+    return report;
+  }
+  const OperationTimes::Run run = recorder_.times()->current();
+  report.begun =
+      run.signature.sequence != 0 ? run.signature.sequence : now->begun;  // another one may have begun just now
+  report.ended = std::min(now->ended, report.begun);
+  if (run.signature.sequence != 0) report.operation = run.signature.text();
+  if (report.inside() && run.begun != 0 && report.failure.empty()) {
+    report.milliseconds = static_cast<uint64_t>(std::max<int64_t>(1, (OperationTimes::now() - run.begun) / 1'000'000));
+  }
+  return report;
+}
+
+std::string Communicator::dump(bool as_text) const {
+  FlightRecorder::About about;
+  about.rank = rank_;
+  about.ranks = ranks_;
+  about.host = host_name();
+  about.pid = getpid();
+  about.device = device_;
+  about.communicator = ras::text_of(identity());
+  if (const char* failure = failure_sentence()) about.failure = failure;
+  const auto now = progress();
+  about.progress_known = now.has_value();
+  about.begun = now ? now->begun : 0;
+  about.ended = now ? now->ended : 0;
+  return as_text ? recorder_.text(about) : recorder_.json(about);
+}
+
+void Communicator::dump_to(const std::string& path) const {
+  std::ofstream file(path);
+  file << dump(path.ends_with(".txt"));
+  file.close();
+  if (!file) fail_errno(errno, formatted("writing the flight recorder of rank {} to {}", rank_, path));
+}
+
+void Communicator::take_seat(std::span<const Peer> peers) {
+  ras::Newcomer newcomer;
+  newcomer.id = identity();
+  newcomer.secret = bootstrap_->secret();
+  newcomer.rank = rank_;
+  newcomer.peers = peers;
+  seat_.take(newcomer, *this);
+}
+
+}  // namespace nitinol
