@@ -1,0 +1,75 @@
+#include "options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+
+namespace nitinol::ras_tool {
+namespace {
+
+constexpr int kBadUsage = 2;
+constexpr double kMostSeconds = 86400;
+
+}  // namespace
+
+bool split_address(const std::string& text, Options& options) {
+  std::string host;
+  std::string port;
+  if (!text.empty() && text.front() == '[') {
+    const auto close = text.find("]:");
+    if (close == std::string::npos) return false;
+    host = text.substr(1, close - 1);
+    port = text.substr(close + 2);
+  } else {
+    const auto colon = text.rfind(':');
+    if (colon == std::string::npos || text.find(':') != colon) return false;
+    host = text.substr(0, colon);
+    port = text.substr(colon + 1);
+  }
+  if (host.empty() || port.empty() || port.find_first_not_of("0123456789") != std::string::npos) return false;
+  options.host = host;
+  options.port = port;
+  return true;
+}
+
+ParseResult parse_options(int argc, char** argv) {
+  ParseResult result;
+  Options& options = result.options;
+  CLI::App app(
+      "Asks a running job about its health: its communicators, what every rank does, who is missing and what failed. "
+      "Any "
+      "process of the job on this host answers for all of them.",
+      "nitinol-ras");
+  app.footer(
+      "Exit status: 0 the job has answered, 1 it has not, 2 wrong usage, 3 it is not well (with --check).\n"
+      "NCCL_RAS_ADDR is where the job listens, as it is for the job itself; the options override it.");
+  std::string address;
+  std::string format = "text";
+  std::string host;
+  std::string port;
+  app.add_option("-a,--address", address, "where the job listens: host:port or [ipv6]:port");
+  app.add_option("--host", host, "its host; default localhost");
+  app.add_option("-p,--port", port, "its port; default 28028")->check(CLI::Range(1, 65535));
+  app.add_option("-t,--timeout", options.timeout, "seconds that the job's processes may take to answer; 0: no limit")
+      ->check(CLI::Range(0.0, kMostSeconds))
+      ->capture_default_str();
+  app.add_option("-f,--format", format, "text or json")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
+  app.add_flag("-v,--verbose", options.verbose, "a line for every rank");
+  app.add_flag("-c,--check", options.check, "say in a line whether all is well; status 3 if not");
+  app.add_option("-d,--dump", options.dump_folder, "collect the flight recorders of all ranks in this folder, as JSON");
+  try {
+    app.parse(argc, argv);
+    const char* const from_environment = std::getenv("NCCL_RAS_ADDR");
+    if (address.empty() && from_environment != nullptr) address = from_environment;
+    if (!address.empty() && !split_address(address, options)) {
+      throw CLI::ValidationError("the address '" + address + "' is neither host:port nor [ipv6]:port");
+    }
+    if (!host.empty()) options.host = host;
+    if (!port.empty()) options.port = port;
+    options.json = format == "json";
+  } catch (const CLI::ParseError& error) {
+    result.exit_code = app.exit(error) == 0 ? 0 : kBadUsage;
+  }
+  return result;
+}
+
+}  // namespace nitinol::ras_tool
