@@ -33,6 +33,9 @@ template <typename... Args>
   throw Error(code, format_arguments(text, fmt::make_format_args(args...)));
 }
 
+/// What was thrown, as an Error: lack of memory or of threads is the system's error.
+Error as_error(const std::exception& thrown);
+
 /// Throws Error(ncclSystemError, "<what>: <strerror(errno)>"); `error_number` is an errno value.
 [[noreturn]] void fail_errno(int error_number, const std::string& what);
 

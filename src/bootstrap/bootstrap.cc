@@ -160,6 +160,7 @@ Joiner::Joiner(const JoinArguments& arguments)
   interrupt_ = [this] {
     if (tree_) tree_->check();
     if (root_) root_->check();
+    if (arguments_.interrupt) arguments_.interrupt();
   };
 }
 
@@ -223,8 +224,8 @@ void Joiner::connect_tree(const ParentReply& parent) {
     fail(ncclSystemError, "the root of the unique id gives rank {} the parent {}, which is wrong", arguments_.rank,
          parent.rank);
   }
-  if (parent.rank >= 0) tree_->connect_parent(parent, deadline_, [this] { root_->check(); });
-  tree_->wait_for_children(deadline_, [this] { root_->check(); });
+  if (parent.rank >= 0) tree_->connect_parent(parent, deadline_, interrupt_);
+  tree_->wait_for_children(deadline_, interrupt_);
 }
 
 // Says why to whoever may be waiting for this rank.
@@ -316,6 +317,11 @@ void Bootstrap::broadcast(void* data, std::size_t bytes, int root) {
   exchange_broadcast(*tree_, {static_cast<std::byte*>(data), bytes}, root, tree_->operation_deadline());
 }
 void Bootstrap::barrier() { exchange_barrier(*tree_, tree_->operation_deadline()); }
+void Bootstrap::last_barrier(bool in_a_hurry) {
+  if (in_a_hurry) tree_->hurry();
+  barrier();
+}
+void Bootstrap::set_operation_timeout(std::chrono::milliseconds timeout) { tree_->set_operation_timeout(timeout); }
 
 void Bootstrap::watch(FailureCallback callback) { tree_->watch(std::move(callback)); }
 std::optional<Failure> Bootstrap::failure() const { return tree_->failure(); }

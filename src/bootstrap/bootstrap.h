@@ -16,6 +16,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -44,6 +45,7 @@ struct RegroupArguments {
   int nranks = 1;
   BootstrapOptions options;
   const std::atomic<bool>* abort_flag = nullptr;
+  std::function<void()> interrupt{};  // as in JoinArguments
 };
 
 struct JoinArguments {
@@ -52,6 +54,7 @@ struct JoinArguments {
   int nranks = 1;
   BootstrapOptions options;
   const std::atomic<bool>* abort_flag = nullptr;  // outlives the Bootstrap; may be null
+  std::function<void()> interrupt{};              // asked now and then while this rank waits; throws to give up
 };
 
 class Bootstrap {
@@ -79,6 +82,10 @@ class Bootstrap {
   /// `data` is read on `root` and written elsewhere. Returns on the root without waiting for the others.
   void broadcast(void* data, std::size_t bytes, int root);
   void barrier();
+  /// The last barrier before shutdown(). `in_a_hurry`: fails after two seconds if a rank's process is stopped.
+  void last_barrier(bool in_a_hurry);
+  /// How long an operation may wait for the others, from the next one on; 0: as long as joining may take. Any thread.
+  void set_operation_timeout(std::chrono::milliseconds timeout);
 
   template <typename T>
   std::vector<T> all_gather_value(const T& mine) {

@@ -53,15 +53,26 @@ OwnPart start_own(Tree& parent, const std::vector<int>& members, int my_index, c
   arguments.abort_flag = abort_flag;
   try {
     own.tree = Tree::start(arguments);
-  } catch (const Error& error) {
-    own.problem = error;
+  } catch (const std::exception& thrown) {
+    own.problem = as_error(thrown);
   }
   return own;
 }
 
-// A member's line in the exchange: how to reach it, and the name of the group it means.
-std::vector<std::byte> contact_line(const Tree& tree) {
+// A member's line in the exchange: the name of the group it means and how to reach it; or no group's name, and why it
+// cannot take part.
+std::vector<std::byte> contact_line(const Tree& parent, const OwnPart& own) {
   ByteWriter writer;
+  if (own.problem) {
+    writer.block(KeyId{}.data(), sizeof(KeyId));
+    const std::string sentence =
+        formatted("{} failed in a split: {}", describe_rank(parent.rank(), this_process()), own.problem->what());
+    const auto failure = encode(Failure{parent.rank(), own.problem->code(), sentence});
+    writer.block(failure.data(), failure.size());
+    return writer.take();
+  }
+  if (!own.tree) return {};
+  const Tree& tree = *own.tree;
   const KeyId group = key_id(tree.secret());
   writer.block(group.data(), group.size());
   const auto reply = encode(ParentReply{tree.rank(), tree.listener_address(), tree.contact(), this_process()});
@@ -71,22 +82,29 @@ std::vector<std::byte> contact_line(const Tree& tree) {
 
 using Lines = std::vector<std::vector<std::byte>>;
 
+// Throws what kept the member from taking part.
+void check_group(std::span<const std::byte> line, const KeyId& mine, int member, int self) {
+  ByteReader reader(line);
+  KeyId group{};
+  reader.block(group.data(), group.size());
+  if (!reader.ok()) {
+    fail(ncclInvalidUsage, "rank {} joins no new communicator in a split, but rank {} expects it in its own", member,
+         self);
+  }
+  if (group == mine) return;
+  if (group == KeyId{}) {
+    const auto failure = decode_failure(line.subspan(sizeof(KeyId)));
+    if (failure) throw Error(ncclRemoteError, failure->sentence);
+  }
+  fail(ncclInvalidUsage, "ranks {} and {} of the communicator that is split list different members of the new one",
+       member, self);
+}
+
 // All members must mean the same group. Returns how to reach the parent in the new tree; nothing for its first rank.
 std::optional<ParentReply> read_contacts(const Tree& tree, const Lines& lines, const std::vector<int>& members) {
   const KeyId mine = key_id(tree.secret());
-  for (const int member : members) {
-    ByteReader reader(lines[static_cast<std::size_t>(member)]);
-    KeyId group{};
-    reader.block(group.data(), group.size());
-    if (!reader.ok()) {
-      fail(ncclRemoteError, "rank {} of the communicator that is split could not take part; its own error says why",
-           member);
-    }
-    if (group != mine) {
-      fail(ncclInvalidUsage, "ranks {} and {} of the communicator that is split list different members of the new one",
-           member, members[static_cast<std::size_t>(tree.rank())]);
-    }
-  }
+  const int self = members[static_cast<std::size_t>(tree.rank())];
+  for (const int member : members) check_group(lines[static_cast<std::size_t>(member)], mine, member, self);
   const int parent = tree.shape().parent(tree.rank());
   if (parent < 0) return std::nullopt;
   const int member = members[static_cast<std::size_t>(parent)];
@@ -95,26 +113,33 @@ std::optional<ParentReply> read_contacts(const Tree& tree, const Lines& lines, c
   return reply;
 }
 
+// The parent's ranks hear of a failure over the tree that stands: over the new one not everybody could be told yet.
+void reach_neighbours(Tree& parent, Tree& tree, const std::optional<ParentReply>& above) {
+  const Deadline deadline = std::chrono::steady_clock::now() + tree.options().init_timeout;
+  const Interrupt interrupt = [&parent] { parent.check(); };
+  try {
+    if (above) tree.connect_parent(*above, deadline, interrupt);
+    tree.wait_for_children(deadline, interrupt);
+  } catch (const std::exception& thrown) {
+    const Error error = as_error(thrown);
+    tree.report({tree.rank(), error.code(), error.what()});
+    const std::string sentence =
+        formatted("{} failed in a split: {}", describe_rank(parent.rank(), this_process()), error.what());
+    parent.report({parent.rank(), ncclRemoteError, sentence});
+    throw error;
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<Tree> make_child_tree(Tree& parent, const std::vector<int>& members, int my_index,
                                       const std::atomic<bool>* abort_flag) {
   const OwnPart own = start_own(parent, members, my_index, abort_flag);
-  const auto lines =
-      exchange_all_gather_variable(parent, own.tree ? contact_line(*own.tree) : std::vector<std::byte>());
+  const auto lines = exchange_all_gather_variable(parent, contact_line(parent, own));
   if (own.problem) throw *own.problem;
   if (!own.tree) return nullptr;
-  Tree& tree = *own.tree;
-  const Deadline deadline = std::chrono::steady_clock::now() + tree.options().init_timeout;
-  const Interrupt interrupt = [&parent] { parent.check(); };
-  try {
-    const auto above = read_contacts(tree, lines, members);
-    if (above) tree.connect_parent(*above, deadline, interrupt);
-    tree.wait_for_children(deadline, interrupt);
-  } catch (const Error& error) {
-    tree.report({tree.rank(), error.code(), error.what()});
-    throw;
-  }
+  const auto above = read_contacts(*own.tree, lines, members);
+  reach_neighbours(parent, *own.tree, above);
   return own.tree;
 }
 

@@ -116,7 +116,7 @@ void wait_for_fd(int fd, short events, Deadline deadline, const Interrupt& inter
   try {
     wait_or_time_out(fd, events, deadline, interrupt);
   } catch (const TimedOut&) {
-    fail(ncclSystemError, "a peer did not answer in time");
+    fail(ncclRemoteError, "it did not answer in time");
   }
 }
 

@@ -221,6 +221,12 @@ void take_descriptors(msghdr& message, UniqueFd& kept) {
   }
 }
 
+/// A connection that breaks is the peer's doing; all else goes wrong here.
+[[noreturn]] void fail_exchange(int error, const std::string& what) {
+  if (error == ECONNRESET || error == EPIPE) fail(ncclRemoteError, "{}: {}", what, std::strerror(error));
+  fail_errno(error, what);
+}
+
 SharedFd receive_descriptor(int fd, Deadline deadline, const Interrupt& interrupt) {
   std::array<std::byte, kAnswerFrame> bytes{};
   std::size_t filled = 0;
@@ -236,7 +242,7 @@ SharedFd receive_descriptor(int fd, Deadline deadline, const Interrupt& interrup
     message.msg_controllen = control.size();
     const auto got = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (got < 0) fail_errno(errno, "receiving a descriptor from another process");
+    if (got < 0) fail_exchange(errno, "receiving a descriptor from another process");
     take_descriptors(message, received);
     if (got == 0)
       fail(ncclRemoteError, "the process asked for a descriptor closed the connection; has it left the communicator?");
@@ -321,7 +327,7 @@ SharedFd FdExchange::fetch(const FdServerName& server, const FdKey& key, std::ch
   request.payload = writer.take();
   const auto bytes = encode_frame(request);
   if (::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size())) {
-    fail_errno(errno, "asking another process for a descriptor");
+    fail_exchange(errno, "asking another process for a descriptor");
   }
   return receive_descriptor(fd.get(), deadline, interrupt);
 }

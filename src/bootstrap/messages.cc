@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/process_state.h"
 #include "bootstrap/wire.h"
 
 namespace nitinol {
@@ -37,6 +38,11 @@ std::optional<T> if_complete(const ByteReader& reader, T message) {
   return message;
 }
 
+ProcessState state_of(const PeerIdentity& identity) {
+  if (identity.pid <= 0 || identity.host != this_process().host) return ProcessState::kUnknown;
+  return process_state(static_cast<int>(identity.pid));
+}
+
 }  // namespace
 
 PeerIdentity this_process() {
@@ -49,6 +55,13 @@ std::string describe_rank(int rank, const PeerIdentity& identity) {
   if (identity.pid == 0) return formatted("rank {}", rank);
   return formatted("rank {} (host {}, pid {})", rank, identity.host, identity.pid);
 }
+
+std::string fate_of(const PeerIdentity& identity) {
+  const ProcessState state = state_of(identity);
+  return state == ProcessState::kUnknown ? "" : formatted("; {}", words_for(state));
+}
+
+bool is_stopped(const PeerIdentity& identity) { return state_of(identity) == ProcessState::kStopped; }
 
 std::vector<std::byte> encode(const Registration& message) {
   ByteWriter writer;

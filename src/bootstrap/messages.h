@@ -22,6 +22,11 @@ struct PeerIdentity {
 PeerIdentity this_process();
 /// "rank 3 (host h, pid 123)"
 std::string describe_rank(int rank, const PeerIdentity& identity);
+/// To be put behind a sentence about the process: "; its process is stopped (SIGSTOP, or a debugger)". Nothing for one
+/// that cannot be seen from here.
+std::string fate_of(const PeerIdentity& identity);
+/// Whether the process is of this host, and stopped.
+bool is_stopped(const PeerIdentity& identity);
 
 constexpr int kMostRanks = 1 << 24;
 

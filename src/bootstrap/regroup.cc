@@ -44,6 +44,7 @@ std::unique_ptr<Bootstrap> Bootstrap::regroup(const RegroupArguments& arguments)
   join_arguments.nranks = arguments.nranks;
   join_arguments.options = patient(arguments.options);
   join_arguments.abort_flag = arguments.abort_flag;
+  join_arguments.interrupt = arguments.interrupt;
   return join(join_arguments);
 }
 

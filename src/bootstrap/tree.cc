@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "bootstrap/interfaces.h"
@@ -16,6 +17,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kSlice = 100ms;
 constexpr auto kFlushPatience = 1s;
 constexpr auto kGracePerLevel = 250ms;
+constexpr auto kPatienceWithStopped = 2s;  // of ranks in a hurry
 
 Frame control_frame(FrameType type, std::vector<std::byte> payload = {}) {
   Frame frame;
@@ -42,7 +44,8 @@ Tree::Tree(const TreeArguments& arguments)
       shape_(arguments.shape),
       secret_(arguments.secret),
       options_(arguments.options),
-      abort_flag_(arguments.abort_flag) {
+      abort_flag_(arguments.abort_flag),
+      operation_timeout_(arguments.options.operation_timeout) {
   for (const int child : shape_.children(rank_)) neighbours_[child];
   if (shape_.parent(rank_) >= 0) neighbours_[shape_.parent(rank_)];
 }
@@ -240,7 +243,10 @@ void Tree::check() const {
   check_locked();
 }
 
-Deadline Tree::operation_deadline() const { return Clock::now() + options_.operation_timeout; }
+std::chrono::milliseconds Tree::operation_timeout() const {
+  const std::chrono::milliseconds timeout = operation_timeout_;
+  return timeout.count() > 0 ? timeout : options_.init_timeout;
+}
 
 void Tree::send(int neighbour, const OperationStep& step, const SharedBytes& payload) {
   std::shared_ptr<Connection> connection;
@@ -258,29 +264,23 @@ void Tree::send(int neighbour, const OperationStep& step, const SharedBytes& pay
 }
 
 std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, Deadline deadline) {
+  const auto begin = Clock::now();
   std::unique_lock lock(mutex_);
   Neighbour& from = neighbours_.at(neighbour);
-  bool in_time = true;
   bool graced = false;
   while (from.mailbox.empty()) {
     check_locked();
-    if (!from.gone && in_time) {
-      in_time = wait_slice(lock, deadline);
-      if (in_time || graced) continue;
-      graced = in_time = true;
-      deadline += grace_for(neighbour);
-      continue;
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
+    const bool given_up = in_a_hurry_ && waited >= kPatienceWithStopped && is_stopped(from.identity);
+    if (!from.gone && !given_up) {
+      if (wait_slice(lock, deadline)) continue;
+      if (!std::exchange(graced, true)) {
+        deadline += grace_for(neighbour);
+        continue;
+      }
+      if (!from.mailbox.empty()) break;
     }
-    const char* what = operation_name(step.operation);
-    Failure failure{neighbour, ncclRemoteError, ""};
-    if (from.gone) {
-      failure.sentence = formatted("{} has left the communicator while rank {} waits for it in {} number {}",
-                                   name_locked(neighbour), rank_, what, step.sequence);
-    } else {
-      failure.sentence =
-          formatted("rank {} waited {} for {} in {} number {}: does every rank make the same calls?", rank_,
-                    seconds_text(options_.operation_timeout), name_locked(neighbour), what, step.sequence);
-    }
+    const Failure failure{neighbour, ncclRemoteError, complaint_locked(neighbour, step, waited)};
     lock.unlock();
     fail_operation(failure);
   }
@@ -289,6 +289,17 @@ std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, D
   lock.unlock();
   expect_step(frame, neighbour, step);
   return std::move(frame.payload);
+}
+
+std::string Tree::complaint_locked(int neighbour, const OperationStep& step, std::chrono::milliseconds waited) const {
+  const Neighbour& from = neighbours_.at(neighbour);
+  const char* what = operation_name(step.operation);
+  if (from.gone) {
+    return formatted("{} has left the communicator while rank {} waits for it in {} number {}", name_locked(neighbour),
+                     rank_, what, step.sequence);
+  }
+  return formatted("rank {} waited {} ms for {} in {} number {}{}: does every rank make the same calls?", rank_,
+                   waited.count(), name_locked(neighbour), what, step.sequence, fate_of(from.identity));
 }
 
 // Whoever waits for the missing rank itself is to say so first: those who wait for it only through others wait longer.

@@ -68,7 +68,11 @@ class Tree : public std::enable_shared_from_this<Tree> {
   std::vector<std::byte> receive(int neighbour, const OperationStep& step, Deadline deadline);
   /// Makes it the communicator's failure, and throws it.
   [[noreturn]] void fail_operation(const Failure& failure);
-  Deadline operation_deadline() const;
+  /// How long an operation may wait for the others; 0: as long as joining may take. Any thread.
+  void set_operation_timeout(std::chrono::milliseconds timeout) { operation_timeout_ = timeout; }
+  Deadline operation_deadline() const { return std::chrono::steady_clock::now() + operation_timeout(); }
+  /// From now on operations do not wait for neighbours whose process is stopped: nobody needs them any more.
+  void hurry() { in_a_hurry_ = true; }
 
   /// Throws if the communicator failed, was shut down, or is to be aborted.
   void check() const;
@@ -103,6 +107,8 @@ class Tree : public std::enable_shared_from_this<Tree> {
   std::chrono::milliseconds grace_for(int neighbour) const;
   bool wait_slice(std::unique_lock<std::mutex>& lock, Deadline deadline);
   void expect_step(const Frame& frame, int neighbour, const OperationStep& step);
+  std::chrono::milliseconds operation_timeout() const;
+  std::string complaint_locked(int neighbour, const OperationStep& step, std::chrono::milliseconds waited) const;
 
   const int rank_;
   const TreeShape shape_;
@@ -110,6 +116,8 @@ class Tree : public std::enable_shared_from_this<Tree> {
   Contact contact_{};
   const BootstrapOptions options_;
   const std::atomic<bool>* const abort_flag_;
+  std::atomic<std::chrono::milliseconds> operation_timeout_;
+  std::atomic<bool> in_a_hurry_{false};
   std::shared_ptr<Listener> listener_;
   std::shared_ptr<void> service_;
 

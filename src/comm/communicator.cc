@@ -9,7 +9,9 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "base/thread_name.h"
+#include "comm/graph_keeper.h"
 #include "device/guards.h"
+#include "model/signature.h"
 
 namespace nitinol {
 namespace {
@@ -23,6 +25,15 @@ Rules make_rules(const Config& config) {
   rules.min_channels = config.min_ctas;
   rules.max_channels = config.max_ctas;
   return rules;
+}
+
+/// "in AllReduce (count 5, ...): ", to be put before what went wrong with the launch; nothing if it was handed on.
+std::string context_of(const Launch& launch) {
+  if (!launch.collectives.empty()) return formatted("in {}: ", Signature::of(launch.collectives.front(), 0).text());
+  if (launch.messages.empty()) return "";
+  const MessageWork& first = launch.messages.front();
+  const bool sends = first.direction == MessageWork::Direction::kSend;
+  return formatted("in {} rank {}: ", sends ? "Send to" : "Recv from", first.peer);
 }
 
 bool is_fatal(ncclResult_t code) { return code != ncclInvalidArgument; }
@@ -94,12 +105,16 @@ void Communicator::submit(Launch launch, const std::vector<cudaStream_t>& stream
       executor_->prepare(launch);
     }
     recorder_.note(launch, streams.front());
-    order_.run(streams, [&](cudaStream_t stream) { executor_->launch(std::move(launch), stream); });
-  } catch (const Error& error) {
+    order_.run(
+        streams, [&](cudaStream_t stream) { executor_->launch(std::move(launch), stream); },
+        executor_->memory_of_kernels());
+  } catch (const std::exception& thrown) {
+    const Error cause = as_error(thrown);
     // A peer that left because of an earlier failure is not the cause; word of that one may still be on its way.
-    if (error.code() == ncclRemoteError) throw_first_failure();
+    if (cause.code() == ncclRemoteError) throw_first_failure();
+    const Error error(cause.code(), context_of(launch) + cause.what());
     if (is_fatal(error.code())) fail_with(error.code(), error.what(), true);
-    throw;
+    throw error;
   }
 }
 
@@ -114,6 +129,7 @@ void Communicator::throw_first_failure() const {
 void Communicator::set_timeout(std::chrono::milliseconds timeout) {
   const Visit visit(*this);
   handles_->set_patience(timeout);
+  bootstrap_->set_operation_timeout(timeout);
   if (executor_->set_timeout(timeout)) return;
   fail(ncclInvalidUsage, "nitinolCommSetTimeout: deadlines of operations are not built yet for GPUs");
 }
@@ -153,10 +169,9 @@ void Communicator::run_in_background(std::function<void()> work) {
       work();
       ncclResult_t busy = ncclInProgress;
       state_.compare_exchange_strong(busy, ncclSuccess, std::memory_order_acq_rel);
-    } catch (const Error& error) {
+    } catch (const std::exception& thrown) {
+      const Error error = as_error(thrown);
       fail_with(error.code(), error.what(), false);
-    } catch (const std::exception& error) {
-      fail_with(ncclInternalError, error.what(), false);
     }
   });
 }
@@ -173,10 +188,10 @@ void Communicator::begin_finalise() {
   wait_until_idle(std::chrono::steady_clock::time_point::max());
 }
 
-void Communicator::finish_finalise() {
+void Communicator::finish_finalise(bool in_a_hurry) {
   const Visit visit(*this);
   if (state() == ncclSuccess || state() == ncclInProgress) {
-    bootstrap_->barrier();
+    bootstrap_->last_barrier(in_a_hurry);
     bootstrap_->watch(nullptr);
     bootstrap_->shutdown();
   }
@@ -194,6 +209,7 @@ bool Communicator::wait_until_idle(std::chrono::steady_clock::time_point deadlin
 }
 
 void Communicator::stop_operations() {
+  stopped_.store(true);
   const std::lock_guard lock(executor_mutex_);
   if (executor_) executor_->abort();
 }
@@ -223,6 +239,8 @@ void Communicator::tear_down() {
   try {
     const DeviceGuard device(device_);
     wait_until_idle(deadline);
+    if (executor_) executor_->stop_reports();
+    let_go_of_gone_graphs();
     const std::lock_guard lock(executor_mutex_);
     executor_.reset();
     order_ = StreamOrder();

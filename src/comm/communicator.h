@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/process_state.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/config.h"
 #include "comm/handle_exchange.h"
@@ -75,9 +76,10 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void submit(Launch launch, const std::vector<cudaStream_t>& streams);
   Plan plan(const CollectiveWork& work) const;
 
-  /// The two halves of finalising: wait for everything issued here; then for all ranks. Throw Error.
+  /// The two halves of finalising: wait for everything issued here; then for all ranks, but in a hurry not for those
+  /// whose process is stopped. Throw Error.
   void begin_finalise();
-  void finish_finalise();
+  void finish_finalise(bool in_a_hurry);
   Phase phase() const { return phase_.load(std::memory_order_acquire); }
   /// How many ranks of the communicator live in this process.
   int local_ranks() const { return local_ranks_; }
@@ -125,6 +127,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::string self_description() const;
   void meet_peers();
   void check_peers(const std::vector<Peer>& peers) const;
+  std::string members_that_are(ProcessState state, const std::vector<int>& members) const;
+  std::string word_of_members(const std::vector<int>& members) const;
   Peer describe() const;
   void make_executor_for(std::vector<Peer> peers);
   /// Waits a little for word of an earlier failure elsewhere, and throws it if it comes.
@@ -144,6 +148,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::atomic<ncclResult_t> state_{ncclInProgress};
   std::atomic<Phase> phase_{Phase::kInitialising};
   std::atomic<bool> aborted_{false};
+  std::atomic<bool> stopped_{false};  ///< operations are to end, and none to begin
   mutable std::mutex failure_mutex_;
   std::atomic<const char*> failure_text_{nullptr};  // written under failure_mutex_
   std::atomic<int> visitors_{0};

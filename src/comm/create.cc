@@ -139,9 +139,10 @@ void split(ncclComm_t parent_handle, int color, int key, ncclComm_t* handle, con
   job.run = [parent, child, color, key] {
     try {
       split_now(*parent, {color, key}, child.get());
-    } catch (const Error& error) {
+    } catch (const std::exception& thrown) {
+      const Error error = as_error(thrown);
       if (child) child->fail_with(error.code(), error.what(), false);
-      throw;
+      throw error;
     }
   };
   if (child) hand_over(job, child, handle);

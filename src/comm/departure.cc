@@ -47,8 +47,11 @@ void leave_together(std::vector<Gathering::Leaver>& leavers) {
   std::mutex mutex;
   const auto leave = [&](Gathering::Leaver& leaver) {
     try {
-      leaver.communicator->finish_finalise();
-    } catch (...) {
+      leaver.communicator->finish_finalise(leaver.tear_down);
+    } catch (const std::exception& thrown) {
+      // Word of the failure may not have come over the watch yet, but the state must fit what the call returns.
+      const Error error = as_error(thrown);
+      leaver.communicator->fail_with(error.code(), error.what(), true);
       const std::lock_guard lock(mutex);
       if (!first_error) first_error = std::current_exception();
     }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "bootstrap/messages.h"
 
 namespace nitinol {
 namespace {
@@ -44,8 +45,9 @@ MemoryHandle SocketHandleExchange::fetch(int peer, uint64_t name) {
     return {std::move(shared.fd), shared.metadata};
   } catch (const Error& error) {
     const Peer& other = peers_.at(static_cast<size_t>(peer));
-    fail(ncclRemoteError, "cannot reach the memory of rank {} (host {}, pid {}): {}", peer, other.host_name.data(),
-         other.pid, error.what());
+    const PeerIdentity process{this_process().host, other.pid};  // descriptors pass within a host only
+    fail(error.code(), "cannot reach the memory of rank {} (host {}, pid {}): {}{}", peer, other.host_name.data(),
+         other.pid, error.what(), error.code() == ncclRemoteError ? fate_of(process) : "");
   }
 }
 

@@ -1,9 +1,11 @@
 #include "comm/repair.h"
 
 #include <algorithm>
+#include <thread>
 #include <vector>
 
 #include "base/log.h"
+#include "base/process_state.h"
 #include "comm/communicator.h"
 #include "comm/create.h"
 #include "comm/group.h"
@@ -14,6 +16,18 @@ namespace nitinol {
 namespace {
 
 constexpr std::chrono::milliseconds kRevokePatience{10'000};
+constexpr std::chrono::milliseconds kLookForTheDeadEvery{200};
+constexpr std::chrono::milliseconds kPatienceWithTheDying{300};
+
+/// "0, 2, 3"; the first few.
+std::string listed(const std::vector<int>& ranks) {
+  constexpr size_t kMostListed = 16;
+  std::string list;
+  for (size_t i = 0; i < std::min(ranks.size(), kMostListed); ++i) {
+    list += formatted("{}{}", list.empty() ? "" : ", ", ranks[i]);
+  }
+  return ranks.size() > kMostListed ? list + " ..." : list;
+}
 
 /// The list without duplicates, in order. Throws Error(ncclInvalidArgument).
 std::vector<int> checked_exclusions(std::span<const int> list, const Communicator& parent) {
@@ -58,9 +72,10 @@ void shrink(const ShrinkCall& call) {
     try {
       if (stop) parent->finish_revoke();
       parent->shrink(excluded, *child);
-    } catch (const Error& error) {
+    } catch (const std::exception& thrown) {
+      const Error error = as_error(thrown);
       child->fail_with(error.code(), error.what(), false);
-      throw;
+      throw error;
     }
   };
   hand_over(job, child, call.handle);
@@ -124,8 +139,49 @@ void Communicator::shrink(const std::vector<int>& excluded, Communicator& child)
   arguments.nranks = static_cast<int>(members.size());
   arguments.options = bootstrap_options();
   arguments.abort_flag = child.abort_flag();
+  arguments.interrupt = [this, &members, next = std::chrono::steady_clock::time_point()]() mutable {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next) return;
+    next = now + kLookForTheDeadEvery;
+    const std::string dead = members_that_are(ProcessState::kDead, members);
+    if (!dead.empty()) fail(ncclRemoteError, "{} died before the shrink was done", dead);
+  };
   child.place(arguments.rank, arguments.nranks);
-  child.set_up(Bootstrap::regroup(arguments));
+  try {
+    child.set_up(Bootstrap::regroup(arguments));
+  } catch (const std::exception& thrown) {
+    const Error error = as_error(thrown);
+    fail(error.code(), "ncclCommShrink to ranks {} of the old communicator: {}{}", listed(members), error.what(),
+         word_of_members(members));
+  }
+}
+
+/// The members on this host whose processes are in the state: "rank 3 (host h, pid 7)" ...
+std::string Communicator::members_that_are(ProcessState state, const std::vector<int>& members) const {
+  std::string list;
+  const Peer& self = handles_->peer(rank_);
+  for (const int member : members) {
+    const Peer& peer = handles_->peer(member);
+    if (peer.host != self.host || peer.process == self.process || process_state(peer.pid) != state) continue;
+    list += formatted("{}rank {} (host {}, pid {})", list.empty() ? "" : ", ", member, peer.host_name.data(), peer.pid);
+  }
+  return list;
+}
+
+/// What is to be said of the members of a shrink that failed. A connection that broke is seen before the end of the
+/// process at its other end.
+std::string Communicator::word_of_members(const std::vector<int>& members) const {
+  const auto deadline = std::chrono::steady_clock::now() + kPatienceWithTheDying;
+  while (true) {
+    const std::string dead = members_that_are(ProcessState::kDead, members);
+    if (!dead.empty()) return formatted("; in the old communicator's numbers: {}: dead", dead);
+    const std::string stopped = members_that_are(ProcessState::kStopped, members);
+    if (!stopped.empty()) {
+      return formatted("; in the old communicator's numbers: {}: stopped (SIGSTOP, or a debugger)", stopped);
+    }
+    if (std::chrono::steady_clock::now() >= deadline) return "";
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
 }
 
 }  // namespace nitinol

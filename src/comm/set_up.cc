@@ -83,11 +83,13 @@ void Communicator::set_up(std::unique_ptr<Bootstrap> bootstrap) {
   const RelaxedCaptureGuard relaxed;
   try {
     meet_peers();
-  } catch (const Error& error) {  // the others are to hear why, not that a connection was lost
+  } catch (const std::exception& thrown) {  // the others are to hear why, not that a connection was lost
+    const Error error = as_error(thrown);
     const ncclResult_t told = error.code() == ncclInvalidUsage ? error.code() : ncclRemoteError;
     bootstrap_->report_failure({rank_, told, formatted("{} failed: {}", self_description(), error.what())});
-    throw;
+    throw error;
   }
+  bootstrap_->set_operation_timeout(std::chrono::seconds(settings().integer(Setting::kTimeout)));
   follow_failures();
   phase_.store(Phase::kReady, std::memory_order_release);
   ncclResult_t busy = ncclInProgress;
@@ -146,7 +148,7 @@ void Communicator::check_peers(const std::vector<Peer>& peers) const {
 }
 
 void Communicator::meet_peers() {
-  handles_ = std::make_unique<SocketHandleExchange>(bootstrap_->secret(), rank_, &aborted_);
+  handles_ = std::make_unique<SocketHandleExchange>(bootstrap_->secret(), rank_, &stopped_);
   std::vector<Peer> peers = bootstrap_->all_gather_value(describe());
   check_peers(peers);
   handles_->set_peers(peers);

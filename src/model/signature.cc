@@ -43,7 +43,7 @@ std::string Signature::text() const {
     details += formatted(", op {}", (call & kAverage) != 0 ? "avg" : (call & kScaled) != 0 ? "premulsum" : name);
   }
   if (rooted(what)) details += formatted(", root {}", call >> 32);
-  return formatted("{} number {} ({})", name_of(what), sequence, details);
+  return formatted("{}{} ({})", name_of(what), sequence > 0 ? formatted(" number {}", sequence) : "", details);
 }
 
 }  // namespace nitinol

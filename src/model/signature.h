@@ -24,7 +24,7 @@ struct Signature {
     mix *= 0xbf58476d1ce4e5b9U;
     return static_cast<uint32_t>(mix >> 40);
   }
-  /// "AllReduce number 5 (count 100, type float32, op sum)".
+  /// "AllReduce number 5 (count 100, type float32, op sum)"; without a number if the sequence is 0.
   std::string text() const;
 };
 

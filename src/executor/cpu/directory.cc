@@ -1,5 +1,6 @@
 #include "executor/cpu/directory.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -37,16 +38,21 @@ void remove_arena(const RankName& name) {
   all.arenas.erase(name);
 }
 
-std::shared_ptr<Arena> find_arena(const RankName& name, std::chrono::steady_clock::time_point deadline) {
+std::shared_ptr<Arena> find_arena(const RankName& name, std::chrono::steady_clock::time_point deadline,
+                                  const std::function<bool()>& given_up) {
+  constexpr std::chrono::milliseconds kSlice{100};
   Directory& all = directory();
   std::unique_lock lock(all.mutex);
   std::shared_ptr<Arena> found;
-  const bool there = all.changed.wait_until(lock, deadline, [&] {
+  while (true) {
     const auto entry = all.arenas.find(name);
     if (entry != all.arenas.end()) found = entry->second.lock();
-    return found != nullptr;
-  });
-  if (!there) {
+    const auto now = std::chrono::steady_clock::now();
+    if (found || now >= deadline) break;
+    if (given_up()) fail(ncclRemoteError, "the communicator was stopped while it looked for rank {}", name.rank);
+    all.changed.wait_until(lock, std::min(deadline, now + kSlice));
+  }
+  if (!found) {
     fail(ncclSystemError, "rank {} of this process has no memory for messages: is its communicator already destroyed?",
          name.rank);
   }

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "executor/cpu/arena.h"
@@ -21,7 +22,9 @@ struct RankName {
 void enter_arena(const RankName& name, const std::shared_ptr<Arena>& arena);
 void remove_arena(const RankName& name);
 
-/// The arena that the rank has entered; waits until it has. Throws Error at the deadline.
-std::shared_ptr<Arena> find_arena(const RankName& name, std::chrono::steady_clock::time_point deadline);
+/// The arena that the rank has entered; waits until it has. Throws Error at the deadline, or soon after `given_up`
+/// says so.
+std::shared_ptr<Arena> find_arena(const RankName& name, std::chrono::steady_clock::time_point deadline,
+                                  const std::function<bool()>& given_up = [] { return false; });
 
 }  // namespace nitinol::cpu

@@ -110,7 +110,8 @@ void Rank::reach(int peer) {
   }
   std::shared_ptr<Arena> arena;
   if (other.process == self.process) {
-    arena = find_arena({identity_, peer}, std::chrono::steady_clock::now() + kPatienceWithPeers);
+    const auto deadline = std::chrono::steady_clock::now() + kPatienceWithPeers;
+    arena = find_arena({identity_, peer}, deadline, [this] { return stopped(); });
   } else {
     arena = Arena::map(geometry_, peer, identity_, handles_->fetch(peer, kArenaName));
   }

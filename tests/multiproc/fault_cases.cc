@@ -1,0 +1,524 @@
+#include "fault_cases.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "cluster.h"
+#include "nccl.h"
+
+namespace nitinol::testing {
+namespace {
+
+constexpr int kProcesses = 3;
+constexpr std::chrono::seconds kInTime{20};  // deadlines are 1 and 2 s; the rest is for busy machines
+constexpr int kMostMilliseconds = 150'000;   // for a case; run_processes gives up before that
+constexpr std::chrono::milliseconds kSlowness{300};
+
+constexpr std::array<const char*, kFaults> kFaultNames = {
+    "Kill",      "Stop",          "Exit",            "NeverCalls",  "WrongCall", "WrongOrder",
+    "WrongSize", "ClosesSockets", "FullDescriptors", "OutOfMemory", "Slow"};
+constexpr std::array<const char*, kMoments> kMomentNames = {"Init",  "FirstUse", "Steady", "Group",
+                                                            "Split", "Finalize", "Destroy"};
+
+// One letter for each moment, in their order: E error, S success, - no case.
+constexpr std::array<const char*, kFaults> kOutcomes = {
+    "EEEEEEE",  // Kill
+    "EEEEEEE",  // Stop
+    "EEEEEEE",  // Exit
+    "EEEEEEE",  // NeverCalls
+    "EEEEEEE",  // WrongCall; at init: with the number of another rank
+    "EEEEEEE",  // WrongOrder: of two collectives, or of two communicators
+    "EEEE---",  // WrongSize: splitting, finalising and destroying have no size; at init: another number of ranks
+    "EEEEEEE",  // ClosesSockets
+    "EESSESS",  // FullDescriptors: what is in use already needs no more of them, nor does leaving
+    "EESSESS",  // OutOfMemory: the same
+    "SSSSSSS",  // Slow: is waited for
+};
+
+void expect_that(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what + " (last error: " + ncclGetLastError(nullptr) + ")");
+}
+
+struct Pipe {
+  int ends[2] = {-1, -1};
+  Pipe() {
+    if (pipe(ends) != 0) throw std::runtime_error("pipe failed");
+  }
+  ~Pipe() {
+    close(ends[0]);
+    close(ends[1]);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  void put(const void* data, size_t bytes) const {
+    if (write(ends[1], data, bytes) != static_cast<ssize_t>(bytes)) throw std::runtime_error("write failed");
+  }
+  bool get(void* data, size_t bytes) const {
+    pollfd waiting{ends[0], POLLIN, 0};
+    return poll(&waiting, 1, 60'000) == 1 && read(ends[0], data, bytes) == static_cast<ssize_t>(bytes);
+  }
+};
+
+/// What the processes of a case tell each other beside the library.
+struct Signals {
+  Pipe done;      // one byte from each survivor that is through
+  Pipe other_id;  // of a second communicator
+  void say_done() const { done.put("x", 1); }
+  void wait_for_survivors() const {
+    char byte = 0;
+    for (int i = 0; i + 1 < kProcesses; ++i) {
+      if (!done.get(&byte, 1)) return;
+    }
+  }
+};
+
+struct Scene {
+  ncclComm_t comm = nullptr;
+  ncclComm_t other = nullptr;  // for calls in the wrong order
+  cudaStream_t stream = nullptr;
+  float* data = nullptr;
+};
+
+bool needs_other_communicator(const Case& c) { return c.fault == Fault::kWrongOrder && c.moment >= Moment::kSplit; }
+
+ncclResult_t all_reduce(const Scene& s, size_t count) {
+  return ncclAllReduce(s.data, s.data, count, ncclFloat, ncclSum, s.comm, s.stream);
+}
+
+ncclResult_t broadcast(const Scene& s, size_t count) {
+  return ncclBroadcast(s.data, s.data, count, ncclFloat, 0, s.comm, s.stream);
+}
+
+/// Two collectives, in a group or one after the other.
+ncclResult_t two_calls(const Scene& s, bool grouped, bool swapped, size_t count = 20) {
+  if (grouped) EXPECT_CALL(ncclGroupStart());
+  const ncclResult_t first = swapped ? broadcast(s, count) : all_reduce(s, 50);
+  const ncclResult_t second = swapped ? all_reduce(s, 50) : broadcast(s, count);
+  if (grouped) return ncclGroupEnd();
+  return first != ncclSuccess ? first : second;
+}
+
+ncclResult_t split(const Case& c, ncclComm_t comm, int process) {
+  ncclComm_t child = nullptr;
+  const ncclResult_t result = ncclCommSplit(comm, 0, process, &child, nullptr);
+  const bool all_is_well = outcome_of(c) == Outcome::kSuccess;  // else others may not even have it
+  if (child != nullptr) EXPECT_CALL(all_is_well ? ncclCommDestroy(child) : ncclCommAbort(child));
+  return result;
+}
+
+/// The call of the moment, as it should be.
+ncclResult_t right_call(const Case& c, Scene& s, int process, const ncclUniqueId& id) {
+  switch (c.moment) {
+    case Moment::kInit: return ncclCommInitRank(&s.comm, kProcesses, id, process);
+    case Moment::kFirstUse:
+    case Moment::kSteady:
+      return c.fault == Fault::kWrongOrder ? two_calls(s, false, false) : all_reduce(s, 300);
+    case Moment::kGroup: return two_calls(s, true, false);
+    case Moment::kSplit: return split(c, s.comm, process);
+    case Moment::kFinalize: return ncclCommFinalize(s.comm);
+    case Moment::kDestroy: return ncclCommDestroy(std::exchange(s.comm, nullptr));
+  }
+  return ncclInternalError;
+}
+
+void use_a_communicator_alone() {
+  Scene s;
+  ncclUniqueId id;
+  EXPECT_CALL(ncclGetUniqueId(&id));
+  EXPECT_CALL(ncclCommInitRank(&s.comm, 1, id, 0));
+  EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&s.data), 4096));
+  EXPECT_CALL(all_reduce(s, 10));
+  EXPECT_CALL(cudaDeviceSynchronize());
+  EXPECT_CALL(cudaFree(s.data));
+  EXPECT_CALL(ncclCommDestroy(s.comm));
+}
+
+/// Those who are left go on together.
+void go_on_without(int victim, Scene& s) {
+  ncclComm_t smaller = nullptr;
+  EXPECT_CALL(ncclCommShrink(s.comm, &victim, 1, &smaller, nullptr, NCCL_SHRINK_ABORT));
+  EXPECT_CALL(ncclCommAbort(std::exchange(s.comm, smaller)));
+  const float one = 1;
+  float sum = 0;
+  EXPECT_CALL(cudaMemcpy(s.data, &one, sizeof(one), cudaMemcpyHostToDevice));
+  EXPECT_CALL(all_reduce(s, 1));
+  EXPECT_CALL(cudaStreamSynchronize(s.stream));
+  EXPECT_CALL(cudaMemcpy(&sum, s.data, sizeof(sum), cudaMemcpyDeviceToHost));
+  expect_that(sum == kProcesses - 1, "the survivors' sum is " + std::to_string(sum));
+  EXPECT_CALL(ncclCommDestroy(std::exchange(s.comm, nullptr)));
+}
+
+ncclResult_t state_after(const Scene& s, ncclResult_t called) {
+  const auto deadline = std::chrono::steady_clock::now() + kInTime;
+  ncclResult_t state = called;
+  while (state == ncclSuccess && s.comm != nullptr && std::chrono::steady_clock::now() < deadline) {
+    EXPECT_CALL(ncclCommGetAsyncError(s.comm, &state));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return state;
+}
+
+/// What the sentence must say beside the victim's number: how it fares, or what it lacked. Null: nothing more.
+const char* cause_of(const Case& c) {
+  const bool in_touch = c.moment != Moment::kInit;  // before that nobody knows of it
+  if (!in_touch) return nullptr;
+  switch (c.fault) {
+    case Fault::kStop: return "stopped (SIGSTOP";
+    case Fault::kNeverCalls: return "alive";
+    case Fault::kFullDescriptors: return "Too many open files";
+    case Fault::kOutOfMemory: return "Cannot allocate memory";
+    case Fault::kKill:
+    case Fault::kExit:
+    case Fault::kClosesSockets: return "exited or closed its connection";
+    case Fault::kWrongCall:
+    case Fault::kWrongOrder:
+    case Fault::kWrongSize:
+    case Fault::kSlow: break;
+  }
+  return nullptr;
+}
+
+void must_name(const Case& c, const char* where) {
+  const std::string sentence = where;
+  // Of two that come with one number the number they share is named.
+  const bool twice = c.fault == Fault::kWrongCall && c.moment == Moment::kInit;
+  const std::string number = std::to_string(twice ? (c.victim + 1) % kProcesses : c.victim);
+  const bool named =
+      sentence.find("rank " + number) != std::string::npos || sentence.find("ranks " + number) != std::string::npos;
+  expect_that(named, "'" + sentence + "' does not name the victim");
+  const char* const cause = cause_of(c);
+  expect_that(cause == nullptr || sentence.find(cause) != std::string::npos,
+              "'" + sentence + "' lacks '" + (cause != nullptr ? cause : "") + "'");
+}
+
+void survive(const Case& c, Scene& s, int process, const ncclUniqueId& id) {
+  const auto begin = std::chrono::steady_clock::now();
+  const ncclResult_t called = right_call(c, s, process, id);
+  if (c.moment != Moment::kDestroy) {
+    expect_that(state_after(s, called) != ncclSuccess, "no error");
+    must_name(c, ncclGetLastError(s.comm));
+  }
+  expect_that(std::chrono::steady_clock::now() - begin < kInTime, "it took too long");
+  if (s.other != nullptr) EXPECT_CALL(ncclCommAbort(s.other));
+  EXPECT_CALL(cudaStreamSynchronize(s.stream));
+  if (s.comm != nullptr && c.moment != Moment::kInit) go_on_without(c.victim, s);
+  if (s.comm != nullptr) EXPECT_CALL(ncclCommAbort(s.comm));
+  EXPECT_CALL(cudaStreamSynchronize(s.stream));
+  use_a_communicator_alone();
+}
+
+void succeed(const Case& c, Scene& s, int process, const ncclUniqueId& id) {
+  EXPECT_CALL(right_call(c, s, process, id));
+  EXPECT_CALL(cudaStreamSynchronize(s.stream));
+  if (s.comm == nullptr) return;
+  ncclResult_t state = ncclSuccess;
+  EXPECT_CALL(ncclCommGetAsyncError(s.comm, &state));
+  EXPECT_CALL(state);
+  EXPECT_CALL(ncclCommDestroy(s.comm));
+}
+
+void close_all_sockets() {
+  std::vector<int> sockets;
+  DIR* const directory = opendir("/proc/self/fd");
+  while (const dirent* entry = readdir(directory)) {
+    const int fd = std::atoi(entry->d_name);
+    struct stat status {};
+    if (fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode)) sockets.push_back(fd);
+  }
+  closedir(directory);
+  for (const int fd : sockets) close(fd);
+}
+
+/// Until it goes: no descriptor can be opened.
+class FullDescriptors {
+ public:
+  FullDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit small{256, before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &small);
+    for (int copy = dup(0); copy >= 0; copy = dup(0)) copies_.push_back(copy);
+  }
+  ~FullDescriptors() {
+    setrlimit(RLIMIT_NOFILE, &before_);
+    for (const int copy : copies_) close(copy);
+  }
+  FullDescriptors(const FullDescriptors&) = delete;
+  FullDescriptors& operator=(const FullDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+  std::vector<int> copies_;
+};
+
+/// Until it goes: nothing large can be mapped, no thread be started. Small pieces of the heap are still there.
+class NoMemory {
+ public:
+  NoMemory() {
+    getrlimit(RLIMIT_AS, &before_);
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlimit small{pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)) + (64 << 10), before_.rlim_max};
+    setrlimit(RLIMIT_AS, &small);
+  }
+  ~NoMemory() { setrlimit(RLIMIT_AS, &before_); }
+  NoMemory(const NoMemory&) = delete;
+  NoMemory& operator=(const NoMemory&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+/// Again and again until the init has ended, and then once more.
+void close_sockets_during_init(Scene& s, int process, const ncclUniqueId& id) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  static_cast<void>(ncclCommInitRankConfig(&s.comm, kProcesses, id, process, &config));
+  for (ncclResult_t state = ncclInProgress; state == ncclInProgress;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    EXPECT_CALL(ncclCommGetAsyncError(s.comm, &state));
+    close_all_sockets();
+  }
+}
+
+void call_wrongly(const Case& c, Scene& s, int process, const ncclUniqueId& id) {
+  if (c.moment == Moment::kInit) {
+    static_cast<void>(ncclCommInitRank(&s.comm, kProcesses, id, (process + 1) % kProcesses));
+  } else {
+    static_cast<void>(ncclReduceScatter(s.data, s.data, 8, ncclFloat, ncclMax, s.comm, s.stream));
+  }
+}
+
+void call_in_wrong_order(const Case& c, Scene& s, int process, const Signals& signals) {
+  switch (c.moment) {
+    case Moment::kInit: {
+      ncclUniqueId other;
+      expect_that(signals.other_id.get(&other, sizeof(other)), "no second id");
+      static_cast<void>(ncclCommInitRank(&s.other, kProcesses, other, process));
+      break;
+    }
+    case Moment::kFirstUse:
+    case Moment::kSteady: static_cast<void>(two_calls(s, false, true)); break;
+    case Moment::kGroup: static_cast<void>(two_calls(s, true, true)); break;
+    case Moment::kSplit: static_cast<void>(split(c, s.other, process)); break;
+    case Moment::kFinalize: static_cast<void>(ncclCommFinalize(s.other)); break;
+    case Moment::kDestroy: static_cast<void>(ncclCommDestroy(std::exchange(s.other, nullptr))); break;
+  }
+}
+
+void call_with_wrong_size(const Case& c, Scene& s, int process, const ncclUniqueId& id) {
+  if (c.moment == Moment::kInit) {
+    static_cast<void>(ncclCommInitRank(&s.comm, kProcesses + 1, id, process));
+  } else if (c.moment == Moment::kGroup) {
+    static_cast<void>(two_calls(s, true, false, 19));
+  } else {
+    static_cast<void>(all_reduce(s, 301));
+  }
+}
+
+void misbehave(const Case& c, Scene& s, int process, const ncclUniqueId& id, const Signals& signals) {
+  switch (c.fault) {
+    case Fault::kKill: raise(SIGKILL); break;
+    case Fault::kStop: raise(SIGSTOP); break;  // its helper kills it in the end
+    case Fault::kExit: _exit(0);
+    case Fault::kNeverCalls: break;
+    case Fault::kWrongCall: call_wrongly(c, s, process, id); break;
+    case Fault::kWrongOrder: call_in_wrong_order(c, s, process, signals); break;
+    case Fault::kWrongSize: call_with_wrong_size(c, s, process, id); break;
+    case Fault::kClosesSockets:
+      if (c.moment == Moment::kInit) {
+        close_sockets_during_init(s, process, id);
+      } else {
+        close_all_sockets();
+      }
+      break;
+    case Fault::kFullDescriptors: {
+      const FullDescriptors full;
+      expect_that(right_call(c, s, process, id) != ncclSuccess, "no error without descriptors");
+      break;
+    }
+    case Fault::kOutOfMemory: {
+      const NoMemory none;
+      expect_that(right_call(c, s, process, id) != ncclSuccess, "no error without memory");
+      break;
+    }
+    case Fault::kSlow: break;
+  }
+  signals.wait_for_survivors();
+  if (s.other != nullptr) EXPECT_CALL(ncclCommAbort(s.other));
+  if (s.comm != nullptr) EXPECT_CALL(ncclCommAbort(s.comm));
+  EXPECT_CALL(cudaStreamSynchronize(s.stream));
+}
+
+/// The victim where its fault does no harm.
+void misbehave_and_succeed(const Case& c, Scene& s, int process, const ncclUniqueId& id) {
+  if (c.fault == Fault::kFullDescriptors) {
+    const FullDescriptors full;
+    return succeed(c, s, process, id);
+  }
+  if (c.fault == Fault::kOutOfMemory) {
+    const NoMemory none;
+    return succeed(c, s, process, id);
+  }
+  std::this_thread::sleep_for(kSlowness);
+  succeed(c, s, process, id);
+}
+
+/// Kills this process, which will be stopped, when the survivors are done.
+void start_helper(const Signals& signals) {
+  const pid_t self = getpid();
+  if (fork() != 0) return;
+  signals.wait_for_survivors();
+  kill(self, SIGKILL);
+  _exit(0);
+}
+
+/// False: the victim was through with its part, and gone, before this rank.
+bool reach_the_moment(const Case& c, Scene& s, int process, const ncclUniqueId& id) {
+  if (c.moment == Moment::kInit) return true;
+  if (ncclCommInitRank(&s.comm, kProcesses, id, process) != ncclSuccess) {
+    must_name(c, ncclGetLastError(nullptr));
+    return false;
+  }
+  if (needs_other_communicator(c)) EXPECT_CALL(ncclCommSplit(s.comm, 0, process, &s.other, nullptr));
+  if (c.moment == Moment::kFirstUse) return true;
+  for (int i = 0; i < 3; ++i) EXPECT_CALL(two_calls(s, true, false));
+  EXPECT_CALL(cudaStreamSynchronize(s.stream));
+  // Nobody may begin to misbehave before all are through the last of these: whoever has done one more knows.
+  EXPECT_CALL(all_reduce(s, 1));
+  if (process == c.victim || outcome_of(c) == Outcome::kSuccess) EXPECT_CALL(cudaStreamSynchronize(s.stream));
+  return true;
+}
+
+void run_process(const Case& c, int process, const ncclUniqueId& id, const Signals& signals) {
+  const bool bad = process == c.victim;
+  if (bad && c.fault == Fault::kStop) start_helper(signals);
+  Scene s;
+  EXPECT_CALL(cudaStreamCreateWithFlags(&s.stream, cudaStreamNonBlocking));
+  EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&s.data), 1 << 16));
+  if (process == 0 && c.fault == Fault::kWrongOrder && c.moment == Moment::kInit) {
+    ncclUniqueId other;
+    EXPECT_CALL(ncclGetUniqueId(&other));
+    signals.other_id.put(&other, sizeof(other));
+  }
+  const bool reached = reach_the_moment(c, s, process, id);
+  if (reached && outcome_of(c) == Outcome::kSuccess) {
+    return bad ? misbehave_and_succeed(c, s, process, id) : succeed(c, s, process, id);
+  }
+  if (bad) return misbehave(c, s, process, id, signals);
+  try {
+    if (reached) survive(c, s, process, id);
+  } catch (...) {
+    signals.say_done();
+    throw;
+  }
+  signals.say_done();
+}
+
+std::string wanted(const Case& c) {
+  const bool killed = c.fault == Fault::kKill || c.fault == Fault::kStop;
+  return killed ? "process " + std::to_string(c.victim) + " ended by signal 9\n" : "";
+}
+
+/// "" if all was as it should be.
+std::string run(const Case& c) {
+  if (c.fault != Fault::kSlow) {
+    setenv("NITINOL_TIMEOUT", "1", 1);
+    setenv("NITINOL_INIT_TIMEOUT", "2", 1);
+  }
+  setenv("NCCL_SOCKET_RETRY_CNT", "3", 1);
+  setenv("NCCL_SOCKET_RETRY_SLEEP_MSEC", "10", 1);
+  const Signals signals;
+  const std::string text =
+      run_processes(kProcesses, [&](int process, const ncclUniqueId& id) { run_process(c, process, id, signals); });
+  return text == wanted(c) ? "" : name_of(c) + ": " + (text.empty() ? "the victim lives\n" : text);
+}
+
+/// A case in a process group of its own, and where it writes what went wrong.
+struct Running {
+  Case c;
+  pid_t pid = -1;
+  int output = -1;
+};
+
+Running start(const Case& c) {
+  Running running{c};
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe failed");
+  running.pid = fork();
+  if (running.pid == 0) {
+    setpgid(0, 0);
+    const std::string text = run(c);
+    const bool written = write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    _exit(written ? 0 : 1);
+  }
+  close(ends[1]);
+  running.output = ends[0];
+  return running;
+}
+
+std::string finish(const Running& running) {
+  std::string text;
+  char buffer[4096];
+  pollfd waiting{running.output, POLLIN, 0};
+  const bool ended = poll(&waiting, 1, kMostMilliseconds) == 1;
+  if (!ended) {
+    text = name_of(running.c) + ": it hangs\n";
+    kill(-running.pid, SIGKILL);
+  }
+  for (ssize_t got; ended && (got = read(running.output, buffer, sizeof(buffer))) > 0;) {
+    text.append(buffer, static_cast<size_t>(got));
+  }
+  close(running.output);
+  int status = 0;
+  waitpid(running.pid, &status, 0);
+  if (ended && status != 0) text += name_of(running.c) + ": its runner ended with status " + std::to_string(status);
+  return text;
+}
+
+}  // namespace
+
+Outcome outcome_of(const Case& c) {
+  switch (kOutcomes[static_cast<size_t>(c.fault)][static_cast<size_t>(c.moment)]) {
+    case 'E': return Outcome::kError;
+    case 'S': return Outcome::kSuccess;
+    default: return Outcome::kNoCase;
+  }
+}
+
+const char* name_of(Fault fault) { return kFaultNames[static_cast<size_t>(fault)]; }
+
+std::string name_of(const Case& c) {
+  return std::string(name_of(c.fault)) + " at " + kMomentNames[static_cast<size_t>(c.moment)] + ", rank " +
+         std::to_string(c.victim);
+}
+
+std::string run_cases(const std::vector<Case>& cases, size_t at_once) {
+  std::string text;
+  std::vector<Running> running;
+  for (const Case& c : cases) {
+    if (outcome_of(c) == Outcome::kNoCase) continue;
+    if (running.size() == at_once) {
+      text += finish(running.front());
+      running.erase(running.begin());
+    }
+    running.push_back(start(c));
+  }
+  for (const Running& each : running) text += finish(each);
+  return text;
+}
+
+}  // namespace nitinol::testing

@@ -1,0 +1,49 @@
+// Faults as values: what one rank does wrong, in which call, and what the other ranks are to get. Cases run in
+// processes of their own, several at a time, since they mostly wait.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace nitinol::testing {
+
+enum class Fault {
+  kKill,             ///< SIGKILL
+  kStop,             ///< SIGSTOP
+  kExit,             ///< _exit(0) without a word
+  kNeverCalls,       ///< stays, and does nothing
+  kWrongCall,        ///< makes another call
+  kWrongOrder,       ///< makes the right calls, the last one first
+  kWrongSize,        ///< gives another count, or another number of ranks
+  kClosesSockets,    ///< closes every socket of its process
+  kFullDescriptors,  ///< has no descriptor left (EMFILE)
+  kOutOfMemory,      ///< has no address space left (RLIMIT_AS)
+  kSlow,             ///< takes its time
+};
+inline constexpr int kFaults = 11;
+
+enum class Moment { kInit, kFirstUse, kSteady, kGroup, kSplit, kFinalize, kDestroy };
+inline constexpr int kMoments = 7;
+
+/// What is right for the ranks that do nothing wrong.
+enum class Outcome {
+  kError,    ///< an error that names the victim; to destroy has no error, and just ends
+  kSuccess,  ///< the fault does not touch this call: success on all ranks, the victim's too
+  kNoCase,   ///< there is no such case
+};
+
+struct Case {
+  Fault fault = Fault::kKill;
+  Moment moment = Moment::kInit;
+  int victim = 1;
+};
+
+Outcome outcome_of(const Case& c);
+std::string name_of(const Case& c);
+const char* name_of(Fault fault);
+
+/// Runs the cases, at most `at_once` at a time. Returns what was not as it should be, a line or more for each; "" if
+/// all was. A case that hangs is killed and reported.
+std::string run_cases(const std::vector<Case>& cases, size_t at_once);
+
+}  // namespace nitinol::testing
