@@ -23,6 +23,8 @@ using Clock = std::chrono::steady_clock;
 
 // The root's sentence is better than ours: it gets this much longer.
 constexpr auto kGrace = 3s;
+// What the root answers when a rank gives up takes a round trip, and the root's patience with hearsay.
+constexpr auto kWordPatience = 1s;
 constexpr auto kSlice = 100ms;
 
 Frame control_frame(FrameType type, std::vector<std::byte> payload = {}) {
@@ -30,6 +32,16 @@ Frame control_frame(FrameType type, std::vector<std::byte> payload = {}) {
   frame.type = type;
   frame.payload = std::move(payload);
   return frame;
+}
+
+/// Operations work when this returns: nobody starts to use the communicator before all are in.
+void enter_together(Tree& tree) {
+  const Deadline deadline = Clock::now() + tree.options().init_timeout + kGrace;
+  exchange_barrier(tree, deadline);
+  Contact number;
+  fill_random(number);
+  exchange_broadcast(tree, std::as_writable_bytes(std::span(number)), 0, deadline);
+  tree.agree_on_secret(number);
 }
 
 /// A rank's connection to a root, read by the network thread.
@@ -59,6 +71,16 @@ class RootLink {
   void check() {
     const std::lock_guard lock(inbox_->mutex);
     check_locked();
+  }
+
+  /// What the root says is wrong; nothing if it has not said so in time, or is gone.
+  std::optional<Failure> wait_for_failure(Deadline deadline) {
+    std::unique_lock lock(inbox_->mutex);
+    while (true) {
+      if (auto failure = failure_locked()) return failure;
+      if (inbox_->closed || Clock::now() >= deadline) return std::nullopt;
+      inbox_->changed.wait_until(lock, deadline);
+    }
   }
 
   /// The parent; nothing if the root is busy with an earlier communicator of this address.
@@ -91,12 +113,16 @@ class RootLink {
     std::optional<std::string> closed;
   };
 
-  void check_locked() {
+  std::optional<Failure> failure_locked() const {
     for (const Frame& frame : inbox_->frames) {
       if (frame.type != FrameType::kError) continue;
-      const auto failure = decode_failure(frame.payload);
-      if (failure) throw Error(failure->result, failure->sentence);
+      if (auto failure = decode_failure(frame.payload)) return failure;
     }
+    return std::nullopt;
+  }
+
+  void check_locked() const {
+    if (const auto failure = failure_locked()) throw Error(failure->result, failure->sentence);
     if (!inbox_->closed || !inbox_->frames.empty()) return;
     fail(ncclRemoteError,
          "{} went away while the communicator was being created{}: the process that made the id must stay", root_name_,
@@ -121,7 +147,7 @@ class Joiner {
   ParentReply register_here();
   ParentReply look_up_parent();
   void connect_tree(const ParentReply& parent);
-  void give_up(const Error& error);
+  Failure give_up(const Error& error);
   const UniqueId& id_of(int block) const { return ids_[static_cast<std::size_t>(block)]; }
 
   JoinArguments arguments_;
@@ -228,10 +254,14 @@ void Joiner::connect_tree(const ParentReply& parent) {
   tree_->wait_for_children(deadline_, interrupt_);
 }
 
-// Says why to whoever may be waiting for this rank.
-void Joiner::give_up(const Error& error) {
-  const Failure failure{arguments_.rank, error.code(), error.what()};
-  if (root_) root_->send(control_frame(FrameType::kError, encode(failure)));
+// Says why to whoever may be waiting for this rank. Returns the first cause: a rank that has just come may know no more
+// than that its neighbour is gone, which went because of somebody else; the root knows of whom.
+Failure Joiner::give_up(const Error& error) {
+  Failure failure = tree_->failure().value_or(Failure{arguments_.rank, error.code(), error.what()});
+  if (root_) {
+    root_->send(control_frame(FrameType::kError, encode(failure)));
+    failure = root_->wait_for_failure(Clock::now() + kWordPatience).value_or(failure);
+  }
   root_.reset();
   if (leader_ && block_ > 0 && !tree_->has_parent_connection()) {
     // The other blocks know nothing of this one's trouble yet.
@@ -243,6 +273,7 @@ void Joiner::give_up(const Error& error) {
     }
   }
   tree_->report(failure);
+  return failure;
 }
 
 std::shared_ptr<Tree> Joiner::run() {
@@ -259,11 +290,12 @@ std::shared_ptr<Tree> Joiner::run() {
     ParentReply parent = register_here();
     if (leader_ && block_ > 0) parent = look_up_parent();
     connect_tree(parent);
+    enter_together(*tree_);
     root_->send(control_frame(FrameType::kDone));
     root_.reset();
   } catch (const Error& error) {
-    give_up(error);
-    throw;
+    const Failure first = give_up(error);
+    throw Error(first.result, first.sentence);
   }
   return tree_;
 }
@@ -274,20 +306,8 @@ Bootstrap::Bootstrap(std::shared_ptr<Tree> tree) : tree_(std::move(tree)) {}
 
 Bootstrap::~Bootstrap() { tree_->watch(nullptr); }
 
-std::unique_ptr<Bootstrap> Bootstrap::start(std::shared_ptr<Tree> tree) {
-  std::unique_ptr<Bootstrap> bootstrap(new Bootstrap(std::move(tree)));
-  const Deadline deadline = Clock::now() + bootstrap->tree_->options().init_timeout + kGrace;
-  // Nobody starts to use the communicator before all are in.
-  exchange_barrier(*bootstrap->tree_, deadline);
-  Contact number;
-  fill_random(number);
-  exchange_broadcast(*bootstrap->tree_, std::as_writable_bytes(std::span(number)), 0, deadline);
-  bootstrap->tree_->agree_on_secret(number);
-  return bootstrap;
-}
-
 std::unique_ptr<Bootstrap> Bootstrap::join(const JoinArguments& arguments) {
-  auto bootstrap = start(Joiner(arguments).run());
+  std::unique_ptr<Bootstrap> bootstrap(new Bootstrap(Joiner(arguments).run()));
   const UniqueId& id = arguments.ids.front();
   if (id.from_address && arguments.rank == 0) {
     // The address may serve the next communicator as soon as this root is through.
@@ -300,7 +320,9 @@ std::unique_ptr<Bootstrap> Bootstrap::join(const JoinArguments& arguments) {
 std::unique_ptr<Bootstrap> Bootstrap::make_child(const std::vector<int>& members, int my_index,
                                                  const std::atomic<bool>* abort_flag) {
   auto tree = make_child_tree(*tree_, members, my_index, abort_flag);
-  return tree ? start(std::move(tree)) : nullptr;
+  if (!tree) return nullptr;
+  enter_together(*tree);
+  return std::unique_ptr<Bootstrap>(new Bootstrap(std::move(tree)));
 }
 
 int Bootstrap::rank() const { return tree_->rank(); }

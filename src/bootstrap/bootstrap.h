@@ -114,7 +114,6 @@ class Bootstrap {
 
  private:
   explicit Bootstrap(std::shared_ptr<Tree> tree);
-  static std::unique_ptr<Bootstrap> start(std::shared_ptr<Tree> tree);
 
   std::shared_ptr<Tree> tree_;
 };

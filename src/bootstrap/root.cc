@@ -1,6 +1,8 @@
 // The root's state machine.
 #include "bootstrap/root.h"
 
+#include <utility>
+
 #include "base/error.h"
 
 namespace nitinol {
@@ -9,6 +11,7 @@ namespace {
 constexpr int kMostNamed = 16;
 constexpr std::chrono::milliseconds kAfterlife{60'000};
 constexpr std::chrono::milliseconds kConnectingGrace{5'000};
+constexpr std::chrono::milliseconds kHearsayPatience{250};
 
 Frame make_frame(FrameType type, std::vector<std::byte> payload) {
   Frame frame;
@@ -76,11 +79,21 @@ void Root::on_frame(const VisitorPointer& visitor, const Frame& frame) {
     --not_done_;
     check_finished();
   } else if (frame.type == FrameType::kError && visitor->registration && state_ != State::kFinished) {
-    // The rank gives up, and says why; that is the cause for all.
-    if (const auto failure = decode_failure(frame.payload)) fail_all(*failure);
+    if (const auto failure = decode_failure(frame.payload)) on_given_up(*visitor, *failure);
   } else {
     turn_away(visitor);
   }
+}
+
+// A rank's word about itself is the cause for all. Of another rank it may have seen no more than the end, and that rank
+// may have ended because of a third: what it says itself, or its own lost connection, is on the way.
+void Root::on_given_up(const Visitor& visitor, const Failure& failure) {
+  if (failure.rank == visitor.registration->rank) return fail_all(failure);
+  if (std::exchange(has_hearsay_, true)) return;
+  Network::instance().reactor().run_after(kHearsayPatience, [weak = weak_from_this(), failure] {
+    const auto root = weak.lock();
+    if (root && root->state_ != State::kFinished) root->fail_all(failure);
+  });
 }
 
 void Root::on_register(const VisitorPointer& visitor, const Frame& frame) {

@@ -1,5 +1,5 @@
 // The rendezvous point of a unique id: collects the ranks of its block, then tells each one where its tree parent
-// listens. It stays in touch with every rank until that rank has all its tree neighbours, so that a rank that dies, a
+// listens. It stays in touch with every rank until that rank knows that all are in, so that a rank that dies, a
 // rank that never comes, duplicates and contradictions become one sentence on all ranks.
 #pragma once
 
@@ -53,6 +53,7 @@ class Root : public std::enable_shared_from_this<Root> {
 
   void on_frame(const VisitorPointer& visitor, const Frame& frame);
   void on_closed(const VisitorPointer& visitor, const std::string& reason);
+  void on_given_up(const Visitor& visitor, const Failure& failure);
   void on_register(const VisitorPointer& visitor, const Frame& frame);
   void on_first_registration(const Registration& registration);
   std::optional<Failure> objection(const Registration& registration) const;
@@ -73,6 +74,7 @@ class Root : public std::enable_shared_from_this<Root> {
   std::shared_ptr<void> service_;
   State state_ = State::kGathering;
   std::optional<Failure> failure_;
+  bool has_hearsay_ = false;
   std::optional<Registration> first_;  // what all others must agree with
   std::optional<TreeShape> shape_;
   std::map<int, VisitorPointer> members_;

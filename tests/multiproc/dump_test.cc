@@ -32,18 +32,21 @@ TEST(Dump, MergedSaysWhoWaitsForWhom) {
               ncclComm_t comm = nullptr;
               EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
               float* data = nullptr;
+              float* other = nullptr;  // the operation that waits may still read its buffer
               EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&other), 4096));
               EXPECT_CALL(ncclAllReduce(data, data, 5, ncclFloat, ncclSum, comm, self.stream));
               EXPECT_CALL(cudaStreamSynchronize(self.stream));
               if (self.rank != 1) EXPECT_CALL(ncclAllReduce(data, data, 6, ncclFloat, ncclSum, comm, self.stream));
               // Until it runs: what follows is about what the device does.
               std::this_thread::sleep_for(std::chrono::milliseconds(200));
               EXPECT_CALL(nitinolCommDump(comm, path(self.rank).c_str()));
-              EXPECT_CALL(ncclAllReduce(data, data, 1, ncclFloat, ncclSum, self.comm, nullptr));  // all have dumped
+              EXPECT_CALL(ncclAllReduce(other, other, 1, ncclFloat, ncclSum, self.comm, nullptr));  // all have dumped
               EXPECT_CALL(cudaStreamSynchronize(nullptr));
               EXPECT_CALL(ncclCommAbort(comm));
               EXPECT_CALL(cudaStreamSynchronize(self.stream));
               EXPECT_CALL(cudaFree(data));
+              EXPECT_CALL(cudaFree(other));
               if (nitinolCommDump(self.comm, nullptr) != ncclInvalidArgument) throw std::runtime_error("NULL");
               if (nitinolCommDump(self.comm, "/nowhere/at/all") != ncclSystemError) throw std::runtime_error("nowhere");
             }));

@@ -116,16 +116,11 @@ ncclResult_t reduce_until_failure(ncclComm_t comm, int most) {
   return state;
 }
 
-bool last_error_names(int rank) {
+void must_name(int rank, const char* moment) {
   const std::string sentence = ncclGetLastError(nullptr);
   const std::string number = std::to_string(rank);
-  return sentence.find("rank " + number) != std::string::npos || sentence.find("ranks " + number) != std::string::npos;
-}
-
-void must_name(int rank, const char* moment) {
-  if (last_error_names(rank)) return;
-  const std::string sentence = ncclGetLastError(nullptr);
-  const std::string name = "rank " + std::to_string(rank);
+  const std::string name = "rank " + number;
+  if (sentence.find(name) != std::string::npos || sentence.find("ranks " + number) != std::string::npos) return;
   throw std::runtime_error(std::string(moment) + ": '" + sentence + "' does not name " + name);
 }
 
@@ -140,9 +135,8 @@ void live_through(Moment moment, int process, int victim, std::chrono::microseco
   if (dies && moment == Moment::kOperation) die_after(delay);
   if (joined != ncclSuccess) {
     if (moment != Moment::kInit || comm != nullptr) throw std::runtime_error("could not join");
-    // Process 0 hosts the rendezvous: its loss is told by its address. Its rank leaves when it hears of the death, and
-    // a rank that comes to it only then may be told of that.
-    if (victim != 0 && !last_error_names(0)) must_name(victim, "init");
+    // Process 0 hosts the rendezvous: its loss is told by its address.
+    if (victim != 0) must_name(victim, "init");
     return;
   }
   const ncclResult_t state = reduce_until_failure(comm, moment == Moment::kDestroy ? 20 : 1'000'000);

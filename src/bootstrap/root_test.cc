@@ -1,0 +1,112 @@
+// What the root takes for the first cause when ranks give up while a communicator is being created.
+#include "bootstrap/root.h"
+
+#include <condition_variable>
+#include <mutex>
+
+#include "bootstrap/connect.h"
+#include "bootstrap/testing.h"
+
+namespace nitinol {
+namespace {
+
+using testing::quick_options;
+
+Frame frame_of(FrameType type, std::vector<std::byte> payload) {
+  Frame frame;
+  frame.type = type;
+  frame.payload = std::move(payload);
+  return frame;
+}
+
+/// A rank as the root sees it: registers, gives up when the test says so, and keeps what the root says is wrong.
+class Member {
+ public:
+  Member(const UniqueId& id, int rank, int nranks) : heard_(std::make_shared<Heard>()) {
+    const BootstrapOptions options = quick_options();
+    const Deadline deadline = std::chrono::steady_clock::now() + options.init_timeout;
+    UniqueFd fd = connect_to_peer({id.root, root_key(id.secret), "the root", options, deadline, {}});
+    Connection::Events events;
+    events.on_frame = [heard = heard_](const Frame& frame) { heard->take(frame); };
+    events.on_closed = [](const std::string&) {};
+    connection_ = Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
+    Registration registration;
+    registration.rank = rank;
+    registration.nranks = nranks;
+    registration.ids = 1;
+    registration.timeout_ms = options.init_timeout.count();
+    registration.listener = id.root;
+    registration.identity = this_process();
+    connection_->send(frame_of(FrameType::kRegister, encode(registration)));
+  }
+  ~Member() { leave(); }
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+
+  void wait_for_parent() {
+    std::unique_lock lock(heard_->mutex);
+    heard_->changed.wait(lock, [this] { return heard_->parent; });
+  }
+  void give_up(const Failure& failure) { connection_->send(frame_of(FrameType::kError, encode(failure))); }
+  void leave() { connection_->close_after_flush(); }
+  Failure failure() {
+    std::unique_lock lock(heard_->mutex);
+    heard_->changed.wait(lock, [this] { return heard_->failure.has_value(); });
+    return *heard_->failure;
+  }
+
+ private:
+  struct Heard {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool parent = false;
+    std::optional<Failure> failure;
+
+    void take(const Frame& frame) {
+      const std::lock_guard lock(mutex);
+      if (frame.type == FrameType::kParent) parent = true;
+      if (frame.type == FrameType::kError) failure = decode_failure(frame.payload);
+      changed.notify_all();
+    }
+  };
+  std::shared_ptr<Heard> heard_;
+  std::shared_ptr<Connection> connection_;
+};
+
+class RootHearsOf : public ::testing::Test {
+ protected:
+  RootHearsOf() {
+    for (Member* member : {&first, &second, &third}) member->wait_for_parent();
+  }
+  const UniqueId id = make_unique_id(quick_options());
+  Member first{id, 0, 3};
+  Member second{id, 1, 3};
+  Member third{id, 2, 3};
+};
+
+TEST_F(RootHearsOf, ARanksOwnFailureWhichIsTheCauseForAll) {
+  second.give_up({1, ncclSystemError, "rank 1 has no memory"});
+  for (Member* member : {&first, &second, &third}) {
+    EXPECT_EQ(member->failure().rank, 1);
+    EXPECT_EQ(member->failure().result, ncclSystemError);
+    EXPECT_EQ(member->failure().sentence, "rank 1 has no memory");
+  }
+}
+
+TEST_F(RootHearsOf, AnEndOnlyAndWaitsForItsCause) {
+  second.give_up({0, ncclRemoteError, "rank 0 closed its connection"});
+  third.leave();
+  for (Member* member : {&first, &second}) {
+    EXPECT_EQ(member->failure().rank, 2);
+    EXPECT_NE(member->failure().sentence.find("rank 2"), std::string::npos) << member->failure().sentence;
+  }
+}
+
+TEST_F(RootHearsOf, AnEndOnlyAndBelievesItWhenNothingElseComes) {
+  second.give_up({0, ncclRemoteError, "rank 0 closed its connection"});
+  EXPECT_EQ(first.failure().sentence, "rank 0 closed its connection");
+  EXPECT_EQ(third.failure().rank, 0);
+}
+
+}  // namespace
+}  // namespace nitinol
