@@ -150,6 +150,10 @@ void Communicator::check_peers(const std::vector<Peer>& peers) const {
 void Communicator::meet_peers() {
   handles_ = std::make_unique<SocketHandleExchange>(bootstrap_->secret(), rank_, &stopped_);
   std::vector<Peer> peers = bootstrap_->all_gather_value(describe());
+  for (size_t rank = 0; rank < peers.size(); ++rank) {
+    tidy(peers[rank]);
+    peers[rank].rank = static_cast<int32_t>(rank);
+  }
   check_peers(peers);
   handles_->set_peers(peers);
   take_seat(peers);

@@ -33,4 +33,16 @@ struct Peer {
 };
 static_assert(std::is_trivially_copyable_v<Peer>);
 
+/// What came from elsewhere may hold anything: afterwards its texts end within their room, and can be printed.
+inline void tidy(Peer& peer) {
+  const auto tidy_text = [](auto& text) {
+    text.back() = '\0';
+    for (char& c : text) {
+      if (c != '\0' && (c < ' ' || c > '~')) c = '?';
+    }
+  };
+  tidy_text(peer.host_name);
+  tidy_text(peer.handle_server);
+}
+
 }  // namespace nitinol
