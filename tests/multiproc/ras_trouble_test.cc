@@ -1,0 +1,260 @@
+// Health monitoring of jobs that are not well: dead, stopped and absent ranks, failures, and what is dumped then.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <fstream>
+#include <sstream>
+
+#include "nccl.h"
+#include "nitinol.h"
+#include "ras_testing.h"
+
+namespace nitinol::testing {
+namespace {
+
+constexpr int kProcesses = 3;
+constexpr size_t kVictim = 1;
+
+ncclResult_t wait_for_failure(ncclComm_t comm) {
+  ncclResult_t state = ncclSuccess;
+  while (state == ncclSuccess) {
+    EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return state;
+}
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// The file once it is there and ends in a line's end.
+std::string awaited_contents(const std::string& path) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (std::chrono::steady_clock::now() < deadline) {
+    std::string text = contents(path);
+    if (!text.empty() && text.back() == '\n') return text;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  throw std::runtime_error("no " + path);
+}
+
+class Folder {
+ public:
+  Folder() {
+    if (mkdtemp(path_.data()) == nullptr) throw std::runtime_error("mkdtemp");
+  }
+  ~Folder() {
+    if (std::system(("rm -r " + path_).c_str()) != 0) std::perror("rm");
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = "/tmp/nitinol-ras-XXXXXX";
+};
+
+bool misses(const nlohmann::json& job, const std::vector<size_t>& ranks) {
+  return !job["communicators"].empty() && job["communicators"][0]["missing"] == nlohmann::json(ranks);
+}
+
+TEST(RasTrouble, AKilledRankIsReportedDead) {
+  std::vector<Port> ports(kProcesses);
+  const Meeting survivors(kProcesses);
+  const std::string told = run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+    RasRank self(process, kProcesses, id, ports[static_cast<size_t>(process)].address());
+    self.reduce(1);
+    self.wait();
+    if (process == static_cast<int>(kVictim)) raise(SIGKILL);
+    if (wait_for_failure(self.comm) != ncclRemoteError) throw std::runtime_error("not a remote error");
+    const auto job = ask_until(ports[static_cast<size_t>(process)].number(), [](const nlohmann::json& now) {
+      const auto& communicator = now["communicators"][0];
+      return misses(now, {kVictim}) && communicator["errors"].size() == 1 &&
+             communicator["errors"][0]["ranks"] == nlohmann::json::array({0, 2});
+    });
+    must_equal(job["healthy"], false, "healthy");
+    const auto& communicator = job["communicators"][0];
+    must_contain(communicator["ranks"][kVictim]["missing"], {"its process is dead"});
+    must_contain(communicator["errors"][0]["sentence"], {"rank 1 (host "});
+    must_equal(communicator["ranks"][0]["state"], "failed", "the state of rank 0");
+    const std::string text = ask(ports[static_cast<size_t>(process)].number(), "STATUS\n");
+    must_contain(text, {"2 of 3 processes answered", "1 missing", "Error on ranks 0, 2: rank 1 (host ",
+                        "Missing: rank 1 (host ", "its process is dead"});
+    survivors.meet(process, {0, 2});
+    self.abort();
+  });
+  EXPECT_EQ(told, "process 1 ended by signal 9\n");
+}
+
+TEST(RasTrouble, AStoppedRankDoesNotAnswerInTime) {
+  std::vector<Port> ports(kProcesses);
+  const Gate pids;
+  const Gate done;
+  EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+              RasRank self(process, kProcesses, id, ports[static_cast<size_t>(process)].address());
+              self.reduce(1);
+              self.wait();
+              if (process == static_cast<int>(kVictim)) pids.put(getpid());
+              if (process == 0) {
+                pid_t victim = 0;
+                pids.get(victim);
+                kill(victim, SIGSTOP);
+                const auto job = ask_until(ports[2].number(), [](const nlohmann::json& now) {
+                  return misses(now, {kVictim}) && now["processes"].dump().find("stopped") != std::string::npos;
+                });
+                must_contain(job["communicators"][0]["ranks"][kVictim]["missing"],
+                             {"its process is stopped (SIGSTOP", "no answer within 1."});
+                must_equal(job["communicators"][0]["errors"].size(), 0, "the number of errors");
+                kill(victim, SIGCONT);
+                must_equal(ask_until(ports[2].number(), [](const auto& now) { return misses(now, {}); })["healthy"],
+                           true, "healthy");
+                done.open(kProcesses);
+              }
+              done.pass();
+              self.end();
+            }));
+}
+
+TEST(RasTrouble, ARankThatHasLeftIsNotTakenForDead) {
+  std::vector<Port> ports(kProcesses);
+  const Gate gone;
+  const Gate done;
+  EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+              RasRank self(process, kProcesses, id, ports[static_cast<size_t>(process)].address());
+              ncclComm_t pair = nullptr;  // so that its process is still reached
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, 0, &pair, nullptr));
+              if (process == static_cast<int>(kVictim)) {
+                EXPECT_CALL(ncclCommAbort(pair));
+                gone.open();
+              }
+              if (process == 0) {
+                gone.pass();
+                const auto job = ask_json(ports[0].number());
+                bool found = false;
+                for (const auto& communicator : job["communicators"]) {
+                  if (communicator["missing"] != nlohmann::json::array({kVictim})) continue;
+                  found = true;
+                  must_contain(communicator["ranks"][kVictim]["missing"], {"alive but has left the communicator"});
+                }
+                if (!found) throw std::runtime_error("nobody is missing: " + job.dump(1));
+                done.open(kProcesses);
+              }
+              done.pass();
+              if (process != static_cast<int>(kVictim)) EXPECT_CALL(ncclCommAbort(pair));
+              self.end();
+            }));
+}
+
+TEST(RasTrouble, AnotherProcessAnswersAtTheSharedPortWhenOneDies) {
+  const Port port;
+  const Meeting survivors(kProcesses);
+  const std::string told = run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+    RasRank self(process, kProcesses, id, port.address());
+    self.reduce(1);
+    self.wait();
+    if (process == static_cast<int>(kVictim)) raise(SIGKILL);
+    static_cast<void>(wait_for_failure(self.comm));
+    for (int i = 0; i < 20; ++i) {
+      must_equal(ask_until(port.number(), [](const auto& now) { return misses(now, {kVictim}); })["healthy"], false,
+                 "healthy");
+    }
+    survivors.meet(process, {0, 2});
+    self.abort();
+  });
+  EXPECT_EQ(told, "process 1 ended by signal 9\n");
+}
+
+TEST(RasTrouble, TheToolGetsAnAnswerThoughAProcessAtThePortIsStopped) {
+  const Port port;
+  const Gate pids;
+  const Gate done;
+  EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+              RasRank self(process, kProcesses, id, port.address());
+              self.reduce(1);
+              self.wait();
+              if (process == static_cast<int>(kVictim)) pids.put(getpid());
+              if (process == 0) {
+                pid_t victim = 0;
+                pids.get(victim);
+                kill(victim, SIGSTOP);
+                const std::string tool = NITINOL_RAS_TOOL " --check --timeout 1 -a " + port.address() + " > /dev/null";
+                for (int i = 0; i < 5; ++i) {
+                  must_equal(WEXITSTATUS(std::system(tool.c_str())), 3, "the status");
+                }
+                kill(victim, SIGCONT);
+                done.open(kProcesses);
+              }
+              done.pass();
+              self.end();
+            }));
+}
+
+TEST(RasTrouble, AFailureIsDumpedWhereTheSettingSays) {
+  const Folder folder;
+  setenv("NITINOL_DUMP_FILE", (folder.path() + "/%r-%%.json").c_str(), 1);
+  EXPECT_EQ("", run_ranks({1, 1}, [&](Rank& self) {
+              ncclComm_t comm = nullptr;
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+              int* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 64));
+              // Counts that do not match.
+              static_cast<void>(
+                  ncclAllReduce(data, data, 1 + static_cast<size_t>(self.rank), ncclInt, ncclSum, comm, self.stream));
+              if (wait_for_failure(comm) != ncclInvalidUsage) throw std::runtime_error("no mismatch");
+              const auto dump =
+                  nlohmann::json::parse(awaited_contents(folder.path() + "/" + std::to_string(self.rank) + "-%.json"));
+              must_equal(dump["rank"], self.rank, "the rank");
+              must_contain(dump["failure"], {"do not match"});
+              must_equal(dump["traceEvents"][0]["args"]["channels"], 1, "the channels");
+              must_equal(dump["traceEvents"].back()["ph"], "B", "the kind of the last event");
+              EXPECT_CALL(ncclCommAbort(comm));
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              EXPECT_CALL(cudaFree(data));
+            }));
+  unsetenv("NITINOL_DUMP_FILE");
+}
+
+TEST(RasTrouble, ASignalDumpsAllRanksOfAProcess) {
+  const Folder folder;
+  setenv("NITINOL_DUMP_FILE", (folder.path() + "/%r.txt").c_str(), 1);
+  setenv("NITINOL_DUMP_SIGNAL", "SIGUSR2", 1);
+  setenv("NCCL_RAS_ENABLE", "0", 1);  // dumps do not need it
+  EXPECT_EQ("", run_ranks({2, 1}, [&](Rank& self) {
+              int* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 64));
+              EXPECT_CALL(ncclAllReduce(data, data, 5, ncclInt, ncclSum, self.comm, self.stream));
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              if (self.rank != 1) kill(getpid(), SIGUSR2);
+              must_contain(awaited_contents(folder.path() + "/" + std::to_string(self.rank) + ".txt"),
+                           {"Rank " + std::to_string(self.rank) + " of 3", "No failure", "issued 1, begun 1",
+                            "AllReduce number 1 (count 5, type int32, op sum); OneShot Simple, 1 channels"});
+              EXPECT_CALL(cudaFree(data));
+            }));
+  unsetenv("NCCL_RAS_ENABLE");
+  unsetenv("NITINOL_DUMP_SIGNAL");
+  unsetenv("NITINOL_DUMP_FILE");
+}
+
+volatile sig_atomic_t handled = 0;
+
+TEST(RasTrouble, ASignalThatTheProgramHandlesIsLeftToIt) {
+  setenv("NITINOL_DUMP_SIGNAL", "usr2", 1);
+  EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) {
+              signal(SIGUSR2, [](int) { handled = 1; });
+              const Port port;
+              RasRank self(process, 2, id, port.address());
+              raise(SIGUSR2);
+              if (handled != 1) throw std::runtime_error("the handler is gone");
+              self.end();
+            }));
+  unsetenv("NITINOL_DUMP_SIGNAL");
+}
+
+}  // namespace
+}  // namespace nitinol::testing
