@@ -1,14 +1,26 @@
 #!/usr/bin/env python3
-"""Merges what nitinolCommDump wrote on the ranks of a communicator: `trace.py [-o MERGED] DUMP...`
+"""Merges what the ranks of a communicator dumped: `trace.py [-o MERGED] DUMP...`
 
-Says in one sentence who waits for whom, and with -o writes one trace of all ranks for Chrome's or Perfetto's viewer.
+The dumps come from nitinolCommDump, NITINOL_DUMP_FILE or `nitinol-ras --dump`; a folder stands for the *.json in it. Says
+in one sentence who waits for whom, and with -o writes one trace of all ranks for Chrome's or Perfetto's viewer.
 """
 import argparse
 import json
+import pathlib
 import sys
 
 
+def files_of(paths):
+    """The dumps, with folders replaced by what is in them."""
+    for path in map(pathlib.Path, paths):
+        if path.is_dir():
+            yield from sorted(path.glob("*.json"))
+        else:
+            yield path
+
+
 def last_event(dump, number):
+    """What the rank called under this number: as it ran, if that is known, which stands behind what was issued."""
     for event in reversed(dump["traceEvents"]):
         if event["args"]["number"] == number:
             return event["name"]
@@ -47,11 +59,11 @@ def verdict(dumps):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", help="file for the merged trace")
-    parser.add_argument("dumps", nargs="+")
+    parser.add_argument("dumps", nargs="+", help="files, or folders of them")
     arguments = parser.parse_args()
     communicators = {}
     events = []
-    for path in arguments.dumps:
+    for path in files_of(arguments.dumps):
         with open(path, encoding="utf-8") as file:
             dump = json.load(file)
         communicators.setdefault(dump["communicator"], []).append(dump)
