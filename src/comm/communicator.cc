@@ -90,6 +90,20 @@ Plan Communicator::plan(const CollectiveWork& work) const {
   return choose(question, limits_, rules_);
 }
 
+void Communicator::get_ready(Launch launch) {
+  if (ranks_ == 1) return;
+  try {
+    const Visit visit(*this);
+    const DeviceGuard device(device_);
+    for (CollectiveWork& work : launch.collectives) {
+      if (work.count > 0) work.plan = plan(work);
+    }
+    executor_->prepare(launch);
+  } catch (const std::exception&) {
+    // submit() meets it again.
+  }
+}
+
 void Communicator::submit(Launch launch, const std::vector<cudaStream_t>& streams) {
   const Visit visit(*this);
   const DeviceGuard device(device_);
@@ -185,7 +199,9 @@ void Communicator::begin_finalise() {
   const Visit visit(*this);
   phase_.store(Phase::kFinalising, std::memory_order_release);
   const DeviceGuard device(device_);
-  wait_until_idle(std::chrono::steady_clock::time_point::max());
+  if (!wait_until_idle(std::chrono::steady_clock::time_point::max())) return;
+  const std::lock_guard lock(executor_mutex_);
+  if (executor_) executor_->leave();
 }
 
 void Communicator::finish_finalise(bool in_a_hurry) {

@@ -71,6 +71,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   ReductionOperators& operators() { return operators_; }
   Registrations& registrations() { return registrations_; }
 
+  /// Reaches what a launch that will be submitted needs, so that submitting waits for nothing. Throws nothing.
+  void get_ready(Launch launch);
   /// Carries out one group's tasks of this rank in stream order. Throws Error; a failure other than an invalid argument
   /// leaves the communicator failed.
   void submit(Launch launch, const std::vector<cudaStream_t>& streams);

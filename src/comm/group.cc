@@ -85,9 +85,10 @@ void check_messages_to_self(const Communicator& communicator, const Launch& laun
   }
 }
 
-void submit(const std::vector<Task>& tasks, const std::shared_ptr<Communicator>& communicator) {
+/// The tasks of one communicator, and their streams.
+Launch launch_of(const std::vector<Task>& tasks, const std::shared_ptr<Communicator>& communicator,
+                 std::vector<cudaStream_t>& streams) {
   Launch launch;
-  thread_local std::vector<cudaStream_t> streams;  // keeps its memory from call to call
   streams.clear();
   for (const Task& task : tasks) {
     if (task.communicator != communicator) continue;
@@ -98,6 +99,12 @@ void submit(const std::vector<Task>& tasks, const std::shared_ptr<Communicator>&
     }
     if (std::find(streams.begin(), streams.end(), task.stream) == streams.end()) streams.push_back(task.stream);
   }
+  return launch;
+}
+
+void submit(const std::vector<Task>& tasks, const std::shared_ptr<Communicator>& communicator) {
+  thread_local std::vector<cudaStream_t> streams;  // keeps its memory from call to call
+  Launch launch = launch_of(tasks, communicator, streams);
   check_messages_to_self(*communicator, launch);
   communicator->submit(std::move(launch), streams);
 }
@@ -109,12 +116,15 @@ void run_tasks(const std::vector<Task>& tasks) {
     if (!tasks.empty()) submit(tasks, tasks.front().communicator);
     return;
   }
-  std::vector<std::shared_ptr<Communicator>> done;
+  std::vector<std::shared_ptr<Communicator>> communicators;
   for (const Task& task : tasks) {
-    if (std::find(done.begin(), done.end(), task.communicator) != done.end()) continue;
-    submit(tasks, task.communicator);
-    done.push_back(task.communicator);
+    const auto found = std::find(communicators.begin(), communicators.end(), task.communicator);
+    if (found == communicators.end()) communicators.push_back(task.communicator);
   }
+  // What is needed for the first time may have to wait for running operations, which wait for those of this thread.
+  std::vector<cudaStream_t> streams;
+  for (const auto& communicator : communicators) communicator->get_ready(launch_of(tasks, communicator, streams));
+  for (const auto& communicator : communicators) submit(tasks, communicator);
 }
 
 }  // namespace

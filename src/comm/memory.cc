@@ -1,12 +1,82 @@
 #include "comm/memory.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "comm/handle.h"
 #include "device/check.h"
 
+#if defined(NITINOL_CUDA)
+#include "transport/region.h"
+#endif
+
 namespace nitinol {
+
+#if defined(NITINOL_CUDA)
+
+namespace {
+
+/// What ncclMemAlloc gave out: memory that other processes can map too.
+struct Allocations {
+  std::mutex mutex;
+  std::map<void*, std::unique_ptr<p2p::Region>> regions;
+};
+
+Allocations& allocations() {
+  static Allocations* const instance = new Allocations;  // what was not freed goes with the process
+  return *instance;
+}
+
+/// The current device and those that reach its memory.
+std::vector<int> devices_that_reach(int device) {
+  std::vector<int> devices{device};
+  int count = 0;
+  cuda_check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  for (int other = 0; other < count; ++other) {
+    int reaches = 0;
+    if (other != device) cuda_check(cudaDeviceCanAccessPeer(&reaches, other, device), "cudaDeviceCanAccessPeer");
+    if (reaches != 0) devices.push_back(other);
+  }
+  return devices;
+}
+
+}  // namespace
+
+void* allocate(size_t bytes) {
+  int device = 0;
+  cuda_check(cudaGetDevice(&device), "cudaGetDevice");
+  std::unique_ptr<p2p::Region> region =
+      p2p::allocate(p2p::Place::kDevice, device, std::max<size_t>(bytes, 1), devices_that_reach(device));
+  void* const pointer = region->address();
+  const std::lock_guard lock(allocations().mutex);
+  allocations().regions[pointer] = std::move(region);
+  return pointer;
+}
+
+void release(void* pointer) {
+  if (pointer == nullptr) return;
+  std::unique_ptr<p2p::Region> region;
+  {
+    const std::lock_guard lock(allocations().mutex);
+    const auto found = allocations().regions.find(pointer);
+    if (found != allocations().regions.end()) {
+      region = std::move(found->second);
+      allocations().regions.erase(found);
+    }
+  }
+  if (region == nullptr) {
+    cuda_check(cudaFree(pointer), "ncclMemFree: cudaFree");
+  } else {
+    cuda_check(cudaDeviceSynchronize(), "ncclMemFree: cudaDeviceSynchronize");  // as cudaFree waits
+  }
+}
+
+#else
 
 void* allocate(size_t bytes) {
   void* pointer = nullptr;
@@ -17,6 +87,8 @@ void* allocate(size_t bytes) {
 void release(void* pointer) {
   if (pointer != nullptr) cuda_check(cudaFree(pointer), "ncclMemFree: cudaFree");
 }
+
+#endif
 
 void* register_buffer(ncclComm_t handle, void* buffer, size_t bytes) {
   Communicator& communicator = communicator_of(handle, "ncclCommRegister");

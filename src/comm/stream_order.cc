@@ -1,18 +1,20 @@
 #include "comm/stream_order.h"
 
+#include <utility>
+
+#include "comm/graph_keeper.h"
 #include "device/guards.h"
 
 namespace nitinol {
 
 void StreamOrder::create_events() {
-  if (done_) return;
+  if (events_ != nullptr) return;
   const RelaxedCaptureGuard relaxed;
-  done_ = Event::create();
-  captured_ = Event::create();
-  fork_ = Event::create();
+  events_ = std::make_shared<Events>(Events{Event::create(), Event::create(), Event::create()});
 }
 
-void StreamOrder::run(const std::vector<cudaStream_t>& streams, const std::function<void(cudaStream_t)>& launch) {
+void StreamOrder::run(const std::vector<cudaStream_t>& streams, const std::function<void(cudaStream_t)>& launch,
+                      const std::shared_ptr<void>& memory) {
   create_events();
   const unsigned long long capture = capture_id(streams.front());
   for (const cudaStream_t stream : streams) {
@@ -24,7 +26,7 @@ void StreamOrder::run(const std::vector<cudaStream_t>& streams, const std::funct
   if (capture == 0) {
     run_eagerly(streams, launch);
   } else {
-    run_captured(streams, capture, launch);
+    run_captured(streams, capture, launch, memory);
   }
   last_stream_ = streams.front();
   last_capture_ = capture;
@@ -34,43 +36,45 @@ void StreamOrder::run_eagerly(const std::vector<cudaStream_t>& streams,
                               const std::function<void(cudaStream_t)>& launch) {
   const cudaStream_t main = streams.front();
   const bool same_stream = last_capture_ == 0 && last_stream_ == main && !in_graphs_;
-  if (launched_ && !same_stream) done_.make_wait(main);
+  if (launched_ && !same_stream) events_->done.make_wait(main);
   for (size_t i = 1; i < streams.size(); ++i) {
-    fork_.record(streams[i]);
-    fork_.make_wait(main);
+    events_->fork.record(streams[i]);
+    events_->fork.make_wait(main);
   }
   launch(main);
-  done_.record(main);
+  events_->done.record(main);
   launched_ = true;
-  for (size_t i = 1; i < streams.size(); ++i) done_.make_wait(streams[i]);
+  for (size_t i = 1; i < streams.size(); ++i) events_->done.make_wait(streams[i]);
 }
 
 void StreamOrder::run_captured(const std::vector<cudaStream_t>& streams, unsigned long long capture,
-                               const std::function<void(cudaStream_t)>& launch) {
+                               const std::function<void(cudaStream_t)>& launch, const std::shared_ptr<void>& memory) {
   const cudaStream_t main = streams.front();
   if (last_capture_ != capture) {
-    done_.make_wait_external(main);
+    last_record_ = nullptr;
+    keep_with_graph(main, std::make_shared<std::pair<std::shared_ptr<Events>, std::shared_ptr<void>>>(events_, memory));
+    events_->done.make_wait_external(main);
   } else if (last_stream_ != main) {
-    captured_.make_wait(main);
+    events_->captured.make_wait(main);
   }
   for (size_t i = 1; i < streams.size(); ++i) {
-    fork_.record(streams[i]);
-    fork_.make_wait(main);
+    events_->fork.record(streams[i]);
+    events_->fork.make_wait(main);
   }
   launch(main);
-  done_.record_external(main);
-  captured_.record(main);
+  events_->done.record_beside(main, last_record_);
+  events_->captured.record(main);
   in_graphs_ = true;
-  for (size_t i = 1; i < streams.size(); ++i) captured_.make_wait(streams[i]);
+  for (size_t i = 1; i < streams.size(); ++i) events_->captured.make_wait(streams[i]);
 }
 
 void StreamOrder::wait_idle() const {
-  if (launched_ || in_graphs_) cuda_check(cudaEventSynchronize(done_.get()), "cudaEventSynchronize");
+  if (launched_ || in_graphs_) cuda_check(cudaEventSynchronize(events_->done.get()), "cudaEventSynchronize");
 }
 
 bool StreamOrder::idle() const {
   if (!launched_ && !in_graphs_) return true;
-  const cudaError_t status = cudaEventQuery(done_.get());
+  const cudaError_t status = cudaEventQuery(events_->done.get());
   if (status == cudaErrorNotReady) return false;
   cuda_check(status, "cudaEventQuery");
   return true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "device/event.h"
@@ -13,8 +14,10 @@ class StreamOrder {
  public:
   /// Calls launch(stream) so that what it enqueues comes after everything that was enqueued before in any of the
   /// streams and by earlier launches, and before anything that is enqueued in any of the streams later. The streams
-  /// belong to the current device; all are captured into one graph, or none is. Throws Error.
-  void run(const std::vector<cudaStream_t>& streams, const std::function<void(cudaStream_t)>& launch);
+  /// belong to the current device; all are captured into one graph, or none is. A graph keeps `memory` alive. Throws
+  /// Error.
+  void run(const std::vector<cudaStream_t>& streams, const std::function<void(cudaStream_t)>& launch,
+           const std::shared_ptr<void>& memory);
 
   /// Waits until all launches so far are done. Graphs count as often as they were launched until now.
   void wait_idle() const;
@@ -25,15 +28,19 @@ class StreamOrder {
   void create_events();
   void run_eagerly(const std::vector<cudaStream_t>& streams, const std::function<void(cudaStream_t)>& launch);
   void run_captured(const std::vector<cudaStream_t>& streams, unsigned long long capture,
-                    const std::function<void(cudaStream_t)>& launch);
+                    const std::function<void(cudaStream_t)>& launch, const std::shared_ptr<void>& memory);
 
-  Event done_;      ///< recorded after every launch, in graphs too (by an external record)
-  Event captured_;  ///< recorded after every captured launch, for other streams of the same capture
-  Event fork_;      ///< gathers the other streams of a launch
+  struct Events {
+    Event done;      ///< recorded after every launch, in graphs too (by an external record)
+    Event captured;  ///< recorded after every captured launch, for other streams of the same capture
+    Event fork;      ///< gathers the other streams of a launch
+  };
+  std::shared_ptr<Events> events_;  ///< graphs use them too
   bool launched_ = false;
-  bool in_graphs_ = false;  ///< some launch was captured: done_ may be recorded by a graph at any time
+  bool in_graphs_ = false;  ///< some launch was captured: `done` may be recorded by a graph at any time
   cudaStream_t last_stream_ = nullptr;
   unsigned long long last_capture_ = 0;
+  cudaGraphNode_t last_record_ = nullptr;  ///< the node of that capture that records `done`
 };
 
 }  // namespace nitinol

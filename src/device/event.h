@@ -38,6 +38,25 @@ class Event {
   void record_external(cudaStream_t stream) const {
     cuda_check(cudaEventRecordWithFlags(event_, stream, cudaEventRecordExternal), "cudaEventRecordWithFlags");
   }
+  /// The same at the end of all that is captured so far, but beside what is captured next, which need not wait for it.
+  /// `node`: what the last call in this capture made, which goes; null if there was none.
+  void record_beside(cudaStream_t stream, cudaGraphNode_t& node) const {
+#if defined(NITINOL_CUDA)
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long id = 0;
+    cudaGraph_t graph = nullptr;
+    const cudaGraphNode_t* last = nullptr;
+    const cudaGraphEdgeData* edges = nullptr;
+    size_t count = 0;
+    cuda_check(cudaStreamGetCaptureInfo(stream, &status, &id, &graph, &last, &edges, &count),
+               "cudaStreamGetCaptureInfo");
+    if (node != nullptr && cudaGraphDestroyNode(node) != cudaSuccess) static_cast<void>(cudaGetLastError());
+    cuda_check(cudaGraphAddEventRecordNode(&node, graph, last, count, event_), "cudaGraphAddEventRecordNode");
+#else
+    node = nullptr;
+    record_external(stream);
+#endif
+  }
   void make_wait_external(cudaStream_t stream) const {
     cuda_check(cudaStreamWaitEvent(stream, event_, cudaEventWaitExternal), "cudaStreamWaitEvent");
   }

@@ -15,6 +15,16 @@ class Stream {
     cuda_check(cudaStreamCreateWithFlags(&stream.stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     return stream;
   }
+  /// The same of the highest priority: its work need not stand in line behind the kernels of other streams.
+  static Stream create_urgent() {
+    int lowest = 0;
+    int highest = 0;
+    cuda_check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
+    Stream stream;
+    cuda_check(cudaStreamCreateWithPriority(&stream.stream_, cudaStreamNonBlocking, highest),
+               "cudaStreamCreateWithPriority");
+    return stream;
+  }
   Stream() = default;
   Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
   Stream& operator=(Stream&& other) noexcept {

@@ -30,7 +30,7 @@ struct ExecutorSetup {
   bool peer_access = true;               ///< false: NCCL_P2P_DISABLE
   std::chrono::milliseconds timeout{0};  ///< after which an operation that makes no progress fails; 0: never
   /// Where the executor notes when collectives begin and end, if it knows; may be null.
-  std::shared_ptr<OperationTimes> times;
+  std::shared_ptr<OperationTimes> times{};
   /// Called once, on any thread, when a launch fails (a peer's memory is gone, a CUDA error).
   std::function<void(ncclResult_t, const std::string&)> failed;
 };
@@ -61,6 +61,15 @@ class Executor {
 
   /// For operations from now on. False: not supported.
   virtual bool set_timeout(std::chrono::milliseconds) { return false; }
+
+  /// After it `failed` is not called any more. Not under a lock that `failed` takes.
+  virtual void stop_reports() {}
+
+  /// What launches use on top of what they were given: who replays a graph with launches in it keeps this alive.
+  virtual std::shared_ptr<void> memory_of_kernels() const { return nullptr; }
+
+  /// Everything launched is through, and nothing will be launched any more: whoever waits for this rank is wrong.
+  virtual void leave() {}
 
   /// Any thread, any time: running and later launches end soon, their results undefined.
   virtual void abort() = 0;

@@ -21,7 +21,9 @@ bool serves(const Question& question, const Rules& rules, Algorithm algorithm) {
 
 Algorithm choose_algorithm(const Question& question, const Limits& limits, const Rules& rules) {
   const size_t bytes = question.count * bytes_of(question.type);
-  const bool small = bytes <= limits.one_shot_bytes;
+  // Between two ranks the second shot of these would only add a hop.
+  const bool direct = question.what == Collective::kBroadcast || question.what == Collective::kReduce;
+  const bool small = bytes <= limits.one_shot_bytes || (direct && question.ranks == 2);
   const Algorithm by_preference[] = {small ? Algorithm::kOneShot : Algorithm::kTwoShot,
                                      small ? Algorithm::kTwoShot : Algorithm::kOneShot, Algorithm::kRing,
                                      Algorithm::kTree};
@@ -55,8 +57,8 @@ Protocol choose_protocol(const Question& question, const Limits& limits, const R
 int choose_channels(const Limits& limits, const Rules& rules, size_t bytes) {
   const size_t wanted = std::max<size_t>(1, bytes / limits.bytes_per_channel);
   int channels = static_cast<int>(std::min<size_t>(wanted, limits.channels));
-  if (rules.max_channels > 0) channels = std::min(channels, rules.max_channels);
-  return std::max(channels, 1);
+  channels = std::max({channels, 1, std::min(rules.min_channels, limits.channels)});
+  return rules.max_channels > 0 ? std::min(channels, rules.max_channels) : channels;
 }
 
 }  // namespace

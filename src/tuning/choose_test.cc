@@ -28,6 +28,16 @@ TEST(Choose, SmallMessagesGoInOneShotLargeInTwo) {
   EXPECT_EQ(choose(all_reduce(4097), limits(), Rules::any()).algorithm, Algorithm::kTwoShot);
 }
 
+TEST(Choose, BetweenTwoRanksBroadcastAndReduceGoInOneShot) {
+  for (const Collective what : {Collective::kBroadcast, Collective::kReduce}) {
+    Question question = all_reduce(1 << 24);
+    question.what = what;
+    EXPECT_EQ(choose(question, limits(), Rules::any()).algorithm, Algorithm::kTwoShot);
+    question.ranks = 2;
+    EXPECT_EQ(choose(question, limits(), Rules::any()).algorithm, Algorithm::kOneShot);
+  }
+}
+
 TEST(Choose, ProtocolFollowsTheBytesOfOneMessage) {
   EXPECT_EQ(choose(all_reduce(256), limits(), Rules::any()).protocol, Protocol::kLL);
   EXPECT_EQ(choose(all_reduce(257), limits(), Rules::any()).protocol, Protocol::kLL128);
@@ -43,6 +53,11 @@ TEST(Choose, ChannelsGrowWithTheMessageWithinTheUsersLimit) {
   Rules rules = Rules::any();
   rules.max_channels = 3;
   EXPECT_EQ(choose(all_reduce(1 << 24), limits(), rules).channels, 3);
+  rules.max_channels = 0;
+  rules.min_channels = 4;
+  EXPECT_EQ(choose(all_reduce(16), limits(), rules).channels, 4);
+  rules.min_channels = 32;
+  EXPECT_EQ(choose(all_reduce(16), limits(), rules).channels, 8) << "there are no more";
 }
 
 TEST(Choose, SumsKeepTheCanonicalOrderUnlessTheUserNamesAnAlgorithm) {

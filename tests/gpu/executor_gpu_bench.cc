@@ -151,16 +151,16 @@ class Bench {
         if (channels > 1 && each < 512) continue;
         if (per_peer > (1 << 20) && channels < 8 && channels < most) continue;
         if (per_peer <= (256 << 10) && channels <= 16) plans.push_back({algorithm, Protocol::kLL, channels, 0});
-        for (const size_t parts : {1, 2, 4, 8}) {
+        for (const size_t parts : {1, 2, 4}) {
           const size_t blocks_of_share = algorithm == Algorithm::kOneShot ? 1 : static_cast<size_t>(ranks_.size());
           const size_t chunk = each / blocks_of_share / parts;
-          if (parts > 1 && chunk < 4096) continue;
+          if (parts > 1 && (chunk < 4096 || per_peer > (size_t{1} << 20))) continue;
           if (per_peer >= 4096 && per_peer <= (size_t{16} << 20)) {
             plans.push_back({algorithm, Protocol::kLL128, channels, parts == 1 ? 0 : chunk});
           }
-          if (per_peer >= (512 << 10) && channels >= 32) {
-            plans.push_back({algorithm, Protocol::kSimple, channels, parts == 1 ? 0 : chunk});
-          }
+        }
+        for (const size_t chunk : {0, 64 << 10, 32 << 10}) {
+          if (per_peer >= (512 << 10) && channels >= 16) plans.push_back({algorithm, Protocol::kSimple, channels, chunk});
         }
       }
     }

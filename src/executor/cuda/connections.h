@@ -17,15 +17,41 @@ using algorithm::Peers;
 
 extern __shared__ uint4 shared_memory[];
 
-/// Counts turns of a waiting loop and looks at the abort flag now and then: it lies in host memory, a microsecond away.
+/// Counts turns of a waiting loop and looks at the host's signals now and then: they are a microsecond away.
 class Patience {
  public:
-  __device__ __forceinline__ explicit Patience(const volatile uint32_t* aborted) : aborted_(aborted) {}
-  __device__ __forceinline__ bool exhausted() { return (++turns_ & 0xfffU) == 0 && *aborted_ != 0; }
+  __device__ __forceinline__ explicit Patience(volatile Signals* signals) : signals_(signals) {}
+
+  /// Whether to give up: the communicator is aborted, or the time is up. Then whoever is waited for counts as late:
+  /// each source of which the bit is set.
+  __device__ __forceinline__ bool exhausted(const Endpoint* sources, uint32_t waited_for) {
+    if (++turns_ % kTurnsPerLook != 0) return false;
+    if (signals_->aborted != 0) return true;
+    if (!out_of_time()) return false;
+    for (uint32_t left = waited_for; left != 0; left &= left - 1) signals_->late[sources[__ffs(left) - 1].peer] = 1;
+    return true;
+  }
+  __device__ __forceinline__ bool exhausted(int waited_for) {
+    if (++turns_ % kTurnsPerLook != 0) return false;
+    if (signals_->aborted != 0) return true;
+    if (!out_of_time()) return false;
+    signals_->late[waited_for] = 1;
+    return true;
+  }
 
  private:
-  const volatile uint32_t* aborted_;
+  __device__ __forceinline__ bool out_of_time() {
+    const uint32_t limit = signals_->patience;
+    const auto now = static_cast<uint32_t>(nanoseconds() >> 20);
+    if (turns_ == kTurnsPerLook || limit == 0) began_ = now;
+    return now - began_ > limit;
+  }
+
+  static constexpr uint32_t kTurnsPerLook = 0x1000;
+
+  volatile Signals* signals_;
   uint32_t turns_ = 0;
+  volatile uint32_t began_;  ///< when it first looked; volatile, as no register is to be spent on it
 };
 
 struct __align__(16) Counters {
@@ -308,15 +334,15 @@ class WorkerConnections : public Connections<Wire> {
     Counters c = this->counters_[peer];
     const QueueLayout& layout = this->queue_.layout;
     if (c.sent - c.credit >= layout.slots) {
-      Patience patience(this->queue_.aborted);
+      Patience patience(this->queue_.signals);
       do {
         c.credit = load_live_word(layout.credit(this->own_region(), this->channel_, peer));
-        aborted_ = patience.exhausted();
+        aborted_ = patience.exhausted(peer);
       } while (c.sent - c.credit >= layout.slots && !aborted_);
     }
     char* slot = this->slots_[peer].outgoing + (c.sent & (layout.slots - 1)) * layout.slot_bytes;
     ++c.sent;
-    this->sinks_[place] = Endpoint{slot, c.sent, 0};
+    this->sinks_[place] = Endpoint{slot, c.sent, peer};
     this->counters_[peer] = c;
   }
 
@@ -325,17 +351,17 @@ class WorkerConnections : public Connections<Wire> {
     const uint32_t step = c.received;
     const QueueLayout& layout = this->queue_.layout;
     if constexpr (Wire::kCounted) {
-      Patience patience(this->queue_.aborted);
+      Patience patience(this->queue_.signals);
       const uint32_t* filled = layout.filled(this->own_region(), this->channel_, peer);
       while (static_cast<int32_t>(load_acquire(filled) - (step + 1)) < 0) {
-        if (patience.exhausted()) {
+        if (patience.exhausted(peer)) {
           aborted_ = true;
           break;
         }
       }
     }
     char* slot = this->slots_[peer].incoming + (step & (layout.slots - 1)) * layout.slot_bytes;
-    this->sources_[place] = Endpoint{slot, step + 1, 0};
+    this->sources_[place] = Endpoint{slot, step + 1, peer};
     ++c.received;
     this->counters_[peer] = c;
     if (!Wire::kCounted && c.received - c.posted >= this->slots_to_collect()) due_ = true;

@@ -1,41 +1,22 @@
 // The executor of GPUs: turns a launch's operations into kernels over memory that all ranks' GPUs reach.
 #include <algorithm>
-#include <cstring>
+#include <limits>
 #include <map>
-#include <mutex>
+#include <utility>
 
-#include "base/log.h"
+#include "base/process_state.h"
 #include "device/check.h"
 #include "device/guards.h"
-#include "device/stream.h"
+#include "executor/cuda/domain.h"
+#include "executor/cuda/hardware_queues.h"
 #include "executor/cuda/kernels.h"
+#include "executor/cuda/late_watch.h"
 #include "executor/cuda/message_plan.h"
-#include "executor/cuda/probe.h"
-#include "executor/cuda/sizes.h"
 #include "executor/executor.h"
 
 namespace nitinol::cuda {
 
 namespace {
-
-/// Pinned host memory that kernels see too.
-class HostWords {
- public:
-  explicit HostWords(size_t count) {
-    void* memory = nullptr;
-    cuda_check(cudaHostAlloc(&memory, count * sizeof(uint32_t), cudaHostAllocPortable | cudaHostAllocMapped),
-               "cudaHostAlloc");
-    std::memset(memory, 0, count * sizeof(uint32_t));
-    words_ = static_cast<uint32_t*>(memory);
-  }
-  ~HostWords() { static_cast<void>(cudaFreeHost(words_)); }
-  HostWords(const HostWords&) = delete;
-  HostWords& operator=(const HostWords&) = delete;
-  uint32_t* get() const { return words_; }
-
- private:
-  uint32_t* words_ = nullptr;
-};
 
 int most_ranks_on_a_gpu(const std::vector<Peer>& peers) {
   std::map<std::array<char, 16>, int> count;
@@ -47,8 +28,6 @@ int most_ranks_on_a_gpu(const std::vector<Peer>& peers) {
 bool all_have(const std::vector<Peer>& peers, Reach bit) {
   return std::all_of(peers.begin(), peers.end(), [bit](const Peer& peer) { return (peer.reach & bit) != 0; });
 }
-
-bool reaches_peers(const ExecutorSetup& setup) { return setup.peer_access && all_have(setup.peers, kReachesPeers); }
 
 Machine machine_of(const ExecutorSetup& setup) {
   Machine machine;
@@ -63,18 +42,8 @@ Machine machine_of(const ExecutorSetup& setup) {
   return machine;
 }
 
-std::vector<int> devices_of_this_process(const ExecutorSetup& setup) {
-  const Peer& me = setup.peers[static_cast<size_t>(setup.rank)];
-  std::vector<int> devices;
-  for (const Peer& peer : setup.peers) {
-    if (peer.process == me.process) devices.push_back(peer.device);
-  }
-  std::sort(devices.begin(), devices.end());
-  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
-  return devices;
-}
-
-uint64_t offer_name(Queue queue) { return 0x6375646100000000ULL + static_cast<uint64_t>(queue); }
+/// With fewer chunks than this a channel does not gain from starting out of step with the others.
+constexpr int kRoundsWorthALead = 4;
 
 /// The plan's protocol, but where there are kernels for fewer: one rank alone, and LL128 for reductions other than
 /// sums.
@@ -105,34 +74,25 @@ const void* kernel_of(const CollectiveWork& work, int ranks) {
 class CudaExecutor : public Executor {
  public:
   explicit CudaExecutor(ExecutorSetup setup)
-      : setup_(std::move(setup)),
-        device_(setup_.peers[static_cast<size_t>(setup_.rank)].device),
-        guard_(std::make_unique<DeviceGuard>(device_)),
-        relaxed_(std::make_unique<RelaxedCaptureGuard>()),
-        sizes_(sizes_for(machine_of(setup_))),
-        aborted_(1) {
-    if (setup_.peers.size() > static_cast<size_t>(kMaxRanks)) {
-      fail(ncclInvalidUsage, "{} ranks in one domain of GPUs that reach each other: at most {} are possible",
-           setup_.peers.size(), kMaxRanks);
+      : device_(setup.peers[static_cast<size_t>(setup.rank)].device),
+        rank_(setup.rank),
+        ranks_(static_cast<int>(setup.peers.size())),
+        sizes_(sizes_for(machine_of(setup))) {
+    if (ranks_ > kMaxRanks) {
+      fail(ncclInvalidUsage, "{} ranks in one domain of GPUs that reach each other: at most {} are possible", ranks_,
+           kMaxRanks);
     }
-    arena_ = std::make_shared<Arena>(place(), device_, devices_of_this_process(setup_), sizes_.layouts);
-    register_arena(name_of_rank(setup_.rank), arena_);
-    if (setup_.handles != nullptr) offer();
-    relaxed_.reset();
-    guard_.reset();
+    check_queues(setup);
+    const DeviceGuard on(device_);
+    const RelaxedCaptureGuard relaxed;
+    const std::chrono::milliseconds timeout = setup.timeout;
+    domain_ = std::make_shared<Domain>(std::move(setup), sizes_.layouts);
+    set_timeout(timeout);
   }
 
   ~CudaExecutor() override {
-    for (int queue = 0; setup_.handles != nullptr && queue < kQueues; ++queue) {
-      setup_.handles->withdraw(offer_name(static_cast<Queue>(queue)));
-    }
-    unregister_arena(name_of_rank(setup_.rank));
-    // Kernels of this rank still use the memory.
-    int previous = 0;
-    static_cast<void>(cudaGetDevice(&previous));
-    static_cast<void>(cudaSetDevice(device_));
-    static_cast<void>(cudaDeviceSynchronize());
-    static_cast<void>(cudaSetDevice(previous));
+    stop_reports();
+    domain_->close();
   }
 
   Limits limits() const override { return sizes_.limits; }
@@ -142,12 +102,12 @@ class CudaExecutor : public Executor {
     const RelaxedCaptureGuard relaxed;
     for (const CollectiveWork& work : launch.collectives) {
       if (work.count == 0) continue;
-      reach(queue_of(protocol_of(work, ranks())));
-      load(kernel_of(work, ranks()));
+      domain_->reach(queue_of(protocol_of(work, ranks_)));
+      load(kernel_of(work, ranks_));
     }
     for (const MessageWork& work : launch.messages) {
-      if (work.bytes == 0 || work.peer == setup_.rank) continue;
-      reach(work.bytes <= kLLMessageBytes ? Queue::kMessageLL : Queue::kMessageSimple);
+      if (work.bytes == 0 || work.peer == rank_) continue;
+      domain_->reach(work.bytes <= kLLMessageBytes ? Queue::kMessageLL : Queue::kMessageSimple);
       for (const auto& kernels : message_kernels()) {
         for (const void* kernel : kernels) load(kernel);
       }
@@ -156,25 +116,50 @@ class CudaExecutor : public Executor {
 
   void launch(Launch launch, cudaStream_t stream) override {
     const DeviceGuard on(device_);
-    if (ranks() == 1) prepare(launch);  // waits for nobody
+    if (ranks_ == 1) prepare(launch);  // waits for nobody
     launch_collectives(launch.collectives, stream);
     if (!launch.messages.empty()) launch_messages(launch.messages, stream);
   }
 
-  void abort() override { *static_cast<volatile uint32_t*>(aborted_.get()) = 1; }
+  void abort() override { domain_->signals().aborted = 1; }
+
+  bool set_timeout(std::chrono::milliseconds timeout) override {
+    // In the units that kernels count in, at least one.
+    const int64_t units = (timeout.count() * 1'000'000 >> 20) + 1;
+    domain_->signals().patience =
+        timeout.count() <= 0 ? 0 : static_cast<uint32_t>(std::min<int64_t>(units, std::numeric_limits<int32_t>::max()));
+    if (timeout.count() <= 0) {
+      stop_reports();
+    } else if (watch_ == 0) {
+      watch_ = start_watching([this] { report_late_ranks(); });
+    }
+    return true;
+  }
+
+  void stop_reports() override {
+    if (watch_ != 0) stop_watching(std::exchange(watch_, 0));
+  }
+
+  std::shared_ptr<void> memory_of_kernels() const override { return domain_; }
 
  private:
-  p2p::Place place() const { return reaches_peers(setup_) ? p2p::Place::kDevice : p2p::Place::kHost; }
-  ArenaName name_of_rank(int rank) const { return {setup_.identity, rank}; }
-  int ranks() const { return static_cast<int>(setup_.peers.size()); }
-
-  void offer() {
-    for (int index = 0; index < kQueues; ++index) {
-      const auto queue = static_cast<Queue>(index);
-      setup_.handles->offer(offer_name(queue), [arena = arena_, device = device_, queue] {
-        const DeviceGuard on(device);
-        return arena->region(queue)->share();
-      });
+  /// Kernels that gave up waiting left a note of whom they waited for.
+  void report_late_ranks() {
+    std::string late;
+    for (int peer = 0; peer < ranks_; ++peer) {
+      if (domain_->signals().late[peer] == 0) continue;
+      const Peer& who = domain_->setup().peers[static_cast<size_t>(peer)];
+      const Peer& me = domain_->setup().peers[static_cast<size_t>(rank_)];
+      late += formatted("{}rank {} (host {}, pid {}, device {}): {}", late.empty() ? "" : "; ", peer,
+                        who.host_name.data(), who.pid, who.device,
+                        words_for(who.process == me.process ? ProcessState::kRunning : process_state(who.pid)));
+    }
+    if (late.empty() || std::exchange(reported_, true)) return;
+    const auto& failed = domain_->setup().failed;
+    if (failed) {
+      failed(ncclRemoteError, formatted("rank {}: an operation makes no progress for longer than NITINOL_TIMEOUT allows; "
+                                        "nothing came from: {}",
+                                        rank_, late));
     }
   }
 
@@ -184,7 +169,7 @@ class CudaExecutor : public Executor {
     if (std::find(loaded_.begin(), loaded_.end(), kernel) != loaded_.end()) return;
     cudaFuncAttributes attributes{};
     cuda_check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes of a communication kernel");
-    const size_t most = shared_bytes(ranks(), kMaxThreads / 32);
+    const size_t most = shared_bytes(ranks_, kMaxWorkers + 1);
     if (most > 48 * 1024) {
       cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most)),
                  "cudaFuncSetAttribute of a communication kernel");
@@ -192,64 +177,12 @@ class CudaExecutor : public Executor {
     loaded_.push_back(kernel);
   }
 
-  /// Maps the region of every rank for one queue set.
-  void reach(Queue queue) {
-    const auto index = static_cast<size_t>(queue);
-    if (views_[index] != nullptr) return;
-    auto view = std::make_unique<QueueView>();
-    view->layout = sizes_.layouts[index];
-    view->rank = setup_.rank;
-    view->aborted = aborted_.get();
-    for (int rank = 0; rank < ranks(); ++rank) {
-      std::shared_ptr<p2p::Region> region = region_of(rank, queue);
-      view->region[rank] = region->address();
-      regions_.push_back(std::move(region));
-    }
-    check_reached(*view);
-    views_[index] = std::move(view);
-  }
-
-  std::shared_ptr<p2p::Region> region_of(int rank, Queue queue) {
-    if (rank == setup_.rank) return arena_->region(queue);
-    const Peer& peer = setup_.peers[static_cast<size_t>(rank)];
-    if (peer.process == setup_.peers[static_cast<size_t>(setup_.rank)].process) {
-      return find_arena(name_of_rank(rank))->region(queue);
-    }
-    return p2p::map(place(), device_, setup_.handles->fetch(rank, offer_name(queue)));
-  }
-
-  void check_reached(const QueueView& view) {
-    const HostWords answers(static_cast<size_t>(kMaxRanks));
-    const Stream stream = Stream::create();
-    QueueView queue = view;
-    uint32_t* result = answers.get();
-    void* arguments[] = {&queue, &result};
-    cuda_check(cudaLaunchKernel(probe_kernel(), dim3(1), dim3(kMaxRanks), arguments, 0, stream.get()),
-               "launch of the probe of peers' memory");
-    cuda_check(cudaStreamSynchronize(stream.get()), "probe of peers' memory");
-    for (int rank = 0; rank < ranks(); ++rank) {
-      if (answers.get()[rank] == 1) continue;
-      fail(ncclSystemError,
-           "rank {} writes into the memory of rank {} but does not find there what it wrote, although the driver says "
-           "that "
-           "their GPUs reach each other: likely an IOMMU or PCIe access control (ACS) stands between them. "
-           "NCCL_P2P_DISABLE=1 goes through host memory instead",
-           setup_.rank, rank);
-    }
-  }
-
-  const QueueView& view_of(Queue queue) const {
-    const auto& view = views_[static_cast<size_t>(queue)];
-    if (view == nullptr) fail(ncclInternalError, "queue set {} was not prepared", static_cast<int>(queue));
-    return *view;
-  }
-
   void launch_collectives(const std::vector<CollectiveWork>& all, cudaStream_t stream) {
     size_t first = 0;
     while (first < all.size()) {
-      const void* kernel = kernel_of(all[first], ranks());
+      const void* kernel = kernel_of(all[first], ranks_);
       size_t end = first + 1;
-      while (end < all.size() && end - first < kMaxWorks && kernel_of(all[end], ranks()) == kernel) ++end;
+      while (end < all.size() && end - first < kMaxWorks && kernel_of(all[end], ranks_) == kernel) ++end;
       launch_run(kernel, all.data() + first, end - first, stream);
       first = end;
     }
@@ -257,9 +190,9 @@ class CudaExecutor : public Executor {
 
   /// Operations that share a kernel.
   void launch_run(const void* kernel, const CollectiveWork* works, size_t count, cudaStream_t stream) {
-    const Protocol protocol = protocol_of(works[0], ranks());
+    const Protocol protocol = protocol_of(works[0], ranks_);
     CollectiveParameters parameters;
-    parameters.queue = view_of(queue_of(protocol));
+    parameters.queue = domain_->view(queue_of(protocol));
     int channels = 1;
     size_t most_bytes = 0;  // of one transfer
     for (size_t i = 0; i < count; ++i) {
@@ -269,7 +202,7 @@ class CudaExecutor : public Executor {
       channels = std::max(channels, std::min(works[i].plan.channels, parameters.queue.layout.channels));
       size_t elements = std::min<size_t>(work.chunk, work.per_channel);
       if (work.algorithm == Algorithm::kTwoShot) {
-        const auto n = static_cast<size_t>(ranks());
+        const auto n = static_cast<size_t>(ranks_);
         elements = std::min<size_t>(elements, (work.per_channel + n - 1) / n);
       }
       most_bytes = std::max(most_bytes, elements * bytes_of(works[i].type));
@@ -280,7 +213,7 @@ class CudaExecutor : public Executor {
   static int threads_for(Protocol protocol, size_t bytes) {
     const size_t per_warp = shape_of(protocol).bytes * 32 / shape_of(protocol).threads;
     const size_t clerk = protocol == Protocol::kSimple ? 1 : 0;
-    const size_t workers = std::clamp<size_t>((bytes + per_warp - 1) / per_warp, 1, kMaxThreads / 32 - clerk);
+    const size_t workers = std::clamp<size_t>((bytes + per_warp - 1) / per_warp, 1, kMaxWorkers);
     return static_cast<int>(workers + clerk) * 32;
   }
 
@@ -297,6 +230,9 @@ class CudaExecutor : public Executor {
     work.count = from.count;
     work.per_channel = (grains + channels - 1) / channels * grain;
     work.chunk = static_cast<uint32_t>(from.plan.chunk == 0 || from.plan.chunk > slot ? slot : from.plan.chunk);
+    if (protocol == Protocol::kSimple && work.per_channel >= size_t{kRoundsWorthALead} * work.chunk) {
+      work.lead = work.chunk / kLeads / 128 * 128;
+    }
     work.root = static_cast<int16_t>(from.root);
     work.what = from.what;
     work.algorithm = from.plan.algorithm;
@@ -309,17 +245,17 @@ class CudaExecutor : public Executor {
   }
 
   void launch_messages(const std::vector<MessageWork>& all, cudaStream_t stream) {
-    for (const SelfMessage& one : pair_self_messages(all, setup_.rank)) {
+    for (const SelfMessage& one : pair_self_messages(all, rank_)) {
       if (one.bytes == 0 || one.from == one.to) continue;
       cuda_check(cudaMemcpyAsync(one.to, one.from, one.bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
     }
     std::vector<MessageWork> by_queue[2];
     for (const MessageWork& work : all) {
-      if (work.peer != setup_.rank && work.bytes > 0) by_queue[work.bytes <= kLLMessageBytes ? 0 : 1].push_back(work);
+      if (work.peer != rank_ && work.bytes > 0) by_queue[work.bytes <= kLLMessageBytes ? 0 : 1].push_back(work);
     }
     for (size_t which = 0; which < 2; ++which) {
       if (by_queue[which].empty()) continue;
-      const QueueView& view = view_of(which == 0 ? Queue::kMessageLL : Queue::kMessageSimple);
+      const QueueView& view = domain_->view(which == 0 ? Queue::kMessageLL : Queue::kMessageSimple);
       for (const MessageBatch& batch :
            plan_messages(by_queue[which], which == 0 ? Protocol::kLL : Protocol::kSimple, view.layout)) {
         if (batch.lanes.size() <= FewMessages::kMaxLanes && batch.messages.size() <= FewMessages::kMaxMessages) {
@@ -345,22 +281,20 @@ class CudaExecutor : public Executor {
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(blocks));
     config.blockDim = dim3(static_cast<unsigned>(threads));
-    config.dynamicSmemBytes = shared_bytes(ranks(), threads / 32);
+    config.dynamicSmemBytes = shared_bytes(ranks_, threads / 32);
     config.stream = stream;
     void* arguments[] = {parameters};
     cuda_check(cudaLaunchKernelExC(&config, kernel, arguments), "launch of a communication kernel");
   }
 
-  ExecutorSetup setup_;
-  int device_;
-  std::unique_ptr<DeviceGuard> guard_;            // for the constructor only
-  std::unique_ptr<RelaxedCaptureGuard> relaxed_;  // likewise
-  Sizes sizes_;
-  HostWords aborted_;
-  std::shared_ptr<Arena> arena_;
-  std::vector<std::shared_ptr<p2p::Region>> regions_;
-  std::array<std::unique_ptr<QueueView>, kQueues> views_;
+  const int device_;
+  const int rank_;
+  const int ranks_;
+  const Sizes sizes_;
+  std::shared_ptr<Domain> domain_;
   std::vector<const void*> loaded_;
+  uint64_t watch_ = 0;     ///< 0: nobody looks for late ranks
+  bool reported_ = false;  ///< of late ranks; by the watching thread only
 };
 
 }  // namespace nitinol::cuda

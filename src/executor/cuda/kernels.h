@@ -13,8 +13,9 @@
 
 namespace nitinol::cuda {
 
-/// Threads of the largest CTA: 15 worker warps and the clerk.
-inline constexpr int kMaxThreads = 16 * 32;
+/// Warps of the largest CTA that work; with Simple the clerk comes on top.
+inline constexpr int kMaxWorkers = 16;
+constexpr int max_threads(Protocol protocol) { return (kMaxWorkers + (protocol == Protocol::kSimple ? 1 : 0)) * 32; }
 
 /// Threads of the largest CTA that carries messages; two of these fit on a multiprocessor.
 inline constexpr int kMaxMessageThreads = 8 * 32;
@@ -62,7 +63,8 @@ __device__ __forceinline__ void run_all(P& p, const CollectiveParameters& parame
   for (int i = 0; i < parameters.works; ++i) {
     const Work& work = parameters.work[i];
     const size_t begin = min(work.per_channel * blockIdx.x, work.count);
-    const Share share{begin, min(begin + work.per_channel, work.count), work.chunk, work.count};
+    const size_t lead = work.lead * (blockIdx.x % kLeads);
+    const Share share{begin, min(begin + work.per_channel, work.count), work.chunk, work.count, lead};
     if (share.begin == share.end) continue;
     p.begin(work);
     if constexpr (kAlone) {
@@ -86,7 +88,7 @@ __device__ __forceinline__ void read_ahead(const Work& work) {
 
 /// Runs works whose algorithms are among Entries; kAlone: a communicator of one rank, where all algorithms are copies.
 template <class Wire, DataType type, Combine how, class Entries, bool kInline, bool kAlone = false>
-__global__ void __launch_bounds__(kMaxThreads, 1)
+__global__ void __launch_bounds__(max_threads(Wire::kProtocol), 1)
     run_collectives(const __grid_constant__ CollectiveParameters parameters) {
   // Each line of the parameters costs a trip to memory at its first use: better all at once.
   asm volatile("" ::"r"(parameters.queue.rank), "l"(parameters.queue.region[0]), "l"(parameters.queue.region[4]),

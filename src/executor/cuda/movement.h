@@ -103,8 +103,8 @@ class WorkerBase : public WorkerConnections<Wire> {
     E::template narrow<kWords>(values, words);
   }
 
-  __device__ __forceinline__ bool give_up(Patience& patience) {
-    bool exhausted = patience.exhausted();
+  __device__ __forceinline__ bool give_up(Patience& patience, const Endpoint* from, uint32_t missing) {
+    bool exhausted = patience.exhausted(from, missing);
     if constexpr (Wire::kPerWarp) exhausted = __any_sync(0xffffffffU, exhausted);
     this->aborted_ = this->aborted_ || exhausted;
     return exhausted;
@@ -116,7 +116,7 @@ class WorkerBase : public WorkerConnections<Wire> {
   __device__ __forceinline__ bool fetch(const Endpoint* from, uint32_t wanted, uint32_t unit,
                                         Raw (&raw)[kSlots][kUnits]) {
     uint32_t missing = wanted;
-    Patience patience(this->queue_.aborted);
+    Patience patience(this->queue_.signals);
     while (true) {
 #pragma unroll
       for (int s = 0; s < kSlots; ++s) {
@@ -137,7 +137,7 @@ class WorkerBase : public WorkerConnections<Wire> {
         }
       }
       if (missing == 0) return true;
-      if (give_up(patience)) return false;
+      if (give_up(patience, from, missing)) return false;
     }
   }
 
@@ -159,6 +159,9 @@ class WorkerBase : public WorkerConnections<Wire> {
       for (; unit + (Wire::kBatch - 1) * apart < plain; unit += Wire::kBatch * apart) {
         move_own_units<Wire::kBatch, true>(job, unit, sinks);
       }
+    }
+    if constexpr (Wire::kBatch > 4) {
+      for (; unit + 2 * apart < plain; unit += 3 * apart) move_own_units<3, true>(job, unit, sinks);
     }
     for (; unit < plain; unit += apart) move_own_units<1, true>(job, unit, sinks);
     if (unit < units) [[unlikely]] {
@@ -191,6 +194,11 @@ class WorkerBase : public WorkerConnections<Wire> {
     if constexpr (Wire::kBatch > 1) {
       for (; unit + (Wire::kBatch - 1) * apart < plain; unit += Wire::kBatch * apart) {
         if (!move_arrived_units<Wire::kBatch, true>(job, unit, sinks)) return;
+      }
+    }
+    if constexpr (Wire::kBatch > 4) {
+      for (; unit + 2 * apart < plain; unit += 3 * apart) {
+        if (!move_arrived_units<3, true>(job, unit, sinks)) return;
       }
     }
     for (; unit < plain; unit += apart) {
@@ -311,7 +319,7 @@ class WorkerBase : public WorkerConnections<Wire> {
       if (this->ranks() <= 2) {
         unit = combine_all_plain<2, 4>(job, unit, plain, sinks);
       } else if (this->ranks() <= 4) {
-        unit = combine_all_plain<4, 3>(job, unit, plain, sinks);
+        unit = combine_all_plain<4, 2>(job, unit, plain, sinks);
       }
     }
     if (!this->aborted_) unit = combine_all_plain<kFlight, 1>(job, unit, plain, sinks);

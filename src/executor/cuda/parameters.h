@@ -6,11 +6,18 @@
 
 namespace nitinol::cuda {
 
+/// Host memory through which the host and running kernels speak to each other.
+struct Signals {
+  uint32_t aborted;          ///< not zero once the communicator is aborted
+  uint32_t patience;         ///< how long kernels wait for a peer, in units of 2^20 nanoseconds; 0: for ever
+  uint32_t late[kMaxRanks];  ///< not zero: a kernel gave up waiting for that rank
+};
+
 /// One queue set as the kernel sees it.
 struct QueueView {
   QueueLayout layout;
   int rank = 0;
-  const volatile uint32_t* aborted = nullptr;  ///< in host memory: not zero once the communicator is aborted
+  volatile Signals* signals = nullptr;
   char* region[kMaxRanks] = {};                ///< every rank's region, as mapped here
 };
 
@@ -21,6 +28,7 @@ struct Work {
   size_t count = 0;        ///< elements of one rank's block
   size_t per_channel = 0;  ///< elements of the block that each channel takes
   uint32_t chunk = 0;      ///< elements
+  uint32_t lead = 0;       ///< elements by which each further channel's first chunk is shorter, kLeads in turn
   int16_t root = 0;
   Collective what = Collective::kAllReduce;
   Algorithm algorithm = Algorithm::kOneShot;
@@ -30,6 +38,10 @@ struct Work {
 };
 
 inline constexpr int kMaxWorks = 8;
+
+/// Channels that move the same chunks fill the wire all at once and then all leave it idle while they sum and copy. Of so
+/// many channels each starts with a chunk of another length.
+inline constexpr int kLeads = 8;
 
 struct CollectiveParameters {
   QueueView queue;

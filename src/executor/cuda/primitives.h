@@ -48,6 +48,9 @@ class Worker : public WorkerBase<Wire, type, how>, public algorithm::Verbs<Worke
       constexpr bool alone = flow.finish && flow.from == Peers::kNone;
       job.scale = flow.own && ((o.own.side == Side::kInput && this->scaled_) || alone);
       job.average = flow.finish && average_;
+      if constexpr (flow.own && flow.into && flow.from == Peers::kNone) {
+        if (job.into == job.own && !job.scale) job.into = nullptr;  // in place: it is there
+      }
       if constexpr (kInline) {
         dispatch<flow>(job, o);
       } else {

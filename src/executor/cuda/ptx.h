@@ -36,6 +36,13 @@ __device__ __forceinline__ uint32_t load_acquire(const uint32_t* from) {
 /// Everything this thread wrote or saw written is seen by whoever sees a store made after this.
 __device__ __forceinline__ void fence_all_gpus() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
+/// Of a clock that does not stop.
+__device__ __forceinline__ uint64_t nanoseconds() {
+  uint64_t t;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+  return t;
+}
+
 /// 16 bytes of payload: through L2 only, as nobody reads them twice.
 __device__ __forceinline__ uint4 load_16(const void* from) {
   uint4 v;

@@ -16,9 +16,13 @@ struct Wish {
   size_t budget;  ///< bytes of the whole region
 };
 
+/// What all workers of a CTA move in one go with Simple: slots that are multiples of it are filled without rests.
+constexpr size_t kStride = 64 * kKi;
+
 QueueLayout fit(int ranks, const Wish& wish) {
   const size_t peers = static_cast<size_t>(std::max(ranks - 1, 1));
-  const size_t share = wish.budget / (peers * static_cast<size_t>(wish.channels) * wish.slots) / kKi * kKi;
+  size_t share = wish.budget / (peers * static_cast<size_t>(wish.channels) * wish.slots) / kKi * kKi;
+  if (share > kStride) share = share / kStride * kStride;
   const auto bytes = static_cast<uint32_t>(std::clamp<size_t>(share, wish.least, wish.most));
   return make_layout(ranks, wish.channels, wish.slots, bytes);
 }
@@ -27,8 +31,7 @@ QueueLayout fit(int ranks, const Wish& wish) {
 
 Sizes sizes_for(const Machine& m) {
   const int resident = std::max(1, m.multiprocessors * 3 / 4 / m.ranks_per_gpu);
-  int channels = std::min(64, resident);
-  if (m.max_channels > 0) channels = std::min(channels, m.max_channels);
+  const int channels = std::min(resident, m.max_channels > 0 ? std::min(m.max_channels, 64) : 32);
   const int lanes = 2 * std::max(1, m.ranks - 1);
   // Small CTAs where many lanes must be resident on one GPU.
   Sizes sizes;
@@ -39,7 +42,7 @@ Sizes sizes_for(const Machine& m) {
 
   const uint32_t simple_slots = 4;
   const auto most = m.buffer_bytes == 0
-                        ? 120 * kKi
+                        ? 128 * kKi
                         : std::max<uint32_t>(static_cast<uint32_t>(m.buffer_bytes / simple_slots) / kKi * kKi, kKi);
   sizes.layouts = {
       fit(m.ranks, {low_channels, 8, 1 * kKi, 16 * kKi, size_t{16} << 20}),

@@ -15,7 +15,7 @@ namespace nitinol::cuda {
 struct __align__(16) Endpoint {
   char* slot;
   uint32_t flag;
-  uint32_t unused;
+  int peer;
 };
 
 struct LL {
@@ -111,7 +111,7 @@ struct Simple {
   static constexpr int kPieceBytes = 16;
   static constexpr uint32_t kUnitBytes = shape_of(kProtocol).bytes;
   static constexpr uint32_t kUnitStored = shape_of(kProtocol).stored;
-  static constexpr int kBatch = 10;
+  static constexpr int kBatch = 8;
   static constexpr int kFlight = 8;
 
   struct Raw {

@@ -19,7 +19,7 @@ namespace {
 
 void zero(int device, char* address, size_t bytes) {
   const DeviceGuard on(device);
-  const Stream stream = Stream::create();
+  const Stream stream = Stream::create_urgent();
   cuda_check(cudaMemsetAsync(address, 0, bytes, stream.get()), "cudaMemsetAsync");
   cuda_check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
 }

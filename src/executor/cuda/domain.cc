@@ -1,0 +1,142 @@
+#include "executor/cuda/domain.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "device/check.h"
+#include "device/guards.h"
+#include "device/stream.h"
+#include "executor/cuda/probe.h"
+
+namespace nitinol::cuda {
+
+namespace {
+
+constexpr size_t kSignalWords = sizeof(Signals) / sizeof(uint32_t);
+
+uint64_t offer_name(Queue queue) { return 0x6375646100000000ULL + static_cast<uint64_t>(queue); }
+
+ArenaName name_of_rank(const ExecutorSetup& setup, int rank) { return {setup.identity, rank}; }
+
+std::vector<int> devices_of_this_process(const ExecutorSetup& setup) {
+  const Peer& me = setup.peers[static_cast<size_t>(setup.rank)];
+  std::vector<int> devices;
+  for (const Peer& peer : setup.peers) {
+    if (peer.process == me.process) devices.push_back(peer.device);
+  }
+  std::sort(devices.begin(), devices.end());
+  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+  return devices;
+}
+
+}  // namespace
+
+HostWords::HostWords(size_t count) {
+  void* memory = nullptr;
+  cuda_check(cudaHostAlloc(&memory, count * sizeof(uint32_t), cudaHostAllocPortable | cudaHostAllocMapped),
+             "cudaHostAlloc");
+  std::memset(memory, 0, count * sizeof(uint32_t));
+  words_ = static_cast<uint32_t*>(memory);
+}
+
+HostWords::~HostWords() { static_cast<void>(cudaFreeHost(words_)); }
+
+bool reaches_peers(const ExecutorSetup& setup) {
+  return setup.peer_access && std::all_of(setup.peers.begin(), setup.peers.end(),
+                                          [](const Peer& peer) { return (peer.reach & kReachesPeers) != 0; });
+}
+
+Domain::Domain(ExecutorSetup setup, const Layouts& layouts)
+    : setup_(std::move(setup)),
+      layouts_(layouts),
+      device_(setup_.peers[static_cast<size_t>(setup_.rank)].device),
+      words_(kSignalWords + kMaxRanks) {
+  arena_ = std::make_shared<Arena>(place(), device_, devices_of_this_process(setup_), layouts_);
+  register_arena(name_of_rank(setup_, setup_.rank), arena_);
+  for (int index = 0; setup_.handles != nullptr && index < kQueues; ++index) {
+    const auto queue = static_cast<Queue>(index);
+    setup_.handles->offer(offer_name(queue), [arena = arena_, device = device_, queue] {
+      const DeviceGuard on(device);
+      return arena->region(queue)->share();
+    });
+  }
+}
+
+void Domain::close() {
+  if (!open_) return;
+  open_ = false;
+  for (int queue = 0; setup_.handles != nullptr && queue < kQueues; ++queue) {
+    setup_.handles->withdraw(offer_name(static_cast<Queue>(queue)));
+  }
+  setup_.handles = nullptr;
+  setup_.failed = nullptr;
+  unregister_arena(name_of_rank(setup_, setup_.rank));
+}
+
+Domain::~Domain() {
+  close();
+  // Kernels of this rank may still use the memory. A capture that goes on somewhere does not forbid to wait for them.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode));
+  int previous = 0;
+  static_cast<void>(cudaGetDevice(&previous));
+  static_cast<void>(cudaSetDevice(device_));
+  static_cast<void>(cudaDeviceSynchronize());
+  regions_.clear();
+  arena_.reset();
+  static_cast<void>(cudaSetDevice(previous));
+  static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode));
+}
+
+void Domain::reach(Queue queue) {
+  const auto index = static_cast<size_t>(queue);
+  if (views_[index] != nullptr) return;
+  auto view = std::make_unique<QueueView>();
+  view->layout = layouts_[index];
+  view->rank = setup_.rank;
+  view->signals = &signals();
+  for (int rank = 0; rank < ranks(); ++rank) {
+    std::shared_ptr<p2p::Region> region = region_of(rank, queue);
+    view->region[rank] = region->address();
+    regions_.push_back(std::move(region));
+  }
+  check_reached(*view);
+  views_[index] = std::move(view);
+}
+
+std::shared_ptr<p2p::Region> Domain::region_of(int rank, Queue queue) {
+  if (rank == setup_.rank) return arena_->region(queue);
+  const Peer& peer = setup_.peers[static_cast<size_t>(rank)];
+  if (peer.process == setup_.peers[static_cast<size_t>(setup_.rank)].process) {
+    return find_arena(name_of_rank(setup_, rank))->region(queue);
+  }
+  return p2p::map(place(), device_, setup_.handles->fetch(rank, offer_name(queue)));
+}
+
+void Domain::check_reached(const QueueView& view) {
+  // Nothing is allocated or freed here: that may wait for kernels, of which some wait for this rank.
+  uint32_t* answers = words_.get() + kSignalWords;
+  std::memset(answers, 0, kMaxRanks * sizeof(uint32_t));
+  const Stream stream = Stream::create_urgent();
+  QueueView queue = view;
+  void* arguments[] = {&queue, &answers};
+  cuda_check(cudaLaunchKernel(probe_kernel(), dim3(1), dim3(kMaxRanks), arguments, 0, stream.get()),
+             "launch of the probe of peers' memory");
+  cuda_check(cudaStreamSynchronize(stream.get()), "probe of peers' memory");
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (static_cast<volatile uint32_t*>(answers)[rank] == 1) continue;
+    fail(ncclSystemError,
+         "rank {} writes into the memory of rank {} but does not find there what it wrote, although the driver says "
+         "that their GPUs reach each other: likely an IOMMU or PCIe access control (ACS) stands between them. "
+         "NCCL_P2P_DISABLE=1 goes through host memory instead",
+         setup_.rank, rank);
+  }
+}
+
+const QueueView& Domain::view(Queue queue) const {
+  const auto& view = views_[static_cast<size_t>(queue)];
+  if (view == nullptr) fail(ncclInternalError, "queue set {} was not prepared", static_cast<int>(queue));
+  return *view;
+}
+
+}  // namespace nitinol::cuda

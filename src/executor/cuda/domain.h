@@ -1,0 +1,63 @@
+// The memory of a communicator's ranks as one of them reaches it: queue sets, mapped when first needed, and the signals
+// between its host and its kernels. Kernels use it, so it lives as long as the executor and every graph with its launches.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "executor/cuda/parameters.h"
+#include "executor/cuda/sizes.h"
+#include "executor/executor.h"
+
+namespace nitinol::cuda {
+
+/// Pinned host memory that kernels see too.
+class HostWords {
+ public:
+  explicit HostWords(size_t count);
+  ~HostWords();
+  HostWords(const HostWords&) = delete;
+  HostWords& operator=(const HostWords&) = delete;
+  uint32_t* get() const { return words_; }
+
+ private:
+  uint32_t* words_ = nullptr;
+};
+
+/// Whether all ranks' GPUs read and write each other's memory, and may.
+bool reaches_peers(const ExecutorSetup& setup);
+
+class Domain {
+ public:
+  /// Offers this rank's memory to the others. Call on the rank's device.
+  Domain(ExecutorSetup setup, const Layouts& layouts);
+  ~Domain();
+
+  /// Offers nothing any more; what peers have mapped stays.
+  void close();
+
+  /// Maps the region of every rank for one queue set. Throws Error if one cannot be reached.
+  void reach(Queue queue);
+  const QueueView& view(Queue queue) const;
+
+  volatile Signals& signals() const { return *reinterpret_cast<volatile Signals*>(words_.get()); }
+  const ExecutorSetup& setup() const { return setup_; }
+  int ranks() const { return static_cast<int>(setup_.peers.size()); }
+
+ private:
+  p2p::Place place() const { return reaches_peers(setup_) ? p2p::Place::kDevice : p2p::Place::kHost; }
+  std::shared_ptr<p2p::Region> region_of(int rank, Queue queue);
+  void check_reached(const QueueView& view);
+
+  ExecutorSetup setup_;
+  Layouts layouts_;
+  int device_;
+  HostWords words_;  ///< Signals, then an answer of the probe for each rank
+  std::shared_ptr<Arena> arena_;
+  std::vector<std::shared_ptr<p2p::Region>> regions_;
+  std::array<std::unique_ptr<QueueView>, kQueues> views_;
+  bool open_ = true;
+};
+
+}  // namespace nitinol::cuda

@@ -1,0 +1,53 @@
+#include "executor/cuda/hardware_queues.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/error.h"
+
+namespace nitinol::cuda {
+
+namespace {
+
+constexpr const char* kVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
+constexpr int kMostQueues = 32;
+constexpr int kUsualQueues = 8;
+
+/// Whether the driver has read its environment.
+bool driver_has_started() {
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (driver == nullptr) return false;
+  const auto count_devices = reinterpret_cast<int (*)(int*)>(::dlsym(driver, "cuDeviceGetCount"));
+  int count = 0;
+  const bool started = count_devices != nullptr && count_devices(&count) == 0;
+  ::dlclose(driver);
+  return started;
+}
+
+/// Asks for all queues there are unless the user has decided, as soon as the library is loaded: the driver looks once.
+int ask_for_queues() {
+  if (const char* text = std::getenv(kVariable)) return std::clamp(std::atoi(text), 1, kMostQueues);
+  if (driver_has_started()) return kUsualQueues;
+  ::setenv(kVariable, "32", 0);
+  return kMostQueues;
+}
+
+const int queues = ask_for_queues();
+
+}  // namespace
+
+void check_queues(const ExecutorSetup& setup) {
+  const Peer& me = setup.peers[static_cast<size_t>(setup.rank)];
+  const auto sharing = std::count_if(setup.peers.begin(), setup.peers.end(), [&](const Peer& peer) {
+    return peer.process == me.process && peer.device_id == me.device_id;
+  });
+  if (sharing <= queues) return;
+  fail(ncclInvalidUsage,
+       "rank {}: {} ranks of process {} share device {}, whose work goes through {} queues: their kernels would wait for "
+       "each other for ever. {}={} in the environment before the process starts allows {} ranks",
+       setup.rank, sharing, me.pid, me.device, queues, kVariable, kMostQueues, kMostQueues);
+}
+
+}  // namespace nitinol::cuda

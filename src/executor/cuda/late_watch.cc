@@ -1,0 +1,74 @@
+#include "executor/cuda/late_watch.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "base/thread_name.h"
+
+namespace nitinol::cuda {
+
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenLooks{25};
+
+class Watch {
+ public:
+  uint64_t add(std::function<void()> look) {
+    const std::lock_guard lock(mutex_);
+    looks_[++last_] = std::move(look);
+    if (!running_) {
+      running_ = true;
+      std::thread([this] { run(); }).detach();  // it ends by itself; this object never does
+    }
+    return last_;
+  }
+
+  void remove(uint64_t id) {
+    std::unique_lock lock(mutex_);
+    looks_.erase(id);
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return looking_at_ != id; });
+  }
+
+ private:
+  void run() {
+    set_thread_name("NitinolWatch");
+    std::unique_lock lock(mutex_);
+    while (!looks_.empty()) {
+      changed_.wait_for(lock, kBetweenLooks, [this] { return looks_.empty(); });
+      for (auto entry = looks_.begin(); entry != looks_.end(); entry = looks_.upper_bound(looking_at_)) {
+        looking_at_ = entry->first;
+        const std::function<void()> look = entry->second;
+        lock.unlock();
+        look();
+        lock.lock();
+        if (looks_.empty()) break;
+      }
+      looking_at_ = 0;
+      changed_.notify_all();
+    }
+    running_ = false;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<uint64_t, std::function<void()>> looks_;
+  uint64_t last_ = 0;
+  uint64_t looking_at_ = 0;
+  bool running_ = false;
+};
+
+Watch& watch() {
+  static Watch* const one = new Watch;  // outlives static destruction, as its thread may
+  return *one;
+}
+
+}  // namespace
+
+uint64_t start_watching(std::function<void()> look) { return watch().add(std::move(look)); }
+void stop_watching(uint64_t id) { watch().remove(id); }
+
+}  // namespace nitinol::cuda
