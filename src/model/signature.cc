@@ -33,6 +33,22 @@ Signature Signature::of(const CollectiveWork& work, uint64_t sequence) {
   return {sequence, work.count, call};
 }
 
+bool Signature::needs(int waiting, int other) const {
+  if (count == 0 || waiting == other) return false;
+  const auto root = static_cast<int>(call >> 32);
+  switch (static_cast<Collective>((call & 0xff) % kCollectives)) {
+    case Collective::kAllReduce:
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kAllToAll: return true;
+    case Collective::kBroadcast:
+    case Collective::kScatter: return other == root;
+    case Collective::kReduce:
+    case Collective::kGather: return waiting == root;
+  }
+  return false;
+}
+
 std::string Signature::text() const {
   const auto what = static_cast<Collective>((call & 0xff) % kCollectives);  // a peer's memory may hold anything
   const auto type = static_cast<DataType>((call >> 8 & 0xff) % kDataTypes);

@@ -24,6 +24,8 @@ struct Signature {
     mix *= 0xbf58476d1ce4e5b9U;
     return static_cast<uint32_t>(mix >> 40);
   }
+  /// Whether rank `waiting` cannot be through with the call before rank `other` has begun it.
+  bool needs(int waiting, int other) const;
   /// "AllReduce number 5 (count 100, type float32, op sum)"; without a number if the sequence is 0.
   std::string text() const;
 };

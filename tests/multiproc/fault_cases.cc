@@ -185,6 +185,8 @@ const char* cause_of(const Case& c) {
     case Fault::kExit:
     case Fault::kClosesSockets: return "exited or closed its connection";
     case Fault::kWrongCall:
+      if (c.moment != Moment::kFinalize) return nullptr;
+      return "finalizes or destroys its communicator";
     case Fault::kWrongOrder:
     case Fault::kWrongSize:
     case Fault::kSlow: break;

@@ -129,6 +129,49 @@ std::string run(const std::vector<int>& processes) {
 TEST(Mismatch, IsHeardOnEveryRankOfSeveralProcesses) { EXPECT_EQ("", run({1, 1, 1, 1})); }
 TEST(Mismatch, IsHeardByThreadsToo) { EXPECT_EQ("", run({2, 2})); }
 
+/// All but rank 2 wait for what it does not do; nobody has set a deadline.
+std::string hear_of_the_odd_rank(const Step& usual, const Step& odd, const char* words) {
+  return run_processes(3, [&](int process, const ncclUniqueId& id) {
+    Rank self{process, 3, nullptr, nullptr};
+    float* data = nullptr;
+    EXPECT_CALL(cudaStreamCreateWithFlags(&self.stream, cudaStreamNonBlocking));
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 1 << 16));
+    EXPECT_CALL(ncclCommInitRank(&self.comm, 3, id, process));
+    EXPECT_CALL(all_reduce(self, data, 10));
+    EXPECT_CALL(cudaStreamSynchronize(self.stream));
+    static_cast<void>((process == kOdd ? odd : usual)(self, data));
+    ncclResult_t state = ncclSuccess;
+    while (state == ncclSuccess) EXPECT_CALL(ncclCommGetAsyncError(self.comm, &state));
+    const std::string sentence = ncclGetLastError(self.comm);
+    const bool said = sentence.find(words) != std::string::npos && sentence.find("rank 2 (host") != std::string::npos;
+    if (state != ncclInvalidUsage || !said) throw std::runtime_error(std::to_string(state) + ": " + sentence);
+    EXPECT_CALL(ncclCommAbort(self.comm));
+    EXPECT_CALL(cudaStreamSynchronize(self.stream));
+  });
+}
+
+TEST(Mismatch, OfAMessageWithACollectiveThatWaits) {
+  const Step collective = [](Rank& r, float* d) { return all_reduce(r, d, 100); };
+  const Step receive = [](Rank& r, float* d) {
+    return r.rank == 0 ? ncclRecv(d, 10, ncclFloat, kOdd, r.comm, r.stream) : all_reduce(r, d, 100);
+  };
+  EXPECT_EQ("", hear_of_the_odd_rank(receive, collective, "cannot leave it before rank 0 has joined it"));
+  const Step send = [](Rank& r, float* d) {  // more than fits into the queue
+    return r.rank == 0 ? ncclSend(d, 12'000, ncclFloat, kOdd, r.comm, r.stream) : all_reduce(r, d, 100);
+  };
+  setenv("NCCL_BUFFSIZE", "1024", 1);
+  EXPECT_EQ("", hear_of_the_odd_rank(send, collective, "cannot leave it before rank 0 has joined it"));
+  unsetenv("NCCL_BUFFSIZE");
+}
+
+TEST(Mismatch, OfACallWithLeaving) {
+  const Step collective = [](Rank& r, float* d) { return all_reduce(r, d, 100); };
+  const Step receive = [](Rank& r, float* d) { return ncclRecv(d, 10, ncclFloat, kOdd, r.comm, r.stream); };
+  const Step leave = [](Rank& r, float*) { return ncclCommFinalize(r.comm); };
+  EXPECT_EQ("", hear_of_the_odd_rank(collective, leave, "finalizes or destroys its communicator"));
+  EXPECT_EQ("", hear_of_the_odd_rank(receive, leave, "finalizes or destroys its communicator"));
+}
+
 TEST(Mismatch, InStrictModeNothingRuns) {
   setenv("NITINOL_CHECK", "strict", 1);
   EXPECT_EQ("", run({1, 1, 1, 1}));

@@ -16,7 +16,7 @@ namespace nitinol::cpu {
 namespace {
 
 constexpr uint64_t kMagic = 0x6e6974696e6f6c41;  // "nitinolA"
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr size_t kPage = 4096;
 static_assert(sizeof(ArenaHeader) <= kPage);
 constexpr size_t kLeastSlotBytes = 4096;

@@ -76,6 +76,7 @@ struct ArenaHeader {
   int32_t pid;                        ///< of the rank's process
   int32_t device;                     ///< its virtual GPU
   std::atomic<uint32_t> in_messages;  ///< whether the rank is in a group of sends and receives
+  std::atomic<uint32_t> leaving;      ///< whether it is through with all operations, and calls no more
   alignas(64) Records records;        ///< for whoever waits for this rank and wonders
 };
 

@@ -55,6 +55,7 @@ class CpuExecutor : public Executor {
     return true;
   }
 
+  void leave() override { engine_->rank().leave(); }
   void abort() override { engine_->rank().abort(); }
 
  private:

@@ -170,8 +170,22 @@ std::chrono::milliseconds Rank::stalled_for() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(now - stalled_since_);
 }
 
+/// A peer has left without having begun the collective that this rank is in: reports it, and returns true.
+bool Rank::find_leaver() {
+  for (int peer = 0; peer < ranks(); ++peer) {
+    const Arena* const arena = arena_of(peer);
+    if (arena == nullptr || arena->header().leaving.load(std::memory_order_acquire) == 0) continue;
+    if (arena->header().records.begun() >= sequence_) continue;
+    report(ncclInvalidUsage,
+           formatted("the ranks' calls do not match: rank {} calls {}, but {} finalizes or destroys its communicator",
+                     rank_, current_.text(), describe(peer, *arena)));
+    return true;
+  }
+  return false;
+}
+
 void Rank::on_stall() {
-  if (find_mismatch()) return;
+  if (find_mismatch() || find_leaver()) return;
   const auto limit = timeout_.load();
   const auto waited = stalled_for();
   if (limit.count() <= 0 || waited < limit) return;
@@ -196,7 +210,26 @@ void Rank::on_stall() {
                                     current_.text(), waited.count(), late));
 }
 
-void Rank::on_message_stall(const std::vector<int>& peers) {
+/// Why no message that this rank waits for can ever come from the peer or be taken by it; "" if one may. Whatever the
+/// peer did before is to be seen by whoever looks at the queues after this.
+std::string Rank::reason_why_never(int peer) const {
+  const ArenaHeader& header = arena_of(peer)->header();
+  if (header.leaving.load(std::memory_order_acquire) != 0) return "which finalizes or destroys its communicator";
+  const uint64_t begun = header.records.begun();
+  if (begun <= sequence_ || header.records.ended() >= begun) return "";
+  const auto signature = header.records.find(begun);
+  if (!signature || !signature->needs(peer, rank_)) return "";
+  return formatted("which is in {} and cannot leave it before rank {} has joined it", signature->text(), rank_);
+}
+
+void Rank::on_message_stall(const std::vector<int>& peers, const std::function<bool()>& ready) {
+  for (const int peer : peers) {
+    const std::string reason = reason_why_never(peer);
+    if (reason.empty() || ready()) continue;
+    return report(ncclInvalidUsage, formatted("the ranks' calls do not match: rank {} waits for a message from or to {}, "
+                                              "{}; all ranks must make the same calls in the same order",
+                                              rank_, describe(peer, *arena_of(peer)), reason));
+  }
   const auto limit = timeout_.load();
   const auto waited = stalled_for();
   if (limit.count() <= 0 || waited < limit) return;

@@ -52,6 +52,8 @@ class Rank {
   const Records& records() const { return own_->header().records; }
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   void abort();
+  /// All operations are through, and no more will come: peers that wait for one are wrong.
+  void leave() { own_->header().leaving.store(1, std::memory_order_release); }
   void report(ncclResult_t code, const std::string& sentence);
 
   // Operations: one at a time, which the holder of the lock is.
@@ -90,7 +92,7 @@ class Rank {
   /// For messages: peers() lists whom they wait for.
   template <class Ready, class Peers>
   bool await_anything(Ready&& ready, Peers&& peers) {
-    return waiter_.until(ready, kAnything, [&] { on_message_stall(peers()); });
+    return waiter_.until(ready, kAnything, [&] { on_message_stall(peers(), ready); });
   }
 
   static bool filled(Link& link) {
@@ -150,7 +152,9 @@ class Rank {
   void reach(int peer);
   void reach_for(const CollectiveWork& work);
   void on_stall();
-  void on_message_stall(const std::vector<int>& peers);
+  void on_message_stall(const std::vector<int>& peers, const std::function<bool()>& ready);
+  std::string reason_why_never(int peer) const;
+  bool find_leaver();
   struct Difference {
     Signature mine;
     Signature theirs;
