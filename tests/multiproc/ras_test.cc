@@ -151,7 +151,8 @@ TEST(Ras, SaysWhichRanksLagBehindInACollective) {
     if (self.process != 1) self.reduce(6);
     if (self.process == 1) {
       const auto job = ask_until(ports[0].number(), [](const nlohmann::json& told) {
-        return told["communicators"][0]["inside"] == nlohmann::json::array({0, 2});
+        const auto& now = told["communicators"][0];
+        return now["furthest"] == 2 && now["inside"] == nlohmann::json::array({0, 2});
       });
       const auto& communicator = job["communicators"][0];
       must_equal(communicator["behind"], nlohmann::json::array({1}), "who is behind");

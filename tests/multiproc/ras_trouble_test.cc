@@ -241,6 +241,38 @@ TEST(RasTrouble, ASignalDumpsAllRanksOfAProcess) {
   unsetenv("NITINOL_DUMP_FILE");
 }
 
+TEST(RasTrouble, AForkedChildDoesNotKeepThePort) {
+  const Port port;
+  const Gate done;
+  EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) {
+              setenv("NITINOL_DUMP_SIGNAL", "USR2", 1);
+              RasRank self(process, 2, id, port.address());
+              self.reduce(1);
+              self.wait();
+              const pid_t child = fork();
+              if (child == 0) {
+                raise(SIGUSR2);  // there is nobody to dump for, and nothing that could be harmed
+                done.pass();
+                _exit(0);
+              }
+              must_equal(ask_json(port.number())["processes"].size(), 2, "the number of processes");
+              self.reduce(1);
+              self.end();
+              if (process == 0) {
+                while (true) {  // until the other one has left, too
+                  const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+                  const sockaddr_in address = loopback(port.number());
+                  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) break;
+                  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                }
+                done.open(2);
+              }
+              int status = 0;
+              waitpid(child, &status, 0);
+              must_equal(status, 0, "the status of the child");
+            }));
+}
+
 volatile sig_atomic_t handled = 0;
 
 TEST(RasTrouble, ASignalThatTheProgramHandlesIsLeftToIt) {

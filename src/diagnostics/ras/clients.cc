@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "bootstrap/interfaces.h"
 #include "diagnostics/ras/render.h"
 
 namespace nitinol::ras {
@@ -31,28 +32,25 @@ constexpr auto kLinger = 2s;
 constexpr auto kSweepInterval = 500ms;
 constexpr auto kPause = 50ms;
 
-/// Whether both ends of the connection are on this host.
-bool is_local(const SocketAddress& peer, int fd) {
-  if (peer.is_loopback()) return true;
-  sockaddr_storage storage{};
-  socklen_t length = sizeof(storage);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return false;
-  const auto own = SocketAddress::from_sockaddr(reinterpret_cast<sockaddr*>(&storage));
-  return own && own->family == peer.family && own->host == peer.host;
-}
-
 }  // namespace
+
+bool is_of_this_host(const SocketAddress& address) {
+  if (address.is_loopback()) return true;
+  const auto interfaces = list_interfaces();
+  return std::any_of(interfaces.begin(), interfaces.end(), [&](const NetworkInterface& interface) {
+    return interface.address.family == address.family && interface.address.host == address.host;
+  });
+}
 
 Clients::Clients(Reactor& reactor, int timeout_factor, Ask ask)
     : reactor_(reactor), timeout_factor_(timeout_factor), ask_(std::move(ask)) {}
 
-std::string Clients::listen(const std::vector<SocketAddress>& addresses) {
-  std::string trouble = "no address";
+std::optional<SocketAddress> Clients::listen(const std::vector<SocketAddress>& addresses, std::string& trouble) {
   for (const SocketAddress& address : addresses) {
     trouble = listen_at(address);
-    if (trouble.empty()) break;
+    if (trouble.empty()) return address;
   }
-  return trouble;
+  return std::nullopt;
 }
 
 std::string Clients::listen_at(const SocketAddress& address) {
@@ -80,7 +78,7 @@ void Clients::on_listening() {
         accept4(listening_.get(), reinterpret_cast<sockaddr*>(&storage), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd) {
       const auto peer = SocketAddress::from_sockaddr(reinterpret_cast<sockaddr*>(&storage));
-      const bool local = peer && is_local(*peer, fd.get());
+      const bool local = peer && is_of_this_host(*peer);
       admit(std::move(fd), local);
       continue;
     }
@@ -101,7 +99,8 @@ void Clients::admit(UniqueFd fd, bool local) {
   added.fd = GuardedFd(std::move(fd));
   added.timeout = kAnswerPatience * timeout_factor_;
   enter(added, Stage::kReading);
-  added.token = reactor_.add(added.fd.get(), EPOLLIN, [this, position](std::uint32_t) { on_events(position); });
+  added.token =
+      reactor_.add(added.fd.get(), EPOLLIN, [this, position](std::uint32_t events) { on_events(position, events); });
   if (!sweeping_) {
     sweeping_ = true;
     reactor_.run_after(kSweepInterval, [this] { sweep(); });
@@ -109,7 +108,7 @@ void Clients::admit(UniqueFd fd, bool local) {
   if (local) return;
   reply(added, "ERROR: health monitoring answers clients of its own host only; run nitinol-ras there\n");
   enter(added, Stage::kSending);
-  on_events(position);
+  update(position);
 }
 
 /// Who has asked nothing first, and the oldest of those.
@@ -154,14 +153,14 @@ void Clients::enter(Client& client, Stage stage) {
   }
 }
 
-void Clients::on_events(Position position) {
+void Clients::on_events(Position position, std::uint32_t events) {
   Client& client = *position;
   switch (client.stage) {
     case Stage::kReading:
       if (!read(client)) return drop(position);
       return obey(position);
     case Stage::kWaiting:
-    case Stage::kAsking: return drop(position);  // nothing is waited for but that it has gone
+    case Stage::kAsking: return (events & (EPOLLHUP | EPOLLERR)) != 0 ? drop(position) : update(position);
     case Stage::kSending: return update(position);
     case Stage::kLingering:
       if (!read(client)) return drop(position);

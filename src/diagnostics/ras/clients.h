@@ -6,8 +6,10 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "bootstrap/address.h"
 #include "bootstrap/reactor.h"
@@ -25,9 +27,9 @@ class Clients {
   Clients(const Clients&) = delete;
   Clients& operator=(const Clients&) = delete;
 
-  /// Listens at the first of the addresses where that is possible, beside other processes of the same user. An empty
-  /// text if that went well, else what was wrong.
-  std::string listen(const std::vector<SocketAddress>& addresses);
+  /// Listens at the first of the addresses where that is possible, beside other processes of the same user: that one;
+  /// or nothing, and what was wrong.
+  std::optional<SocketAddress> listen(const std::vector<SocketAddress>& addresses, std::string& trouble);
 
  private:
   enum class Stage { kReading, kWaiting, kAsking, kSending, kLingering };
@@ -50,7 +52,7 @@ class Clients {
   std::string listen_at(const SocketAddress& address);
   void on_listening();
   void admit(UniqueFd fd, bool local);
-  void on_events(Position position);
+  void on_events(Position position, std::uint32_t events);
   bool read(Client& client);  // false: drop it
   void obey(Position position);
   void handle(Position position, std::string_view line);
@@ -73,5 +75,8 @@ class Clients {
   std::list<Client> clients_;  // oldest first
   bool sweeping_ = false;
 };
+
+/// Whether an address is one of this host's.
+bool is_of_this_host(const SocketAddress& address);
 
 }  // namespace nitinol::ras

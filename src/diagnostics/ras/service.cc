@@ -65,9 +65,9 @@ void Service::set_up() {
     });
   }
   if (!options_.enabled || options_.listen.empty()) return;
-  const std::string trouble = clients_.listen(options_.listen);
-  if (trouble.empty()) {
-    log_info(Subsystem::kRas, "RAS listens at {}", options_.listen.front().to_string());
+  std::string trouble;
+  if (const auto address = clients_.listen(options_.listen, trouble)) {
+    log_info(Subsystem::kRas, "RAS listens at {}", address->to_string());
   } else {
     log_info(Subsystem::kRas,
              "RAS cannot listen for clients at {}: another program may use the port (NCCL_RAS_ADDR chooses another); "
