@@ -41,6 +41,16 @@ bool has_ras_thread() {
   return found;
 }
 
+/// A thread names itself soon after it has begun, and is seen a moment after it has ended.
+void await_ras_thread(bool wanted) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (has_ras_thread() != wanted) {
+    if (std::chrono::steady_clock::now() > deadline)
+      throw std::runtime_error(wanted ? "no thread" : "a thread is left");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 /// Runs `body` in processes of one rank each; nobody goes before process 0 is through.
 void run_job(int processes, const std::function<void(RasRank&, const std::vector<Port>&)>& body) {
   std::vector<Port> ports(static_cast<size_t>(processes));
@@ -214,17 +224,17 @@ TEST(Ras, NothingIsLeftAfterTheLastCommunicator) {
   EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) {
               {
                 RasRank first(process, 2, id, ports[static_cast<size_t>(process)].address());
-                if (!has_ras_thread()) throw std::runtime_error("no thread");
+                await_ras_thread(true);
                 ncclComm_t pair = nullptr;
                 EXPECT_CALL(ncclCommSplit(first.comm, 0, process, &pair, nullptr));
                 static_cast<void>(ask_json(ports[static_cast<size_t>(process)].number()));
                 first.reduce(1);
                 first.wait();
                 EXPECT_CALL(ncclCommDestroy(pair));
-                if (!has_ras_thread()) throw std::runtime_error("no thread, with a communicator left");
+                await_ras_thread(true);
                 first.end();
               }
-              if (has_ras_thread()) throw std::runtime_error("the thread is left");
+              await_ras_thread(false);
               const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
               const sockaddr_in address = loopback(ports[static_cast<size_t>(process)].number());
               if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
