@@ -76,6 +76,9 @@ void require(bool condition, const char* what) {
 }
 
 TEST(Dump, HasPlansAndTimes) {
+#if !defined(NITINOL_VGPU)
+  GTEST_SKIP() << "the executor for GPUs does not tell how far it has come";
+#endif
   char folder[] = "/tmp/nitinol-dump-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
   EXPECT_EQ("", run_ranks({1, 1}, [&](Rank& self) {

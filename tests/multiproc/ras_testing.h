@@ -21,6 +21,12 @@
 
 namespace nitinol::testing {
 
+#if defined(NITINOL_VGPU)
+constexpr bool kProgressKnown = true;
+#else
+constexpr bool kProgressKnown = false;
+#endif
+
 class Socket {
  public:
   explicit Socket(int fd = -1) : fd_(fd) {}
