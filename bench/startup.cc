@@ -1,10 +1,11 @@
-// How long n ranks take to meet: all are threads of this process, each joins through one unique id (or several), until
-// the first barrier is through. Prints the median and the spread over the repeats; --json writes the same to a file.
+// How long a communicator of n ranks takes to start, and what memory it holds while idle: all ranks are threads of this
+// process, each joins through one unique id (or several). Prints the median and the spread over the repeats; --json
+// writes the same to a file.
 //   startup [--most N] [--repeats R] [--ids I] [--json FILE]
+#include <cuda_runtime.h>
 #include <pthread.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -12,16 +13,15 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "base/error.h"
-#include "bootstrap/bootstrap.h"
+#include "nccl.h"
 
 namespace {
 
-using nitinol::Bootstrap;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kStackBytes = 256 * 1024;
@@ -52,7 +52,7 @@ class SmallThread {
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, kStackBytes);
-    if (pthread_create(&thread_, &attributes, run, this) != 0) nitinol::fail(ncclSystemError, "cannot start a thread");
+    if (pthread_create(&thread_, &attributes, run, this) != 0) throw std::runtime_error("cannot start a thread");
     pthread_attr_destroy(&attributes);
   }
   ~SmallThread() { pthread_join(thread_, nullptr); }
@@ -68,39 +68,85 @@ class SmallThread {
   pthread_t thread_{};
 };
 
-struct Times {
-  double join_ms = 0;
-  double all_gather_ms = 0;  // 64 bytes from each rank
+void check(ncclResult_t result) {
+  if (result != ncclSuccess) throw std::runtime_error(ncclGetLastError(nullptr));
+}
+
+void check(cudaError_t result) {
+  if (result != cudaSuccess) throw std::runtime_error(cudaGetErrorString(result));
+}
+
+/// What the process holds now, and the most it ever held since reset_peak(), in KiB. Memory that ranks share counts
+/// once.
+struct Memory {
+  long now = 0;
+  long peak = 0;
 };
 
-double milliseconds_since(Clock::time_point start) {
+Memory memory_of_process() {
+  Memory memory;
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmRSS:")) memory.now = std::atol(line.c_str() + 6);
+    if (line.starts_with("VmHWM:")) memory.peak = std::atol(line.c_str() + 6);
+  }
+  return memory;
+}
+
+void reset_peak() { std::ofstream("/proc/self/clear_refs") << 5; }
+
+/// Runs `body` for each rank on a thread of its own; returns milliseconds.
+double on_all(int nranks, const std::function<void(int)>& body) {
+  const auto start = Clock::now();
+  std::vector<std::unique_ptr<SmallThread>> threads;
+  for (int rank = 0; rank < nranks; ++rank) {
+    threads.push_back(std::make_unique<SmallThread>([&body, rank] { body(rank); }));
+  }
+  threads.clear();
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-Times measure(int nranks, int ids_count) {
-  nitinol::BootstrapOptions options;
-  options.interfaces = "=lo";
-  std::vector<nitinol::UniqueId> ids;
-  for (int i = 0; i < std::min(ids_count, nranks); ++i) ids.push_back(nitinol::make_unique_id(options));
-  std::vector<std::unique_ptr<Bootstrap>> all(static_cast<std::size_t>(nranks));
-  const auto on_all = [&](const std::function<void(int)>& body) {
-    const auto start = Clock::now();
-    std::vector<std::unique_ptr<SmallThread>> threads;
-    for (int rank = 0; rank < nranks; ++rank)
-      threads.push_back(std::make_unique<SmallThread>([&body, rank] { body(rank); }));
-    threads.clear();
-    return milliseconds_since(start);
-  };
-  Times times;
-  times.join_ms = on_all([&](int rank) {
-    all[static_cast<std::size_t>(rank)] = Bootstrap::join({ids, rank, nranks, options, nullptr});
+struct Sample {
+  double init_ms = 0;
+  double first_ms = 0;  ///< a first all-reduce of one element, and its end
+  double peak_kib = 0;  ///< per rank, while the communicator is made
+  double idle_kib = 0;  ///< per rank, of one that was made and not used
+};
+
+Sample measure(int nranks, int ids_count) {
+  std::vector<ncclUniqueId> ids(static_cast<std::size_t>(std::min(ids_count, nranks)));
+  for (ncclUniqueId& id : ids) check(ncclGetUniqueId(&id));
+  int devices = 0;
+  check(cudaGetDeviceCount(&devices));
+  std::vector<ncclComm_t> comms(static_cast<std::size_t>(nranks));
+  std::vector<float*> data(comms.size());
+  for (std::size_t rank = 0; rank < data.size(); ++rank) {
+    check(cudaSetDevice(static_cast<int>(rank) % devices));
+    check(cudaMalloc(reinterpret_cast<void**>(&data[rank]), sizeof(float)));
+  }
+  Sample sample;
+  reset_peak();
+  const Memory before = memory_of_process();
+  sample.init_ms = on_all(nranks, [&](int rank) {
+    check(cudaSetDevice(rank % devices));
+    check(ncclCommInitRankScalable(&comms[static_cast<std::size_t>(rank)], nranks, rank, static_cast<int>(ids.size()),
+                                   ids.data(), nullptr));
   });
-  times.all_gather_ms = on_all([&](int rank) {
-    const std::array<char, 64> mine{};
-    all[static_cast<std::size_t>(rank)]->all_gather_value(mine);
+  const Memory idle = memory_of_process();
+  sample.peak_kib = static_cast<double>(idle.peak - before.now) / nranks;
+  sample.idle_kib = static_cast<double>(idle.now - before.now) / nranks;
+  sample.first_ms = on_all(nranks, [&](int rank) {
+    const auto i = static_cast<std::size_t>(rank);
+    check(cudaSetDevice(rank % devices));
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreate(&stream));
+    check(ncclAllReduce(data[i], data[i], 1, ncclFloat, ncclSum, comms[i], stream));
+    check(cudaStreamSynchronize(stream));
+    check(cudaStreamDestroy(stream));
   });
-  for (const auto& one : all) one->shutdown();
-  return times;
+  on_all(nranks, [&](int rank) { check(ncclCommDestroy(comms[static_cast<std::size_t>(rank)])); });
+  for (float* one : data) check(cudaFree(one));
+  return sample;
 }
 
 struct Summary {
@@ -115,31 +161,38 @@ Summary summarise(std::vector<double> values) {
 }
 
 nlohmann::json to_json(const Summary& summary) {
-  return {{"median_ms", summary.median}, {"least_ms", summary.least}, {"most_ms", summary.most}};
+  return {{"median", summary.median}, {"least", summary.least}, {"most", summary.most}};
 }
 
 void run(const Arguments& arguments) {
-  std::printf(
-      "# start-up of the bootstrap: threads of one process over the loopback interface, %u cores, %d ids, %d repeats\n",
-      std::thread::hardware_concurrency(), arguments.ids, arguments.repeats);
-  std::printf("%8s %12s %12s %12s %18s\n", "ranks", "join ms", "least", "most", "all_gather 64B ms");
+  std::printf("# start-up of a communicator: ranks are threads of one process, %u cores, %d ids, %d repeats\n",
+              std::thread::hardware_concurrency(), arguments.ids, arguments.repeats);
+  std::printf("%8s %10s %10s %10s %20s %15s %15s\n", "ranks", "init ms", "least", "most", "first all-reduce ms",
+              "peak KiB/rank", "idle KiB/rank");
   nlohmann::json rows = nlohmann::json::array();
   for (int nranks = 2; nranks <= arguments.most; nranks *= 2) {
-    std::vector<double> joins;
-    std::vector<double> gathers;
-    for (int i = 0; i < arguments.repeats; ++i) {
-      const Times times = measure(nranks, arguments.ids);
-      joins.push_back(times.join_ms);
-      gathers.push_back(times.all_gather_ms);
-    }
-    const Summary join = summarise(joins);
-    const Summary gather = summarise(gathers);
-    std::printf("%8d %12.1f %12.1f %12.1f %18.1f\n", nranks, join.median, join.least, join.most, gather.median);
+    std::vector<Sample> samples;
+    for (int i = 0; i < arguments.repeats; ++i) samples.push_back(measure(nranks, arguments.ids));
+    const auto summary_of = [&](double Sample::*value) {
+      std::vector<double> values;
+      for (const Sample& sample : samples) values.push_back(sample.*value);
+      return summarise(values);
+    };
+    const Summary init = summary_of(&Sample::init_ms);
+    const Summary first = summary_of(&Sample::first_ms);
+    const Summary peak = summary_of(&Sample::peak_kib);
+    const Summary idle = summary_of(&Sample::idle_kib);
+    std::printf("%8d %10.1f %10.1f %10.1f %20.1f %15.0f %15.0f\n", nranks, init.median, init.least, init.most,
+                first.median, peak.most, idle.most);
     std::fflush(stdout);
-    rows.push_back({{"ranks", nranks}, {"join", to_json(join)}, {"all_gather", to_json(gather)}});
+    rows.push_back({{"ranks", nranks},
+                    {"init_ms", to_json(init)},
+                    {"first_all_reduce_ms", to_json(first)},
+                    {"peak_kib_per_rank", to_json(peak)},
+                    {"idle_kib_per_rank", to_json(idle)}});
   }
   if (arguments.json.empty()) return;
-  std::ofstream(arguments.json) << nlohmann::json{{"what", "bootstrap start-up, threads of one process"},
+  std::ofstream(arguments.json) << nlohmann::json{{"what", "start-up of a communicator, threads of one process"},
                                                   {"cores", std::thread::hardware_concurrency()},
                                                   {"ids", arguments.ids},
                                                   {"repeats", arguments.repeats},
