@@ -63,6 +63,17 @@ Communicator::Visit::Visit(Communicator& communicator) : communicator_(communica
   fail(ncclInvalidUsage, "rank {}: the communicator was aborted by another thread meanwhile", communicator_.rank_);
 }
 
+Communicator::Making::Making(Communicator& parent, const std::shared_ptr<Communicator>& child) : parent_(parent) {
+  const std::lock_guard lock(parent.making_mutex_);
+  parent.making_ = child;
+  if (child && parent.aborted_.load()) child->abort();
+}
+
+Communicator::Making::~Making() {
+  const std::lock_guard lock(parent_.making_mutex_);
+  parent_.making_.reset();
+}
+
 bool Communicator::require(Call call, const char* function) const {
   const ncclResult_t now = state();
   const Stage stage = stage_of(phase(), now);
@@ -233,10 +244,23 @@ void Communicator::stop_operations() {
 void Communicator::abort() {
   aborted_.store(true);
   stop_operations();
+  const std::lock_guard lock(making_mutex_);
+  if (const auto child = making_.lock()) child->abort();
+}
+
+bool Communicator::wait_for_visitors(std::chrono::steady_clock::time_point deadline) const {
+  while (visitors_.load() > 0) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return true;
 }
 
 void Communicator::tear_down() {
   wait_for_background();
+  const auto deadline = std::chrono::steady_clock::now() + kAbortPatience;
+  // What another thread is still making, for a split say, is not to be touched before that has noticed.
+  if (phase_.load() == Phase::kInitialising && !wait_for_visitors(deadline)) return;
   seat_.leave();
   if (bootstrap_ && phase_.load() != Phase::kFinalised) {
     bootstrap_->watch(nullptr);
@@ -247,11 +271,7 @@ void Communicator::tear_down() {
           {rank_, ncclRemoteError, formatted("{} aborted its communicator", self_description())});
     }
   }
-  const auto deadline = std::chrono::steady_clock::now() + kAbortPatience;
-  while (visitors_.load() > 0) {
-    if (std::chrono::steady_clock::now() >= deadline) return;
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
+  if (!wait_for_visitors(deadline)) return;
   try {
     const DeviceGuard device(device_);
     wait_until_idle(deadline);

@@ -27,6 +27,35 @@ namespace nitinol {
 
 class Communicator : public std::enable_shared_from_this<Communicator>, private ras::Subject {
  public:
+  /// A call of which an abort from another thread must take notice before anything is freed.
+  class Visit {
+   public:
+    explicit Visit(Communicator& communicator);
+    ~Visit() { communicator_.visitors_.fetch_sub(1); }
+    Visit(const Visit&) = delete;
+    Visit& operator=(const Visit&) = delete;
+
+   private:
+    Communicator& communicator_;
+  };
+
+  /// While one lives, an abort of the communicator also ends the making of `child`; null: of none.
+  class Making {
+   public:
+    Making(Communicator& parent, const std::shared_ptr<Communicator>& child);
+    ~Making();
+    Making(const Making&) = delete;
+    Making& operator=(const Making&) = delete;
+
+   private:
+    Communicator& parent_;
+  };
+
+  ras::RankReport health() const override;
+  std::string dump(bool as_text) const override;
+  std::optional<Executor::Progress> progress() const;
+  void take_seat(std::span<const Peer> peers);
+
   /// Not yet usable: place() and one of the set_up functions follow, perhaps on another thread. `device`: CUDA device
   /// of the rank.
   Communicator(int device, Config config);
@@ -86,7 +115,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// How many ranks of the communicator live in this process.
   int local_ranks() const { return local_ranks_; }
   /// Names the communicator on all its ranks.
-  KeyId identity() const { return key_id(bootstrap_->secret()); }
+  const KeyId& identity() const { return identity_; }
   /// Stops whatever runs, for good: the communicator is only to be torn down. Any thread, any time.
   void abort();
   /// Stops running operations, and a call that is still under way. The communicator counts as being revoked.
@@ -108,23 +137,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void fail_with(ncclResult_t code, const std::string& sentence, bool tell_others);
 
  private:
-  /// A call of which an abort from another thread must take notice before anything is freed.
-  class Visit {
-   public:
-    explicit Visit(Communicator& communicator);
-    ~Visit() { communicator_.visitors_.fetch_sub(1); }
-    Visit(const Visit&) = delete;
-    Visit& operator=(const Visit&) = delete;
-
-   private:
-    Communicator& communicator_;
-  };
-
-  ras::RankReport health() const override;
-  std::string dump(bool as_text) const override;
-  std::optional<Executor::Progress> progress() const;
-  void take_seat(std::span<const Peer> peers);
   void stop_operations();
+  bool wait_for_visitors(std::chrono::steady_clock::time_point deadline) const;
   bool wait_until_idle(std::chrono::steady_clock::time_point deadline);
   std::string self_description() const;
   void meet_peers();
@@ -154,10 +168,13 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   mutable std::mutex failure_mutex_;
   std::atomic<const char*> failure_text_{nullptr};  // written under failure_mutex_
   std::atomic<int> visitors_{0};
+  std::mutex making_mutex_;  // guards making_
+  std::weak_ptr<Communicator> making_;
   uint64_t strict_checks_ = 0;
   FlightRecorder recorder_;
 
   std::unique_ptr<Bootstrap> bootstrap_;
+  KeyId identity_{};  ///< known with the bootstrap, and kept when that has gone
   std::unique_ptr<SocketHandleExchange> handles_;
   mutable std::mutex executor_mutex_;  // guards the pointer against abort() from another thread
   std::unique_ptr<Executor> executor_;

@@ -137,11 +137,15 @@ void split(ncclComm_t parent_handle, int color, int key, ncclComm_t* handle, con
   Job job;
   job.communicator = parent;
   job.run = [parent, child, color, key] {
+    const Communicator::Visit visit(*parent);
+    const Communicator::Making making(*parent, child);
     try {
       split_now(*parent, {color, key}, child.get());
     } catch (const std::exception& thrown) {
       const Error error = as_error(thrown);
       if (child) child->fail_with(error.code(), error.what(), false);
+      // Whoever aborts the parent because of this must not seem to be the cause.
+      if (error.code() != ncclInvalidArgument) parent->fail_with(error.code(), error.what(), true);
       throw error;
     }
   };

@@ -120,7 +120,8 @@ void finalise(const std::shared_ptr<Communicator>& communicator) {
 
 void destroy(const std::shared_ptr<Communicator>& communicator) {
   communicator->wait_for_background();
-  if (communicator->phase() == Phase::kInitialising) {  // initialising failed
+  if (communicator->phase() == Phase::kInitialising) {  // failed, or the split that makes it still runs
+    communicator->abort();
     communicator->tear_down();
     return;
   }

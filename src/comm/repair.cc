@@ -69,6 +69,7 @@ void shrink(const ShrinkCall& call) {
   Job job;
   job.communicator = parent;
   job.run = [parent, child, excluded = std::move(excluded), stop] {
+    const Communicator::Making making(*parent, child);
     try {
       if (stop) parent->finish_revoke();
       parent->shrink(excluded, *child);

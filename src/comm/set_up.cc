@@ -78,7 +78,9 @@ void Communicator::set_up(const std::vector<UniqueId>& ids) {
 }
 
 void Communicator::set_up(std::unique_ptr<Bootstrap> bootstrap) {
+  const Visit visit(*this);
   bootstrap_ = std::move(bootstrap);
+  identity_ = key_id(bootstrap_->secret());
   const DeviceGuard device(device_);
   const RelaxedCaptureGuard relaxed;
   try {

@@ -20,13 +20,15 @@ void compare_one(Communicator& communicator, const CollectiveWork& work) {
 }
 
 void compare(const std::vector<Task>& tasks, const std::shared_ptr<Communicator>& communicator) {
+  const Communicator::Visit visit(*communicator);
   try {
     for (const Task& task : tasks) {
       if (task.communicator == communicator && !task.is_message) compare_one(*communicator, task.collective);
     }
-  } catch (const Error& error) {
+  } catch (const std::exception& thrown) {
+    const Error error = as_error(thrown);
     communicator->fail_with(error.code(), error.what(), true);
-    throw;
+    throw error;
   }
 }
 

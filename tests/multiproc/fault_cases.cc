@@ -1,31 +1,26 @@
 #include "fault_cases.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
 #include <stdexcept>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "cluster.h"
 #include "nccl.h"
+#include "scarcity.h"
 
 namespace nitinol::testing {
 namespace {
 
 constexpr int kProcesses = 3;
 constexpr std::chrono::seconds kInTime{20};  // deadlines are 1 and 2 s; the rest is for busy machines
-constexpr int kMostMilliseconds = 150'000;   // for a case; run_processes gives up before that
 constexpr std::chrono::milliseconds kSlowness{300};
 
 constexpr std::array<const char*, kFaults> kFaultNames = {
@@ -233,57 +228,6 @@ void succeed(const Case& c, Scene& s, int process, const ncclUniqueId& id) {
   EXPECT_CALL(ncclCommDestroy(s.comm));
 }
 
-void close_all_sockets() {
-  std::vector<int> sockets;
-  DIR* const directory = opendir("/proc/self/fd");
-  while (const dirent* entry = readdir(directory)) {
-    const int fd = std::atoi(entry->d_name);
-    struct stat status {};
-    if (fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode)) sockets.push_back(fd);
-  }
-  closedir(directory);
-  for (const int fd : sockets) close(fd);
-}
-
-/// Until it goes: no descriptor can be opened.
-class FullDescriptors {
- public:
-  FullDescriptors() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    const rlimit small{256, before_.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &small);
-    for (int copy = dup(0); copy >= 0; copy = dup(0)) copies_.push_back(copy);
-  }
-  ~FullDescriptors() {
-    setrlimit(RLIMIT_NOFILE, &before_);
-    for (const int copy : copies_) close(copy);
-  }
-  FullDescriptors(const FullDescriptors&) = delete;
-  FullDescriptors& operator=(const FullDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-  std::vector<int> copies_;
-};
-
-/// Until it goes: nothing large can be mapped, no thread be started. Small pieces of the heap are still there.
-class NoMemory {
- public:
-  NoMemory() {
-    getrlimit(RLIMIT_AS, &before_);
-    size_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    const rlimit small{pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)) + (64 << 10), before_.rlim_max};
-    setrlimit(RLIMIT_AS, &small);
-  }
-  ~NoMemory() { setrlimit(RLIMIT_AS, &before_); }
-  NoMemory(const NoMemory&) = delete;
-  NoMemory& operator=(const NoMemory&) = delete;
-
- private:
-  rlimit before_{};
-};
-
 /// Again and again until the init has ended, and then once more.
 void close_sockets_during_init(Scene& s, int process, const ncclUniqueId& id) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -435,65 +379,10 @@ std::string wanted(const Case& c) {
   return killed ? "process " + std::to_string(c.victim) + " ended by signal 9\n" : "";
 }
 
-/// "" if all was as it should be.
-std::string run(const Case& c) {
-  if (c.fault != Fault::kSlow) {
-    setenv("NITINOL_TIMEOUT", "1", 1);
-    setenv("NITINOL_INIT_TIMEOUT", "2", 1);
-  }
-  setenv("NCCL_SOCKET_RETRY_CNT", "3", 1);
-  setenv("NCCL_SOCKET_RETRY_SLEEP_MSEC", "10", 1);
-  const Signals signals;
-  const std::string text =
-      run_processes(kProcesses, [&](int process, const ncclUniqueId& id) { run_process(c, process, id, signals); });
-  return text == wanted(c) ? "" : name_of(c) + ": " + (text.empty() ? "the victim lives\n" : text);
-}
-
-/// A case in a process group of its own, and where it writes what went wrong.
-struct Running {
-  Case c;
-  pid_t pid = -1;
-  int output = -1;
-};
-
-Running start(const Case& c) {
-  Running running{c};
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe failed");
-  running.pid = fork();
-  if (running.pid == 0) {
-    setpgid(0, 0);
-    const std::string text = run(c);
-    const bool written = write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
-    _exit(written ? 0 : 1);
-  }
-  close(ends[1]);
-  running.output = ends[0];
-  return running;
-}
-
-std::string finish(const Running& running) {
-  std::string text;
-  char buffer[4096];
-  pollfd waiting{running.output, POLLIN, 0};
-  const bool ended = poll(&waiting, 1, kMostMilliseconds) == 1;
-  if (!ended) {
-    text = name_of(running.c) + ": it hangs\n";
-    kill(-running.pid, SIGKILL);
-  }
-  for (ssize_t got; ended && (got = read(running.output, buffer, sizeof(buffer))) > 0;) {
-    text.append(buffer, static_cast<size_t>(got));
-  }
-  close(running.output);
-  int status = 0;
-  waitpid(running.pid, &status, 0);
-  if (ended && status != 0) text += name_of(running.c) + ": its runner ended with status " + std::to_string(status);
-  return text;
-}
-
 }  // namespace
 
 Outcome outcome_of(const Case& c) {
+  if (c.fault == Fault::kOutOfMemory && !kMemoryCanBeLimited) return Outcome::kNoCase;
   switch (kOutcomes[static_cast<size_t>(c.fault)][static_cast<size_t>(c.moment)]) {
     case 'E': return Outcome::kError;
     case 'S': return Outcome::kSuccess;
@@ -508,19 +397,17 @@ std::string name_of(const Case& c) {
          std::to_string(c.victim);
 }
 
-std::string run_cases(const std::vector<Case>& cases, size_t at_once) {
-  std::string text;
-  std::vector<Running> running;
-  for (const Case& c : cases) {
-    if (outcome_of(c) == Outcome::kNoCase) continue;
-    if (running.size() == at_once) {
-      text += finish(running.front());
-      running.erase(running.begin());
-    }
-    running.push_back(start(c));
+std::string run_case(const Case& c) {
+  if (c.fault != Fault::kSlow) {
+    setenv("NITINOL_TIMEOUT", "1", 1);
+    setenv("NITINOL_INIT_TIMEOUT", "2", 1);
   }
-  for (const Running& each : running) text += finish(each);
-  return text;
+  setenv("NCCL_SOCKET_RETRY_CNT", "3", 1);
+  setenv("NCCL_SOCKET_RETRY_SLEEP_MSEC", "10", 1);
+  const Signals signals;
+  const std::string text =
+      run_processes(kProcesses, [&](int process, const ncclUniqueId& id) { run_process(c, process, id, signals); });
+  return text == wanted(c) ? "" : name_of(c) + ": " + (text.empty() ? "the victim lives\n" : text);
 }
 
 }  // namespace nitinol::testing

@@ -42,6 +42,9 @@ Outcome outcome_of(const Case& c);
 std::string name_of(const Case& c);
 const char* name_of(Fault fault);
 
+/// Runs one case in new processes, of this one. Returns "" if all was as it should be.
+std::string run_case(const Case& c);
+
 /// Runs the cases, at most `at_once` at a time. Returns what was not as it should be, a line or more for each; "" if
 /// all was. A case that hangs is killed and reported.
 std::string run_cases(const std::vector<Case>& cases, size_t at_once);

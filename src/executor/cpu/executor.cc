@@ -55,6 +55,7 @@ class CpuExecutor : public Executor {
     return true;
   }
 
+  void stop_reports() override { engine_->rank().stop_reports(); }
   void leave() override { engine_->rank().leave(); }
   void abort() override { engine_->rank().abort(); }
 

@@ -60,8 +60,7 @@ Rank::Rank(ExecutorSetup setup)
 void Rank::close() {
   remove_arena({identity_, rank_});
   if (shareable_) handles_->withdraw(kArenaName);
-  const std::lock_guard lock(reporting_);
-  failed_ = nullptr;
+  stop_reports();
 }
 
 void Rank::abort() {
@@ -71,12 +70,14 @@ void Rank::abort() {
 
 void Rank::report(ncclResult_t code, const std::string& sentence) {
   abort();
-  std::function<void(ncclResult_t, const std::string&)> tell;
-  {
-    const std::lock_guard lock(reporting_);
-    tell = std::exchange(failed_, nullptr);
-  }
+  const std::lock_guard lock(reporting_);  // who stops reports waits for one that is under way
+  const auto tell = std::exchange(failed_, nullptr);
   if (tell) tell(code, sentence);
+}
+
+void Rank::stop_reports() {
+  const std::lock_guard lock(reporting_);
+  failed_ = nullptr;
 }
 
 void Rank::prepare(const Launch& launch) {

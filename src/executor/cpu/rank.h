@@ -55,6 +55,8 @@ class Rank {
   /// All operations are through, and no more will come: peers that wait for one are wrong.
   void leave() { own_->header().leaving.store(1, std::memory_order_release); }
   void report(ncclResult_t code, const std::string& sentence);
+  /// Afterwards nobody is told of failures any more. Not under a lock that whoever is told takes.
+  void stop_reports();
 
   // Operations: one at a time, which the holder of the lock is.
 

@@ -1,0 +1,129 @@
+// What goes wrong on one rank reaches all others as what it was: which rank, on which host and device, in which call,
+// and the error of the system or of CUDA; not as the connections that break because of it.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cluster.h"
+#include "nccl.h"
+#include "scarcity.h"
+
+namespace nitinol::testing {
+namespace {
+
+constexpr int kProcesses = 4;
+constexpr int kVictim = 2;
+
+struct Scene {
+  ncclComm_t comm = nullptr;
+  cudaStream_t stream = nullptr;
+  float* data = nullptr;
+};
+
+using Call = std::function<ncclResult_t(Scene& scene)>;
+
+ncclResult_t reduce(Scene& s) { return ncclAllReduce(s.data, s.data, 77, ncclFloat, ncclSum, s.comm, s.stream); }
+
+ncclResult_t split(Scene& s) {
+  ncclComm_t child = nullptr;
+  const ncclResult_t result = ncclCommSplit(s.comm, 0, 0, &child, nullptr);
+  if (child != nullptr) EXPECT_CALL(ncclCommAbort(child));
+  return result;
+}
+
+void must_say(const std::string& sentence, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (sentence.find(word) == std::string::npos) throw std::runtime_error("'" + sentence + "' lacks '" + word + "'");
+  }
+  for (const char* consequence : {"closed its connection", "reset by peer", "went away"}) {
+    if (sentence.find(consequence) != std::string::npos) throw std::runtime_error(sentence + ": a consequence");
+  }
+}
+
+struct Trouble {
+  Call usual;
+  Call failing;                    // the victim's
+  ncclResult_t code;               // which the victim gets
+  std::vector<std::string> words;  // which everybody gets
+};
+
+/// The victim's place belongs to the words, too.
+void must_say_of_the_victim(const std::string& sentence, std::vector<std::string> words) {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  const std::string host(name);
+  words.insert(words.end(), {"rank 2 (host " + host.substr(0, host.find('.')), "pid "});
+  must_say(sentence, words);
+}
+
+/// Without a word about time: the victim fails at once, and all hear of it.
+std::string all_hear(const Trouble& trouble) {
+  return run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+    Scene s;
+    EXPECT_CALL(cudaSetDevice(process));
+    EXPECT_CALL(cudaStreamCreateWithFlags(&s.stream, cudaStreamNonBlocking));
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&s.data), 4096));
+    if (ncclCommInitRank(&s.comm, kProcesses, id, process) != ncclSuccess) {  // the victim was through before
+      return must_say_of_the_victim(ncclGetLastError(nullptr), trouble.words);
+    }
+    if (process == kVictim) {
+      const ncclResult_t result = trouble.failing(s);
+      if (result != trouble.code) throw std::runtime_error("the victim got " + std::to_string(result));
+      must_say(ncclGetLastError(s.comm), trouble.words);
+    } else {
+      ncclResult_t state = trouble.usual(s);
+      while (state == ncclSuccess) {
+        EXPECT_CALL(ncclCommGetAsyncError(s.comm, &state));
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      if (state != ncclRemoteError) throw std::runtime_error("another code: " + std::to_string(state));
+      must_say_of_the_victim(ncclGetLastError(s.comm), trouble.words);
+    }
+    EXPECT_CALL(ncclCommAbort(s.comm));
+    EXPECT_CALL(cudaStreamSynchronize(s.stream));
+  });
+}
+
+Call without_descriptors(const Call& call) {
+  return [call](Scene& s) {
+    const FullDescriptors full;
+    return call(s);
+  };
+}
+
+TEST(FirstCause, OfNoDescriptorsToReachAPeer) {
+  EXPECT_EQ("", all_hear({reduce, without_descriptors(reduce), ncclSystemError,
+                          {"AllReduce (count 77, type float32, op sum)", "Too many open files"}}));
+}
+
+TEST(FirstCause, OfNoMemoryToMapAPeer) {
+  if (!kMemoryCanBeLimited) GTEST_SKIP() << "a sanitizer needs the memory";
+  const Call starved = [](Scene& s) {
+    const NoMemory none;
+    return reduce(s);
+  };
+  EXPECT_EQ("", all_hear({reduce, starved, ncclSystemError,
+                          {"AllReduce (count 77, type float32, op sum)", "Cannot allocate memory"}}));
+}
+
+TEST(FirstCause, OfACudaError) {
+  const Call on_a_dead_stream = [](Scene& s) {
+    Scene other = s;
+    EXPECT_CALL(cudaStreamCreateWithFlags(&other.stream, cudaStreamNonBlocking));
+    EXPECT_CALL(cudaStreamDestroy(other.stream));
+    return reduce(other);
+  };
+  EXPECT_EQ("", all_hear({reduce, on_a_dead_stream, ncclUnhandledCudaError,
+                          {"AllReduce (count 77, type float32, op sum)", "cudaErrorInvalidResourceHandle"}}));
+}
+
+TEST(FirstCause, OfNoDescriptorsToSplit) {
+  EXPECT_EQ("", all_hear({split, without_descriptors(split), ncclSystemError, {"Too many open files"}}));
+}
+
+}  // namespace
+}  // namespace nitinol::testing

@@ -1,0 +1,75 @@
+// Ways to take something away from this process that the library may need.
+#pragma once
+
+#include <dirent.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <vector>
+
+namespace nitinol::testing {
+
+/// A sanitizer's own memory does not bear limits.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kMemoryCanBeLimited = false;
+#elif defined(__has_feature)
+inline constexpr bool kMemoryCanBeLimited = !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
+#else
+inline constexpr bool kMemoryCanBeLimited = true;
+#endif
+
+inline void close_all_sockets() {
+  std::vector<int> sockets;
+  DIR* const directory = opendir("/proc/self/fd");
+  while (const dirent* entry = readdir(directory)) {
+    const int fd = std::atoi(entry->d_name);
+    struct stat status {};
+    if (fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode)) sockets.push_back(fd);
+  }
+  closedir(directory);
+  for (const int fd : sockets) close(fd);
+}
+
+/// Until it goes: no descriptor can be opened.
+class FullDescriptors {
+ public:
+  FullDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit small{256, before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &small);
+    for (int copy = dup(0); copy >= 0; copy = dup(0)) copies_.push_back(copy);
+  }
+  ~FullDescriptors() {
+    setrlimit(RLIMIT_NOFILE, &before_);
+    for (const int copy : copies_) close(copy);
+  }
+  FullDescriptors(const FullDescriptors&) = delete;
+  FullDescriptors& operator=(const FullDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+  std::vector<int> copies_;
+};
+
+/// Until it goes: nothing large can be mapped, no thread be started. Small pieces of the heap are still there.
+class NoMemory {
+ public:
+  NoMemory() {
+    getrlimit(RLIMIT_AS, &before_);
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlimit small{pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)) + (64 << 10), before_.rlim_max};
+    setrlimit(RLIMIT_AS, &small);
+  }
+  ~NoMemory() { setrlimit(RLIMIT_AS, &before_); }
+  NoMemory(const NoMemory&) = delete;
+  NoMemory& operator=(const NoMemory&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+}  // namespace nitinol::testing
