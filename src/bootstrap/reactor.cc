@@ -140,15 +140,16 @@ void Reactor::run() {
     const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
-      if (event.data.u64 == kWakeToken) {
+      const Token token = event.data.u64;  // a copy: the system's struct is packed
+      if (token == kWakeToken) {
         std::uint64_t counter = 0;
         [[maybe_unused]] const auto got = ::read(wake_.get(), &counter, sizeof(counter));
         continue;
       }
-      const auto found = callbacks_.find(event.data.u64);
+      const auto found = callbacks_.find(token);
       if (found == callbacks_.end()) continue;
       const auto callback = found->second;
-      run_guarded(*callback, event.events);
+      run_guarded(*callback, std::uint32_t{event.events});
     }
     run_posted();
   }
