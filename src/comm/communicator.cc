@@ -277,8 +277,9 @@ void Communicator::tear_down() {
     wait_until_idle(deadline);
     if (executor_) executor_->stop_reports();
     let_go_of_gone_graphs();
+    std::unique_ptr<Executor> last;  // ends without the lock, which its reports would take
     const std::lock_guard lock(executor_mutex_);
-    executor_.reset();
+    last = std::move(executor_);
     order_ = StreamOrder();
   } catch (const Error& error) {
     log_info(Subsystem::kDestroy, "rank {}: while the communicator was torn down: {}", rank_, error.what());

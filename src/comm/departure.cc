@@ -51,7 +51,7 @@ void leave_together(std::vector<Gathering::Leaver>& leavers) {
     } catch (const std::exception& thrown) {
       // Word of the failure may not have come over the watch yet, but the state must fit what the call returns.
       const Error error = as_error(thrown);
-      leaver.communicator->fail_with(error.code(), error.what(), true);
+      leaver.communicator->fail_with(error.code(), error.what(), false);
       const std::lock_guard lock(mutex);
       if (!first_error) first_error = std::current_exception();
     }

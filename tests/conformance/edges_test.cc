@@ -1,5 +1,5 @@
-// Calls in every stage of a communicator's life in which they are refused, with the codes of the contract; and groups of
-// communicators that do not block. What is allowed is tested where it is the subject.
+// Calls in every stage of a communicator's life in which they are refused, with the codes of the contract; and groups
+// of communicators that do not block. What is allowed is tested where it is the subject.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -31,11 +31,18 @@ ncclResult_t shrink(const Scene& s, int flags) {
 
 const std::vector<NamedCall>& calls() {
   static const std::vector<NamedCall> all = {
-      {"count", [](const Scene& s) { int n = 0; return ncclCommCount(s.comm, &n); }},
+      {"count",
+       [](const Scene& s) {
+         int n = 0;
+         return ncclCommCount(s.comm, &n);
+       }},
       {"all-reduce",
        [](const Scene& s) { return ncclAllReduce(s.data, s.data, 5, ncclFloat, ncclSum, s.comm, nullptr); }},
       {"register",
-       [](const Scene& s) { void* handle = nullptr; return ncclCommRegister(s.comm, s.data, 64, &handle); }},
+       [](const Scene& s) {
+         void* handle = nullptr;
+         return ncclCommRegister(s.comm, s.data, 64, &handle);
+       }},
       {"operator",
        [](const Scene& s) {
          float two = 2;
@@ -43,7 +50,10 @@ const std::vector<NamedCall>& calls() {
          return ncclRedOpCreatePreMulSum(&op, &two, ncclFloat, ncclScalarHostImmediate, s.comm);
        }},
       {"split",
-       [](const Scene& s) { ncclComm_t child = nullptr; return ncclCommSplit(s.comm, 0, 0, &child, nullptr); }},
+       [](const Scene& s) {
+         ncclComm_t child = nullptr;
+         return ncclCommSplit(s.comm, 0, 0, &child, nullptr);
+       }},
       {"shrink", [](const Scene& s) { return shrink(s, NCCL_SHRINK_DEFAULT); }},
       {"shrink with abort", [](const Scene& s) { return shrink(s, NCCL_SHRINK_ABORT); }},
       {"revoke", [](const Scene& s) { return ncclCommRevoke(s.comm, NCCL_REVOKE_DEFAULT); }},
@@ -227,9 +237,8 @@ TEST(Edges, GroupsOfNonBlockingCommunicatorsArePolled) {
                 EXPECT_CALL(cudaSetDevice(i));
                 EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data[i]), 4096));
               }
-              static_cast<void>(both([&](int i) {
-                return ncclAllReduce(data[i], data[i], 9, ncclFloat, ncclSum, children[i], nullptr);
-              }));
+              static_cast<void>(both(
+                  [&](int i) { return ncclAllReduce(data[i], data[i], 9, ncclFloat, ncclSum, children[i], nullptr); }));
               for (int i = 0; i < 2; ++i) {
                 EXPECT_CALL(cudaSetDevice(i));
                 EXPECT_CALL(cudaDeviceSynchronize());

@@ -59,9 +59,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 1: fuzz_peer(bytes); break;
     case 2: round_trip(bytes, ras::decode_ask); break;
     case 3: round_trip(bytes, ras::decode_tell); break;
-    case 4:
-      static_cast<void>(ras::parse_command({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
-      break;
+    case 4: static_cast<void>(ras::parse_command({reinterpret_cast<const char*>(bytes.data()), bytes.size()})); break;
   }
   return 0;
 }

@@ -75,8 +75,7 @@ void begin_to_make_all(std::array<ncclComm_t, kRanks>& comms) {
   EXPECT_CALL(ncclGetUniqueId(&id));
   for (int rank = 0; rank < kRanks; ++rank) {
     EXPECT_CALL(cudaSetDevice(rank));
-    const ncclResult_t begun =
-        ncclCommInitRankConfig(&comms[static_cast<size_t>(rank)], kRanks, id, rank, &config);
+    const ncclResult_t begun = ncclCommInitRankConfig(&comms[static_cast<size_t>(rank)], kRanks, id, rank, &config);
     if (begun != ncclInProgress) EXPECT_CALL(begun);
   }
 }

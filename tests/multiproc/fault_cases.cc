@@ -1,6 +1,5 @@
 #include "fault_cases.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -14,7 +13,9 @@
 
 #include "cluster.h"
 #include "nccl.h"
+#include "pipe.h"
 #include "scarcity.h"
+#include "shared_count.h"
 
 namespace nitinol::testing {
 namespace {
@@ -23,9 +24,10 @@ constexpr int kProcesses = 3;
 constexpr std::chrono::seconds kInTime{20};  // deadlines are 1 and 2 s; the rest is for busy machines
 constexpr std::chrono::milliseconds kSlowness{300};
 
-constexpr std::array<const char*, kFaults> kFaultNames = {
-    "Kill",      "Stop",          "Exit",            "NeverCalls",  "WrongCall", "WrongOrder",
-    "WrongSize", "ClosesSockets", "FullDescriptors", "OutOfMemory", "Slow"};
+constexpr std::array<const char*, kFaults> kFaultNames = {"Kill",        "Stop",          "Exit",
+                                                          "NeverCalls",  "WrongCall",     "WrongOrder",
+                                                          "WrongSize",   "ClosesSockets", "FullDescriptors",
+                                                          "OutOfMemory", "Slow"};
 constexpr std::array<const char*, kMoments> kMomentNames = {"Init",  "FirstUse", "Steady", "Group",
                                                             "Split", "Finalize", "Destroy"};
 
@@ -48,30 +50,11 @@ void expect_that(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what + " (last error: " + ncclGetLastError(nullptr) + ")");
 }
 
-struct Pipe {
-  int ends[2] = {-1, -1};
-  Pipe() {
-    if (pipe(ends) != 0) throw std::runtime_error("pipe failed");
-  }
-  ~Pipe() {
-    close(ends[0]);
-    close(ends[1]);
-  }
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-  void put(const void* data, size_t bytes) const {
-    if (write(ends[1], data, bytes) != static_cast<ssize_t>(bytes)) throw std::runtime_error("write failed");
-  }
-  bool get(void* data, size_t bytes) const {
-    pollfd waiting{ends[0], POLLIN, 0};
-    return poll(&waiting, 1, 60'000) == 1 && read(ends[0], data, bytes) == static_cast<ssize_t>(bytes);
-  }
-};
-
 /// What the processes of a case tell each other beside the library.
 struct Signals {
-  Pipe done;      // one byte from each survivor that is through
-  Pipe other_id;  // of a second communicator
+  Pipe done;           // one byte from each survivor that is through
+  Pipe other_id;       // of a second communicator
+  SharedCount joined;  // how many have the communicator
   void say_done() const { done.put("x", 1); }
   void wait_for_survivors() const {
     char byte = 0;
@@ -120,8 +103,7 @@ ncclResult_t right_call(const Case& c, Scene& s, int process, const ncclUniqueId
   switch (c.moment) {
     case Moment::kInit: return ncclCommInitRank(&s.comm, kProcesses, id, process);
     case Moment::kFirstUse:
-    case Moment::kSteady:
-      return c.fault == Fault::kWrongOrder ? two_calls(s, false, false) : all_reduce(s, 300);
+    case Moment::kSteady: return c.fault == Fault::kWrongOrder ? two_calls(s, false, false) : all_reduce(s, 300);
     case Moment::kGroup: return two_calls(s, true, false);
     case Moment::kSplit: return split(c, s.comm, process);
     case Moment::kFinalize: return ncclCommFinalize(s.comm);
@@ -332,21 +314,18 @@ void start_helper(const Signals& signals) {
   _exit(0);
 }
 
-/// False: the victim was through with its part, and gone, before this rank.
-bool reach_the_moment(const Case& c, Scene& s, int process, const ncclUniqueId& id) {
-  if (c.moment == Moment::kInit) return true;
-  if (ncclCommInitRank(&s.comm, kProcesses, id, process) != ncclSuccess) {
-    must_name(c, ncclGetLastError(nullptr));
-    return false;
-  }
+void reach_the_moment(const Case& c, Scene& s, int process, const ncclUniqueId& id, const Signals& signals) {
+  if (c.moment == Moment::kInit) return;
+  EXPECT_CALL(ncclCommInitRank(&s.comm, kProcesses, id, process));
+  signals.joined.add();
+  signals.joined.wait_for(kProcesses);  // nobody may misbehave before
   if (needs_other_communicator(c)) EXPECT_CALL(ncclCommSplit(s.comm, 0, process, &s.other, nullptr));
-  if (c.moment == Moment::kFirstUse) return true;
+  if (c.moment == Moment::kFirstUse) return;
   for (int i = 0; i < 3; ++i) EXPECT_CALL(two_calls(s, true, false));
   EXPECT_CALL(cudaStreamSynchronize(s.stream));
   // Nobody may begin to misbehave before all are through the last of these: whoever has done one more knows.
   EXPECT_CALL(all_reduce(s, 1));
   if (process == c.victim || outcome_of(c) == Outcome::kSuccess) EXPECT_CALL(cudaStreamSynchronize(s.stream));
-  return true;
 }
 
 void run_process(const Case& c, int process, const ncclUniqueId& id, const Signals& signals) {
@@ -360,13 +339,13 @@ void run_process(const Case& c, int process, const ncclUniqueId& id, const Signa
     EXPECT_CALL(ncclGetUniqueId(&other));
     signals.other_id.put(&other, sizeof(other));
   }
-  const bool reached = reach_the_moment(c, s, process, id);
-  if (reached && outcome_of(c) == Outcome::kSuccess) {
+  reach_the_moment(c, s, process, id, signals);
+  if (outcome_of(c) == Outcome::kSuccess) {
     return bad ? misbehave_and_succeed(c, s, process, id) : succeed(c, s, process, id);
   }
   if (bad) return misbehave(c, s, process, id, signals);
   try {
-    if (reached) survive(c, s, process, id);
+    survive(c, s, process, id);
   } catch (...) {
     signals.say_done();
     throw;

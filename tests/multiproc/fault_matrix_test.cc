@@ -20,9 +20,10 @@ TEST_P(FaultMatrix, EndsAsItShouldAtEveryMoment) {
   EXPECT_EQ("", run_cases(cases, cases.size()));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FaultMatrix, ::testing::Range(0, kFaults), [](const ::testing::TestParamInfo<int>& which) {
-  return std::string(name_of(static_cast<Fault>(which.param)));
-});
+INSTANTIATE_TEST_SUITE_P(All, FaultMatrix, ::testing::Range(0, kFaults),
+                         [](const ::testing::TestParamInfo<int>& which) {
+                           return std::string(name_of(static_cast<Fault>(which.param)));
+                         });
 
 }  // namespace
 }  // namespace nitinol::testing

@@ -96,7 +96,9 @@ Call without_descriptors(const Call& call) {
 }
 
 TEST(FirstCause, OfNoDescriptorsToReachAPeer) {
-  EXPECT_EQ("", all_hear({reduce, without_descriptors(reduce), ncclSystemError,
+  EXPECT_EQ("", all_hear({reduce,
+                          without_descriptors(reduce),
+                          ncclSystemError,
                           {"AllReduce (count 77, type float32, op sum)", "Too many open files"}}));
 }
 
@@ -106,7 +108,9 @@ TEST(FirstCause, OfNoMemoryToMapAPeer) {
     const NoMemory none;
     return reduce(s);
   };
-  EXPECT_EQ("", all_hear({reduce, starved, ncclSystemError,
+  EXPECT_EQ("", all_hear({reduce,
+                          starved,
+                          ncclSystemError,
                           {"AllReduce (count 77, type float32, op sum)", "Cannot allocate memory"}}));
 }
 
@@ -117,7 +121,9 @@ TEST(FirstCause, OfACudaError) {
     EXPECT_CALL(cudaStreamDestroy(other.stream));
     return reduce(other);
   };
-  EXPECT_EQ("", all_hear({reduce, on_a_dead_stream, ncclUnhandledCudaError,
+  EXPECT_EQ("", all_hear({reduce,
+                          on_a_dead_stream,
+                          ncclUnhandledCudaError,
                           {"AllReduce (count 77, type float32, op sum)", "cudaErrorInvalidResourceHandle"}}));
 }
 

@@ -2,18 +2,16 @@
 // waited for.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <functional>
-#include <new>
 #include <string>
 #include <thread>
 
 #include "cluster.h"
 #include "nccl.h"
+#include "shared_count.h"
 
 namespace nitinol::testing {
 namespace {
@@ -26,26 +24,8 @@ void expect_that(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what + " (last error: " + ncclGetLastError(nullptr) + ")");
 }
 
-/// A number that all processes share.
-class Shared {
- public:
-  Shared()
-      : count_(new (mmap(nullptr, sizeof(*count_), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))
-                   std::atomic<int>(0)) {}
-  ~Shared() { munmap(count_, sizeof(*count_)); }
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
-  void add() const { count_->fetch_add(1); }
-  void wait_for(int value) const {
-    while (count_->load() < value) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-
- private:
-  std::atomic<int>* count_;
-};
-
 /// Ends this process, which is about to be stopped, once the others are done.
-void be_killed_after(const Shared& done, int others) {
+void be_killed_after(const SharedCount& done, int others) {
   const pid_t self = getpid();
   if (fork() != 0) return;
   done.wait_for(others);
@@ -68,7 +48,7 @@ std::string killed(int process) { return "process " + std::to_string(process) + 
 
 TEST(Leaving, DestroyDoesNotWaitForAStoppedRank) {
   for (const int victim : {0, 3}) {
-    const Shared done;
+    const SharedCount done;
     EXPECT_EQ(killed(victim), run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
                 ncclComm_t comm = join_and_reduce(process, id);
                 if (process == victim) {
@@ -84,9 +64,9 @@ TEST(Leaving, DestroyDoesNotWaitForAStoppedRank) {
 }
 
 /// Rank 3 dies, and `victim`, which is to take part, does so while the others shrink: by `end`.
-std::string shrink_while(int victim, const std::function<void(const Shared& done)>& end, const char* fate) {
-  const Shared ready;
-  const Shared done;
+std::string shrink_while(int victim, const std::function<void(const SharedCount& done)>& end, const char* fate) {
+  const SharedCount ready;
+  const SharedCount done;
   return run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
     ncclComm_t comm = join_and_reduce(process, id);
     if (process == 3) raise(SIGKILL);
@@ -113,7 +93,7 @@ std::string shrink_while(int victim, const std::function<void(const Shared& done
 TEST(Leaving, ShrinkHearsOfTheDeathOfItsLeader) {
   EXPECT_EQ(killed(0) + killed(3), shrink_while(
                                        0,
-                                       [](const Shared&) {
+                                       [](const SharedCount&) {
                                          std::this_thread::sleep_for(std::chrono::milliseconds(100));
                                          raise(SIGKILL);
                                        },
@@ -123,7 +103,7 @@ TEST(Leaving, ShrinkHearsOfTheDeathOfItsLeader) {
 TEST(Leaving, ShrinkHearsOfTheDeathOfAMember) {
   EXPECT_EQ(killed(2) + killed(3), shrink_while(
                                        2,
-                                       [](const Shared&) {
+                                       [](const SharedCount&) {
                                          std::this_thread::sleep_for(std::chrono::milliseconds(100));
                                          raise(SIGKILL);
                                        },
@@ -134,7 +114,7 @@ TEST(Leaving, ShrinkNamesAStoppedLeaderWhenTheTimeIsOver) {
   setenv("NITINOL_INIT_TIMEOUT", "2", 1);
   EXPECT_EQ(killed(0) + killed(3), shrink_while(
                                        0,
-                                       [](const Shared& done) {
+                                       [](const SharedCount& done) {
                                          be_killed_after(done, 2);
                                          raise(SIGSTOP);
                                        },

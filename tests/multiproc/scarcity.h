@@ -33,25 +33,20 @@ inline void close_all_sockets() {
   for (const int fd : sockets) close(fd);
 }
 
-/// Until it goes: no descriptor can be opened.
+/// Until it goes: no descriptor can be opened, whatever is closed meanwhile. Those of the standard streams are open.
 class FullDescriptors {
  public:
   FullDescriptors() {
     getrlimit(RLIMIT_NOFILE, &before_);
-    const rlimit small{256, before_.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &small);
-    for (int copy = dup(0); copy >= 0; copy = dup(0)) copies_.push_back(copy);
+    const rlimit none{STDERR_FILENO + 1, before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
   }
-  ~FullDescriptors() {
-    setrlimit(RLIMIT_NOFILE, &before_);
-    for (const int copy : copies_) close(copy);
-  }
+  ~FullDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
   FullDescriptors(const FullDescriptors&) = delete;
   FullDescriptors& operator=(const FullDescriptors&) = delete;
 
  private:
   rlimit before_{};
-  std::vector<int> copies_;
 };
 
 /// Until it goes: nothing large can be mapped, no thread be started. Small pieces of the heap are still there.
