@@ -174,12 +174,13 @@ std::string Communicator::members_that_are(ProcessState state, const std::vector
 std::string Communicator::word_of_members(const std::vector<int>& members) const {
   const auto deadline = std::chrono::steady_clock::now() + kPatienceWithTheDying;
   while (true) {
-    const std::string dead = members_that_are(ProcessState::kDead, members);
-    if (!dead.empty()) return formatted("; in the old communicator's numbers: {}: dead", dead);
+    // Both: one that is stopped held the others up, and those may be through with it and have ended since.
+    std::string word;
     const std::string stopped = members_that_are(ProcessState::kStopped, members);
-    if (!stopped.empty()) {
-      return formatted("; in the old communicator's numbers: {}: stopped (SIGSTOP, or a debugger)", stopped);
-    }
+    if (!stopped.empty()) word += formatted("; stopped (SIGSTOP, or a debugger): {}", stopped);
+    const std::string dead = members_that_are(ProcessState::kDead, members);
+    if (!dead.empty()) word += formatted("; dead: {}", dead);
+    if (!word.empty()) return word + "; in the old communicator's numbers";
     if (std::chrono::steady_clock::now() >= deadline) return "";
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
