@@ -15,7 +15,8 @@ struct AllGatherOneShot {
   }
 
   template <class P>
-  static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
+  static NITINOL_HOST_DEVICE void run(P& p, const Share& whole) {
+    const Share share = even_chunks(whole, 1);
     Run now{};
     Run next = chunk_of(share, 0);
     for (size_t k = 1; now.count + next.count > 0; ++k) {

@@ -10,7 +10,8 @@ struct AllReduceOneShot {
   static constexpr Row row{.what = Collective::kAllReduce, .algorithm = Algorithm::kOneShot, .canonical = true};
 
   template <class P>
-  static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
+  static NITINOL_HOST_DEVICE void run(P& p, const Share& whole) {
+    const Share share = even_chunks(whole, 1);
     Run now{};
     Run next = chunk_of(share, 0);
     for (size_t k = 1; now.count + next.count > 0; ++k) {

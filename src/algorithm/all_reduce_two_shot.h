@@ -10,7 +10,8 @@ struct AllReduceTwoShot {
   static constexpr Row row{.what = Collective::kAllReduce, .algorithm = Algorithm::kTwoShot, .canonical = true};
 
   template <class P>
-  static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
+  static NITINOL_HOST_DEVICE void run(P& p, const Share& whole) {
+    const Share share = even_chunks(whole, p.ranks());
     Round now{};
     Round next = round_of(share, 0, p.ranks());
     for (size_t k = 1; now.begin < now.end || next.begin < next.end; ++k) {

@@ -274,8 +274,10 @@ void Communicator::tear_down() {
   if (!wait_for_visitors(deadline)) return;
   try {
     const DeviceGuard device(device_);
-    wait_until_idle(deadline);
+    const bool idle = wait_until_idle(deadline);
     if (executor_) executor_->stop_reports();
+    // A kernel that does not leave keeps what it uses, for good.
+    if (!idle && executor_) static_cast<void>(new std::shared_ptr<void>(executor_->memory_of_kernels()));
     let_go_of_gone_graphs();
     std::unique_ptr<Executor> last;  // ends without the lock, which its reports would take
     const std::lock_guard lock(executor_mutex_);

@@ -51,7 +51,7 @@ void StreamOrder::run_captured(const std::vector<cudaStream_t>& streams, unsigne
                                const std::function<void(cudaStream_t)>& launch, const std::shared_ptr<void>& memory) {
   const cudaStream_t main = streams.front();
   if (last_capture_ != capture) {
-    last_record_ = nullptr;
+    last_record_ = Event::Recorded{};
     keep_with_graph(main, std::make_shared<std::pair<std::shared_ptr<Events>, std::shared_ptr<void>>>(events_, memory));
     events_->done.make_wait_external(main);
   } else if (last_stream_ != main) {

@@ -40,7 +40,7 @@ class StreamOrder {
   bool in_graphs_ = false;  ///< some launch was captured: `done` may be recorded by a graph at any time
   cudaStream_t last_stream_ = nullptr;
   unsigned long long last_capture_ = 0;
-  cudaGraphNode_t last_record_ = nullptr;  ///< the node of that capture that records `done`
+  Event::Recorded last_record_;  ///< of `done` in that capture
 };
 
 }  // namespace nitinol

@@ -1,7 +1,9 @@
 // A CUDA event that is owned. Without timing, so that recording and waiting are cheap.
 #pragma once
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "device/check.h"
 
@@ -38,9 +40,14 @@ class Event {
   void record_external(cudaStream_t stream) const {
     cuda_check(cudaEventRecordWithFlags(event_, stream, cudaEventRecordExternal), "cudaEventRecordWithFlags");
   }
+  /// What record_beside() put into a graph.
+  struct Recorded {
+    cudaGraphNode_t node = nullptr;
+    std::vector<cudaGraphNode_t> after{};
+  };
   /// The same at the end of all that is captured so far, but beside what is captured next, which need not wait for it.
-  /// `node`: what the last call in this capture made, which goes; null if there was none.
-  void record_beside(cudaStream_t stream, cudaGraphNode_t& node) const {
+  /// `recorded`: what the last call in this capture made, which moves here; empty if there was none.
+  void record_beside(cudaStream_t stream, Recorded& recorded) const {
 #if defined(NITINOL_CUDA)
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     unsigned long long id = 0;
@@ -50,10 +57,23 @@ class Event {
     size_t count = 0;
     cuda_check(cudaStreamGetCaptureInfo(stream, &status, &id, &graph, &last, &edges, &count),
                "cudaStreamGetCaptureInfo");
-    if (node != nullptr && cudaGraphDestroyNode(node) != cudaSuccess) static_cast<void>(cudaGetLastError());
-    cuda_check(cudaGraphAddEventRecordNode(&node, graph, last, count, event_), "cudaGraphAddEventRecordNode");
+    std::vector<cudaGraphNode_t> after(last, last + count);
+    if (recorded.node == nullptr) {
+      cuda_check(cudaGraphAddEventRecordNode(&recorded.node, graph, after.data(), after.size(), event_),
+                 "cudaGraphAddEventRecordNode");
+    } else {
+      const std::vector<cudaGraphNode_t> same(std::max(after.size(), recorded.after.size()), recorded.node);
+      cuda_check(cudaGraphAddDependencies(graph, after.data(), same.data(), nullptr, after.size()),
+                 "cudaGraphAddDependencies");
+      // What it waited for before comes earlier anyway.
+      if (cudaGraphRemoveDependencies(graph, recorded.after.data(), same.data(), nullptr, recorded.after.size()) !=
+          cudaSuccess) {
+        static_cast<void>(cudaGetLastError());
+      }
+    }
+    recorded.after = std::move(after);
 #else
-    node = nullptr;
+    recorded = Recorded{};
     record_external(stream);
 #endif
   }

@@ -1,6 +1,7 @@
 // Times the CUDA executor's algorithms, protocols and numbers of channels against each other and, if it is named,
 // against an installed libnccl.so.2, all from CUDA graphs. Usage: executor_gpu_bench RANKS GPUS [LIBNCCL|-]
-// [COLLECTIVE] [TYPE] [LEAST] Prints per size the best choice; the file named by NITINOL_BENCH_CSV gets every timing.
+// [COLLECTIVE] [TYPE] [LEAST] Prints per size the best choice; the file named by NITINOL_BENCH_CSV gets every timing,
+// NITINOL_BENCH_CTAS allows more than 32 CTAs.
 #include <dlfcn.h>
 
 #include <algorithm>

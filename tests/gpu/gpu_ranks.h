@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -38,6 +39,7 @@ class Ranks {
       setup.peers = peers;
       setup.identity = {serial, 42};
       setup.peer_access = peer_access;
+      if (const char* text = std::getenv("NITINOL_BENCH_CTAS")) setup.max_channels = std::atoi(text);
       executors_.push_back(make_executor(std::move(setup)));
       devices_.push_back(rank % gpus);
       const DeviceGuard on(rank % gpus);

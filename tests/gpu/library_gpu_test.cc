@@ -4,10 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
-#include <numeric>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -135,7 +136,7 @@ TEST_F(Ranks, AGraphMayOutliveItsCommunicator) {
     CUDA_OK(cudaStreamEndCapture(streams[rank], &graph));
     size_t nodes = 0;
     CUDA_OK(cudaGraphGetNodes(graph, nullptr, &nodes));
-    EXPECT_EQ(nodes, 5U) << "three kernels, a wait before them and a record after them";
+    EXPECT_EQ(nodes, 5U) << "a wait, three kernels, and beside them a record";
     CUDA_OK(cudaGraphInstantiate(&graphs[rank], graph, 0));
     CUDA_OK(cudaGraphDestroy(graph));
     NCCL_OK(ncclCommDestroy(comms[rank]));
@@ -191,6 +192,9 @@ Operation draw(std::mt19937& random, size_t ranks) {
 
 class Soak : public Ranks {
  protected:
+  /// Ranks that share a GPU must not copy, allocate or make graphs while one's kernel waits for another's.
+  std::unique_ptr<std::barrier<>> together;
+
   int value(size_t rank, size_t i) const { return static_cast<int>(i % 1000 + 3 * rank); }
 
   ncclResult_t call(const Operation& one, size_t rank) {
@@ -233,7 +237,9 @@ class Soak : public Ranks {
   }
   void run(const Operation& one, size_t rank) {
     const std::vector<int> want = expected(one, rank);
-    CUDA_OK(cudaMemsetAsync(outputs[rank], 0xee, (want.size() + 1) * sizeof(int), streams[rank]));
+    CUDA_OK(cudaMemset(outputs[rank], 0xee, (want.size() + 1) * sizeof(int)));
+    CUDA_OK(cudaDeviceSynchronize());
+    together->arrive_and_wait();
     if (one.in_graph) {
       cudaGraph_t graph = nullptr;
       cudaGraphExec_t instance = nullptr;
@@ -242,15 +248,19 @@ class Soak : public Ranks {
       CUDA_OK(cudaStreamEndCapture(streams[rank], &graph));
       CUDA_OK(cudaGraphInstantiate(&instance, graph, 0));
       CUDA_OK(cudaGraphDestroy(graph));
+      together->arrive_and_wait();
       for (int i = 0; i < 3; ++i) CUDA_OK(cudaGraphLaunch(instance, streams[rank]));
       CUDA_OK(cudaStreamSynchronize(streams[rank]));
+      together->arrive_and_wait();
       CUDA_OK(cudaGraphExecDestroy(instance));
     } else {
+      together->arrive_and_wait();
       for (int i = 0; i < one.repeats; ++i) NCCL_OK(call(one, rank));
     }
-    std::vector<int> got(want.size() + 1);
-    CUDA_OK(cudaMemcpyAsync(got.data(), outputs[rank], got.size() * sizeof(int), cudaMemcpyDeviceToHost, streams[rank]));
     CUDA_OK(cudaStreamSynchronize(streams[rank]));
+    together->arrive_and_wait();
+    std::vector<int> got(want.size() + 1);
+    CUDA_OK(cudaMemcpy(got.data(), outputs[rank], got.size() * sizeof(int), cudaMemcpyDeviceToHost));
     EXPECT_EQ(got.back(), static_cast<int>(0xeeeeeeee)) << "beyond the end";
     got.pop_back();
     if (got != want) {
@@ -263,10 +273,11 @@ class Soak : public Ranks {
 TEST_F(Soak, RandomOperationsGiveWhatTheyMust) {
   make(std::max(4, gpus()));
   if (IsSkipped()) return;
+  together = std::make_unique<std::barrier<>>(static_cast<std::ptrdiff_t>(ranks()));
   const char* const text = std::getenv("SOAK_SECONDS");
   const double seconds = text == nullptr ? 5 : std::atof(text);
   const auto start = Clock::now();
-  std::atomic<size_t> last{~size_t{0}};  // operations that all will do
+  std::atomic<bool> enough{false};
   std::atomic<size_t> done{0};
   each([&](size_t rank) {
     std::vector<int> data(kBytes / sizeof(int));
@@ -274,12 +285,13 @@ TEST_F(Soak, RandomOperationsGiveWhatTheyMust) {
     CUDA_OK(cudaMemcpy(inputs[rank], data.data(), kBytes, cudaMemcpyHostToDevice));
     NCCL_OK(nitinolCommSetTimeout(comms[rank], 20));  // after a failure the others are not to wait for ever
     std::mt19937 random(4711);
-    for (size_t i = 0; i < last.load(); ++i) {
+    while (!enough) {
       run(draw(random, ranks()), rank);
-      if (HasFailure()) break;
-      if (rank != 0) continue;
-      done = i + 1;
-      if (seconds_since(start) > seconds && last.load() == ~size_t{0}) last = i + 16;  // the others are not that far yet
+      if (rank == 0) {
+        ++done;
+        enough = HasFailure() || seconds_since(start) > seconds;
+      }
+      together->arrive_and_wait();
     }
   });
   std::printf("%zu operations\n", done.load());

@@ -78,7 +78,7 @@ class Connections {
     sinks_ = sources_ + queue.layout.ranks;
     counters_ = reinterpret_cast<Counters*>(sinks_ + queue.layout.ranks);
     slots_ = reinterpret_cast<Slots*>(counters_ + queue.layout.ranks);
-    progress_ = reinterpret_cast<volatile uint32_t*>(shared_memory);
+    progress_ = reinterpret_cast<uint32_t*>(shared_memory);
     if (Wire::kCounted && threadIdx.x < 32) progress_[threadIdx.x] = 0;
   }
 
@@ -155,7 +155,7 @@ class Connections {
   Endpoint* sinks_;
   Counters* counters_;
   Slots* slots_;
-  volatile uint32_t* progress_;
+  uint32_t* progress_;  ///< transfers that each worker is done with; by atomic operations
   uint32_t transfers_ = 0;
 
  private:
@@ -219,7 +219,7 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
 
   __device__ __forceinline__ void await_workers() {
     while (static_cast<int32_t>(passed_ - this->transfers_) < 0) {
-      uint32_t ahead = this->progress_[this->lane_ < this->workers_ ? this->lane_ : 0] - this->transfers_;
+      uint32_t ahead = atomicOr(this->progress_ + (this->lane_ < this->workers_ ? this->lane_ : 0), 0U) - this->transfers_;
       for (int distance = 16; distance > 0; distance /= 2) {
         const uint32_t other = __shfl_xor_sync(0xffffffffU, ahead, distance);
         if (static_cast<int32_t>(other) < static_cast<int32_t>(ahead)) ahead = other;
@@ -297,7 +297,7 @@ class WorkerConnections : public Connections<Wire> {
       ++this->transfers_;
       if (this->lane_ == 0) {
         __threadfence_block();
-        this->progress_[this->warp_] = this->transfers_;
+        atomicExch(this->progress_ + this->warp_, this->transfers_);
       }
     } else if (__any_sync(0xffffffffU, due_)) {
       // The same for all warps, as all have taken the same steps.

@@ -73,20 +73,7 @@ void Domain::close() {
   unregister_arena(name_of_rank(setup_, setup_.rank));
 }
 
-Domain::~Domain() {
-  close();
-  // Kernels of this rank may still use the memory. A capture that goes on somewhere does not forbid to wait for them.
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode));
-  int previous = 0;
-  static_cast<void>(cudaGetDevice(&previous));
-  static_cast<void>(cudaSetDevice(device_));
-  static_cast<void>(cudaDeviceSynchronize());
-  regions_.clear();
-  arena_.reset();
-  static_cast<void>(cudaSetDevice(previous));
-  static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode));
-}
+Domain::~Domain() { close(); }
 
 void Domain::reach(Queue queue) {
   const auto index = static_cast<size_t>(queue);

@@ -32,6 +32,7 @@ class Domain {
  public:
   /// Offers this rank's memory to the others. Call on the rank's device.
   Domain(ExecutorSetup setup, const Layouts& layouts);
+  /// No kernel uses it any more.
   ~Domain();
 
   /// Offers nothing any more; what peers have mapped stays.
