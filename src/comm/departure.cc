@@ -150,8 +150,10 @@ void destroy(const std::shared_ptr<Communicator>& communicator) {
 void abort(const std::shared_ptr<Communicator>& communicator) {
   communicator->abort();
   communicator->wait_for_background();
-  if (communicator->phase() != Phase::kInitialising) leave_out(communicator);
+  const bool took_part = communicator->phase() != Phase::kInitialising;
   communicator->tear_down();
+  // Only now, when the others can know of it: they may be let go here, and would wait for this rank.
+  if (took_part) leave_out(communicator);
 }
 
 }  // namespace nitinol
