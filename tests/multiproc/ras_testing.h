@@ -128,7 +128,10 @@ inline nlohmann::json ask_until(int port, const std::function<bool(const nlohman
 
 inline void must_contain(const std::string& text, std::initializer_list<std::string> words) {
   for (const std::string& word : words) {
-    if (text.find(word) == std::string::npos) throw std::runtime_error("'" + text + "' lacks '" + word + "'");
+    if (text.find(word) != std::string::npos) continue;
+    std::string sentence = "lacking: '";
+    sentence.append(word).append("' in '").append(text).append("'");
+    throw std::runtime_error(sentence);
   }
 }
 

@@ -123,12 +123,14 @@ TEST(RasTrouble, AStoppedRankDoesNotAnswerInTime) {
 
 TEST(RasTrouble, ARankThatHasLeftIsNotTakenForDead) {
   std::vector<Port> ports(kProcesses);
+  const Meeting splitters(kProcesses);
   const Gate gone;
   const Gate done;
   EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
               RasRank self(process, kProcesses, id, ports[static_cast<size_t>(process)].address());
               ncclComm_t pair = nullptr;  // so that its process is still reached
               EXPECT_CALL(ncclCommSplit(self.comm, 0, 0, &pair, nullptr));
+              splitters.meet(process, {0, 1, 2});
               if (process == static_cast<int>(kVictim)) {
                 EXPECT_CALL(ncclCommAbort(pair));
                 gone.open();
