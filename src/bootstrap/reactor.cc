@@ -19,6 +19,7 @@ namespace {
 
 constexpr Reactor::Token kWakeToken = 0;
 constexpr std::size_t kScratchBytes = 128 * 1024;
+constexpr std::chrono::milliseconds kPause{10};
 
 // What runs on the thread can throw for lack of memory or descriptors. The peer in question is then not served any
 // more, and deadlines tell whoever waits for it; the others go on.
@@ -138,6 +139,7 @@ void Reactor::run() {
   while (!stopping_.load()) {
     const int timeout = run_timers();
     const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
+    if (count < 0 && errno != EINTR) std::this_thread::sleep_for(kPause);  // the program has closed what is not its own
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
       const Token token = event.data.u64;  // a copy: the system's struct is packed
