@@ -10,14 +10,25 @@
 
 namespace nitinol::testing {
 
-/// A sanitizer's own memory does not bear limits.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kMemoryCanBeLimited = false;
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kAddressSanitizer = true;
 #elif defined(__has_feature)
-inline constexpr bool kMemoryCanBeLimited = !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
+inline constexpr bool kAddressSanitizer = __has_feature(address_sanitizer);
 #else
-inline constexpr bool kMemoryCanBeLimited = true;
+inline constexpr bool kAddressSanitizer = false;
 #endif
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kThreadSanitizer = true;
+#elif defined(__has_feature)
+inline constexpr bool kThreadSanitizer = __has_feature(thread_sanitizer);
+#else
+inline constexpr bool kThreadSanitizer = false;
+#endif
+
+/// A sanitizer's own memory does not bear limits.
+inline constexpr bool kMemoryCanBeLimited = !kAddressSanitizer && !kThreadSanitizer;
+/// The one for undefined behaviour, which comes with that for addresses, tries memory out with pipes.
+inline constexpr bool kDescriptorsCanBeLimited = !kAddressSanitizer;
 
 /// Behind a sanitizer's back, and without a descriptor of its own: to close what is in use elsewhere is meant to be
 /// wrong.
