@@ -276,8 +276,7 @@ void Communicator::tear_down() {
     const DeviceGuard device(device_);
     const bool idle = wait_until_idle(deadline);
     if (executor_) executor_->stop_reports();
-    // A kernel that does not leave keeps what it uses, for good.
-    if (!idle && executor_) static_cast<void>(new std::shared_ptr<void>(executor_->memory_of_kernels()));
+    if (!idle && executor_) keep_for_good(executor_->memory_of_kernels());
     let_go_of_gone_graphs();
     std::unique_ptr<Executor> last;  // ends without the lock, which its reports would take
     const std::lock_guard lock(executor_mutex_);

@@ -12,6 +12,7 @@ namespace {
 struct Gone {
   std::mutex mutex;
   std::vector<std::shared_ptr<void>> kept;
+  std::vector<std::shared_ptr<void>> for_good;
 };
 
 Gone& gone() {
@@ -49,6 +50,12 @@ void let_go_of_gone_graphs() {
   std::vector<std::shared_ptr<void>> kept;  // goes after the lock
   const std::lock_guard lock(gone().mutex);
   kept.swap(gone().kept);
+}
+
+void keep_for_good(std::shared_ptr<void> what) {
+  if (what == nullptr) return;
+  const std::lock_guard lock(gone().mutex);
+  gone().for_good.push_back(std::move(what));
 }
 
 }  // namespace nitinol

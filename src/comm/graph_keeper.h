@@ -14,4 +14,7 @@ void keep_with_graph(cudaStream_t stream, std::shared_ptr<void> what);
 /// Lets go of what belonged to graphs that are gone. CUDA forbids that in the moment when they go.
 void let_go_of_gone_graphs();
 
+/// Of a kernel that does not leave: `what` is never let go of.
+void keep_for_good(std::shared_ptr<void> what);
+
 }  // namespace nitinol
