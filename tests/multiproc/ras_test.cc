@@ -198,6 +198,32 @@ TEST(Ras, ProtocolOfLines) {
   });
 }
 
+TEST(Ras, TellsTheStatesOfCommunicatorsAndDumpsThem) {
+  const Port port;
+  const Meeting meeting(2);
+  EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) {
+              RasRank self(process, 2, id, port.address());
+              ncclComm_t other = nullptr;
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, process, &other, nullptr));
+              if (process == 1) EXPECT_CALL(ncclCommRevoke(other, NCCL_REVOKE_DEFAULT));
+              meeting.meet(process, {0, 1});
+              const auto job = ask_until(port.number(), [](const nlohmann::json& told) {
+                int revoked = 0;
+                int ready = 0;
+                for (const auto& communicator : told["communicators"]) {
+                  revoked += communicator["ranks"][1].value("state", "") == "revoked" ? 1 : 0;
+                  for (const auto& rank : communicator["ranks"]) ready += rank.value("state", "") == "ready" ? 1 : 0;
+                }
+                return revoked == 1 && ready == 3;
+              });
+              must_equal(job["communicators"].size(), 2, "the number of communicators");
+              must_contain(ask(port.number(), "dump\n"), {"Rank 0 of 2 of communicator", "Rank 1 of 2", "No failure"});
+              meeting.meet(process, {0, 1});
+              EXPECT_CALL(ncclCommDestroy(other));
+              self.end();
+            }));
+}
+
 TEST(Ras, StrangersDoNoHarm) {
   run_job(2, [](RasRank& self, const std::vector<Port>& ports) {
     if (self.process != 0) return;

@@ -26,6 +26,7 @@ constexpr std::size_t kLongestLine = 256;
 constexpr std::size_t kMostInput = 4096;
 constexpr std::size_t kMostReplies = 4096;  // unsent bytes of one that only commands and never reads
 constexpr auto kAnswerPatience = 5s;
+constexpr std::chrono::milliseconds kSilencePatience = 60s;
 constexpr auto kIdlePatience = 60s;
 constexpr auto kSendPatience = 30s;
 constexpr auto kLinger = 2s;
@@ -211,8 +212,9 @@ void Clients::handle(Position position, std::string_view line) {
     case Command::Kind::kNothing: return;
     case Command::Kind::kProtocol: return reply(client, "SERVER PROTOCOL 2\n");
     case Command::Kind::kTimeout:
-      // Without a limit a process that never answers counts as dead in the end.
-      client.timeout = command.timeout.count() > 0 ? command.timeout : kIdlePatience * timeout_factor_;
+      // A process that is silent for that long counts as dead; so no question keeps others waiting for ever.
+      client.timeout = kSilencePatience * timeout_factor_;
+      if (command.timeout.count() > 0) client.timeout = std::min(client.timeout, command.timeout);
       return reply(client, "OK\n");
     case Command::Kind::kFormat: client.json = command.json; return reply(client, "OK\n");
     case Command::Kind::kStatus:
