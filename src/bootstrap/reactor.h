@@ -1,5 +1,6 @@
 // An event loop: waits for events on descriptors, and runs their state machines, timers and posted functions. One, on a
-// thread that lives as long as the process, serves the bootstrap of all communicators: nothing that runs on it may block.
+// thread that lives as long as the process, serves the bootstrap of all communicators: nothing that runs on it may
+// block.
 #pragma once
 
 #include <atomic>

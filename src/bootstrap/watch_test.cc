@@ -137,7 +137,8 @@ TEST(Operations, AnAbsentRankIsNamedWhenTheTimeIsOver) {
     const Error error = error_of([&] { all[static_cast<std::size_t>(rank)]->barrier(); });
     EXPECT_EQ(error.code(), ncclRemoteError);
     // Rank 1 can only say that rank 0 does not answer, if it is first.
-    EXPECT_THAT(error.what(), AllOf(HasSubstr(" ms for rank"), HasSubstr("in barrier"), HasSubstr("; its process is alive")));
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr(" ms for rank"), HasSubstr("in barrier"), HasSubstr("; its process is alive")));
   });
 }
 

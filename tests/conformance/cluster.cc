@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -80,6 +82,27 @@ std::string collect(int fd) {
   }
 }
 
+std::string first_line_of(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  std::string line;
+  std::getline(stream, line);
+  return line;
+}
+
+/// Where the threads of a process that hangs are, as far as the system tells.
+std::string describe_threads(pid_t pid) {
+  std::string text;
+  std::error_code ignored;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", ignored)) {
+    const std::string stat = first_line_of(thread.path() / "stat");
+    const size_t state = stat.rfind(')');
+    text += "  " + first_line_of(thread.path() / "comm") + ": state " +
+            (state == std::string::npos ? "?" : stat.substr(state + 2, 1)) + ", in " +
+            first_line_of(thread.path() / "wchan") + "\n";
+  }
+  return text;
+}
+
 void run_rank(int rank, int ranks, const ncclUniqueId& id, const std::function<void(Rank&)>& body) {
   int devices = 0;
   EXPECT_CALL(cudaGetDeviceCount(&devices));
@@ -125,6 +148,7 @@ std::string run_processes(int processes, const std::function<void(int, const ncc
   std::string text = collect(errors.read_end);
   const bool late = text.ends_with("timed out\n");
   for (size_t i = 0; i < children.size(); ++i) {
+    if (late) text += "process " + std::to_string(i) + " with the threads\n" + describe_threads(children[i]);
     if (late) kill(children[i], SIGKILL);
     int status = 0;
     waitpid(children[i], &status, 0);

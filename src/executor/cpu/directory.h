@@ -24,7 +24,8 @@ void remove_arena(const RankName& name);
 
 /// The arena that the rank has entered; waits until it has. Throws Error at the deadline, or soon after `given_up`
 /// says so.
-std::shared_ptr<Arena> find_arena(const RankName& name, std::chrono::steady_clock::time_point deadline,
-                                  const std::function<bool()>& given_up = [] { return false; });
+std::shared_ptr<Arena> find_arena(
+    const RankName& name, std::chrono::steady_clock::time_point deadline,
+    const std::function<bool()>& given_up = [] { return false; });
 
 }  // namespace nitinol::cpu

@@ -227,9 +227,10 @@ void Rank::on_message_stall(const std::vector<int>& peers, const std::function<b
   for (const int peer : peers) {
     const std::string reason = reason_why_never(peer);
     if (reason.empty() || ready()) continue;
-    return report(ncclInvalidUsage, formatted("the ranks' calls do not match: rank {} waits for a message from or to {}, "
-                                              "{}; all ranks must make the same calls in the same order",
-                                              rank_, describe(peer, *arena_of(peer)), reason));
+    return report(ncclInvalidUsage,
+                  formatted("the ranks' calls do not match: rank {} waits for a message from or to {}, "
+                            "{}; all ranks must make the same calls in the same order",
+                            rank_, describe(peer, *arena_of(peer)), reason));
   }
   const auto limit = timeout_.load();
   const auto waited = stalled_for();
