@@ -3,10 +3,10 @@
 #include <exception>
 #include <map>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "base/log.h"
+#include "base/run_together.h"
 
 namespace nitinol {
 namespace {
@@ -41,6 +41,16 @@ std::vector<Gathering::Leaver> take_if_complete(Gatherings& all, const KeyId& id
   return leavers;
 }
 
+/// The other ranks are not to wait for one that cannot leave properly.
+void give_up(Communicator& communicator, const Error& error) {
+  try {
+    const Communicator::Visit visit(communicator);
+    communicator.fail_with(error.code(), error.what(), true);
+  } catch (const Error&) {
+    // It is aborted at the same time, which tells them, too.
+  }
+}
+
 /// All leavers wait for the other processes, each for its own rank.
 void leave_together(std::vector<Gathering::Leaver>& leavers) {
   std::exception_ptr first_error;
@@ -56,10 +66,12 @@ void leave_together(std::vector<Gathering::Leaver>& leavers) {
       if (!first_error) first_error = std::current_exception();
     }
   };
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < leavers.size(); ++i) threads.emplace_back([&, i] { leave(leavers[i]); });
-  if (!leavers.empty()) leave(leavers.front());
-  for (std::thread& thread : threads) thread.join();
+  try {
+    run_together(leavers.size(), [&](size_t i) { leave(leavers[i]); });
+  } catch (const Error& error) {
+    for (const Gathering::Leaver& leaver : leavers) give_up(*leaver.communicator, error);
+    first_error = std::current_exception();
+  }
   for (Gathering::Leaver& leaver : leavers) {
     if (leaver.tear_down) leaver.communicator->tear_down();
   }

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <exception>
-#include <thread>
 #include <utility>
 
+#include "base/run_together.h"
 #include "comm/strict_check.h"
 
 namespace nitinol {
@@ -49,10 +49,11 @@ void run_and_wait(std::vector<Job>& jobs) {
       errors[i] = std::current_exception();
     }
   };
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < jobs.size(); ++i) threads.emplace_back(run, i);
-  run(0);
-  for (std::thread& thread : threads) thread.join();
+  try {
+    run_together(jobs.size(), run);
+  } catch (...) {
+    for (std::exception_ptr& error : errors) error = std::current_exception();
+  }
   std::exception_ptr first;
   for (size_t i = 0; i < jobs.size(); ++i) {
     if (jobs[i].finished) jobs[i].finished(errors[i] == nullptr);

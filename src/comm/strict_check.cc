@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <exception>
-#include <thread>
 
+#include "base/run_together.h"
 #include "base/settings.h"
 #include "model/signature.h"
 
@@ -48,17 +48,13 @@ void compare_calls(const std::vector<Task>& tasks) {
     communicators.push_back(task.communicator);
   }
   std::vector<std::exception_ptr> errors(communicators.size());
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < communicators.size(); ++i) {
-    threads.emplace_back([&, i] {
-      try {
-        compare(tasks, communicators[i]);
-      } catch (...) {
-        errors[i] = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  run_together(communicators.size(), [&](size_t i) {
+    try {
+      compare(tasks, communicators[i]);
+    } catch (...) {
+      errors[i] = std::current_exception();
+    }
+  });
   for (const std::exception_ptr& error : errors) {
     if (error) std::rethrow_exception(error);
   }
