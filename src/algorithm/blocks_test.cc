@@ -15,7 +15,8 @@ void for_each_share(Visit&& visit) {
   for (const size_t begin : {0, 16, 7}) {
     for (const size_t chunk : {1, 5, 16, 31, 32, 48}) {
       for (const size_t lead : std::set<size_t>{0, chunk / 2, chunk - 1}) {
-        for (size_t count = 1; count <= 300; ++count) visit(Share{begin, begin + count, chunk, begin + count + 3, lead});
+        for (size_t count = 1; count <= 300; ++count)
+          visit(Share{begin, begin + count, chunk, begin + count + 3, lead});
       }
     }
   }

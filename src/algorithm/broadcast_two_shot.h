@@ -1,6 +1,6 @@
-// Broadcast in two steps: the root deals out one block of each round to each other rank, and every rank pushes its block
-// on to all others that lack it, so that the root's outgoing link carries the data once and not n-1 times. Each round's
-// blocks are dealt and passed on before those of the round before are awaited.
+// Broadcast in two steps: the root deals out one block of each round to each other rank, and every rank pushes its
+// block on to all others that lack it, so that the root's outgoing link carries the data once and not n-1 times. Each
+// round's blocks are dealt and passed on before those of the round before are awaited.
 #pragma once
 
 #include "algorithm/two_shot.h"

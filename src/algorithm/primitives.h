@@ -177,8 +177,8 @@ NITINOL_HOST_DEVICE size_t chunks_in(const Share& share) {
   return (share.end - share.begin + share.lead + share.chunk - 1) / share.chunk;
 }
 
-/// A part of a share that is cut into blocks, one for each of some ranks: at most blocks * chunk elements, the last round
-/// what is left, cut evenly.
+/// A part of a share that is cut into blocks, one for each of some ranks: at most blocks * chunk elements, the last
+/// round what is left, cut evenly.
 struct Round {
   size_t begin = 0;
   size_t end = 0;

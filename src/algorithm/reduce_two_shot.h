@@ -1,5 +1,5 @@
-// Reduce in two steps: each rank but the root reduces one block of each round and sends the sum to the root. The work of
-// reducing is shared, and every link carries the data about once.
+// Reduce in two steps: each rank but the root reduces one block of each round and sends the sum to the root. The work
+// of reducing is shared, and every link carries the data about once.
 #pragma once
 
 #include "algorithm/two_shot.h"

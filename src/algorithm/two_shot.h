@@ -1,7 +1,7 @@
 // The common half of the two-shot algorithms: each round of the data is cut into one block per rank, and every rank
 // pushes to each other rank that rank's block, starting with its successor so that no two push to the same rank at
-// once. Where all data comes from or goes to a root, the blocks are those of the others alone: a block of the root's own
-// would pass its link twice.
+// once. Where all data comes from or goes to a root, the blocks are those of the others alone: a block of the root's
+// own would pass its link twice.
 #pragma once
 
 #include "algorithm/row.h"

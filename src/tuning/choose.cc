@@ -23,7 +23,8 @@ Algorithm choose_algorithm(const Question& question, const Limits& limits, const
   const size_t bytes = question.count * bytes_of(question.type);
   // Between two ranks the second shot of these would only add a hop.
   const bool direct = question.what == Collective::kBroadcast || question.what == Collective::kReduce;
-  const bool small = bytes <= limits.one_shot_bytes || (direct && question.ranks == 2);
+  const size_t most = question.what == Collective::kReduce ? limits.reduce_one_shot_bytes : limits.one_shot_bytes;
+  const bool small = bytes <= most || (direct && question.ranks == 2);
   const Algorithm by_preference[] = {small ? Algorithm::kOneShot : Algorithm::kTwoShot,
                                      small ? Algorithm::kTwoShot : Algorithm::kOneShot, Algorithm::kRing,
                                      Algorithm::kTree};

@@ -28,6 +28,16 @@ TEST(Choose, SmallMessagesGoInOneShotLargeInTwo) {
   EXPECT_EQ(choose(all_reduce(4097), limits(), Rules::any()).algorithm, Algorithm::kTwoShot);
 }
 
+TEST(Choose, ReduceHasACrossoverOfItsOwn) {
+  Question question = all_reduce(8192);
+  question.what = Collective::kReduce;
+  Limits crossed = limits();
+  crossed.reduce_one_shot_bytes = 4 * 8192;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kOneShot);
+  question.count = 8193;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kTwoShot);
+}
+
 TEST(Choose, BetweenTwoRanksBroadcastAndReduceGoInOneShot) {
   for (const Collective what : {Collective::kBroadcast, Collective::kReduce}) {
     Question question = all_reduce(1 << 24);

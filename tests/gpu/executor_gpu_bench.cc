@@ -161,7 +161,8 @@ class Bench {
           }
         }
         for (const size_t chunk : {0, 64 << 10, 32 << 10}) {
-          if (per_peer >= (512 << 10) && channels >= 16) plans.push_back({algorithm, Protocol::kSimple, channels, chunk});
+          if (per_peer >= (512 << 10) && channels >= 16)
+            plans.push_back({algorithm, Protocol::kSimple, channels, chunk});
         }
       }
     }

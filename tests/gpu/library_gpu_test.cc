@@ -1,5 +1,5 @@
-// The library on GPUs through its public calls; ranks share GPUs if there are fewer. What a missing rank leads to, graphs
-// that outlive their communicator, memory, and random operations for a while (SOAK_SECONDS, 5 if not set).
+// The library on GPUs through its public calls; ranks share GPUs if there are fewer. What a missing rank leads to,
+// graphs that outlive their communicator, memory, and random operations for a while (SOAK_SECONDS, 5 if not set).
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 

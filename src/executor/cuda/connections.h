@@ -219,7 +219,8 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
 
   __device__ __forceinline__ void await_workers() {
     while (static_cast<int32_t>(passed_ - this->transfers_) < 0) {
-      uint32_t ahead = atomicOr(this->progress_ + (this->lane_ < this->workers_ ? this->lane_ : 0), 0U) - this->transfers_;
+      uint32_t ahead =
+          atomicOr(this->progress_ + (this->lane_ < this->workers_ ? this->lane_ : 0), 0U) - this->transfers_;
       for (int distance = 16; distance > 0; distance /= 2) {
         const uint32_t other = __shfl_xor_sync(0xffffffffU, ahead, distance);
         if (static_cast<int32_t>(other) < static_cast<int32_t>(ahead)) ahead = other;

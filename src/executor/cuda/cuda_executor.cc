@@ -37,6 +37,7 @@ Machine machine_of(const ExecutorSetup& setup) {
   for (const Peer& peer : setup.peers)
     machine.multiprocessors = std::min(machine.multiprocessors, peer.multiprocessors);
   machine.lines_stay_whole = reaches_peers(setup) && all_have(setup.peers, kKeepsLinesWhole);
+  machine.in_host_memory = !reaches_peers(setup);
   machine.max_channels = setup.max_channels;
   machine.buffer_bytes = setup.buffer_bytes;
   return machine;
@@ -157,9 +158,10 @@ class CudaExecutor : public Executor {
     if (late.empty() || std::exchange(reported_, true)) return;
     const auto& failed = domain_->setup().failed;
     if (failed) {
-      failed(ncclRemoteError, formatted("rank {}: an operation makes no progress for longer than NITINOL_TIMEOUT allows; "
-                                        "nothing came from: {}",
-                                        rank_, late));
+      failed(ncclRemoteError,
+             formatted("rank {}: an operation makes no progress for longer than NITINOL_TIMEOUT allows; "
+                       "nothing came from: {}",
+                       rank_, late));
     }
   }
 

@@ -1,5 +1,6 @@
 // The memory of a communicator's ranks as one of them reaches it: queue sets, mapped when first needed, and the signals
-// between its host and its kernels. Kernels use it, so it lives as long as the executor and every graph with its launches.
+// between its host and its kernels. Kernels use it, so it lives as long as the executor and every graph with its
+// launches.
 #pragma once
 
 #include <array>

@@ -307,6 +307,39 @@ class WorkerBase : public WorkerConnections<Wire> {
     }
     return unit;
   }
+  /// The same for a number of ranks that is known, and where slots hold data as it lies in memory: then the own data is
+  /// a source like the others.
+  template <int kRanks, int kUnits>
+  __device__ __forceinline__ uint32_t combine_alike(const Job& job, uint32_t unit, uint32_t plain, int sinks) {
+    static_assert(Wire::kCounted && Wire::kUnitStored == Wire::kUnitBytes);
+    const uint32_t apart = units_apart();
+    const char* from[kRanks];
+#pragma unroll
+    for (int r = 0; r < kRanks; ++r) from[r] = r == this->rank() ? job.own : this->sources_[r].slot;
+    for (; unit + (kUnits - 1) * apart < plain; unit += kUnits * apart) {
+      Raw raw[kRanks][kUnits];
+#pragma unroll
+      for (int r = 0; r < kRanks; ++r) {
+#pragma unroll
+        for (int u = 0; u < kUnits; ++u) raw[r][u] = Wire::fetch(from[r], unit + u * apart, this->lane_);
+      }
+      uint32_t words[kUnits][kWords];
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        Accumulator values[kElements];
+#pragma unroll
+        for (int i = 0; i < kElements; ++i) values[i] = E::template identity<how>();
+#pragma unroll
+        for (int r = 0; r < kRanks; ++r) {
+          Wire::open(raw[r][u], this->lane_, words[u]);
+          combine_words(values, words[u]);
+        }
+        finish_words(values, job.average, words[u]);
+      }
+      give<kUnits, true>(job, unit, sinks, words);
+    }
+    return unit;
+  }
   __device__ __forceinline__ void combine_all(const Job& job, Peers to_kind, int to) {
     constexpr int kFlight = Wire::kFlight;
     const int sinks = this->await_sinks(to_kind, to);
@@ -316,10 +349,12 @@ class WorkerBase : public WorkerConnections<Wire> {
     const uint32_t units = units_in(job.bytes);
     uint32_t unit = first_unit();
     if constexpr (Wire::kCounted) {
-      if (this->ranks() <= 2) {
-        unit = combine_all_plain<2, 4>(job, unit, plain, sinks);
-      } else if (this->ranks() <= 4) {
-        unit = combine_all_plain<4, 2>(job, unit, plain, sinks);
+      switch (this->ranks()) {
+        case 2: unit = combine_alike<2, 4>(job, unit, plain, sinks); break;
+        case 3: unit = combine_alike<3, 2>(job, unit, plain, sinks); break;
+        case 4: unit = combine_alike<4, 2>(job, unit, plain, sinks); break;
+        case 8: unit = combine_alike<8, 1>(job, unit, plain, sinks); break;
+        default: break;
       }
     }
     if (!this->aborted_) unit = combine_all_plain<kFlight, 1>(job, unit, plain, sinks);

@@ -18,7 +18,7 @@ struct QueueView {
   QueueLayout layout;
   int rank = 0;
   volatile Signals* signals = nullptr;
-  char* region[kMaxRanks] = {};                ///< every rank's region, as mapped here
+  char* region[kMaxRanks] = {};  ///< every rank's region, as mapped here
 };
 
 /// One collective. Buffers are addressed in elements of the kernel's type.
@@ -39,8 +39,8 @@ struct Work {
 
 inline constexpr int kMaxWorks = 8;
 
-/// Channels that move the same chunks fill the wire all at once and then all leave it idle while they sum and copy. Of so
-/// many channels each starts with a chunk of another length.
+/// Channels that move the same chunks fill the wire all at once and then all leave it idle while they sum and copy. Of
+/// so many channels each starts with a chunk of another length.
 inline constexpr int kLeads = 8;
 
 struct CollectiveParameters {

@@ -27,6 +27,20 @@ QueueLayout fit(int ranks, const Wish& wish) {
   return make_layout(ranks, wish.channels, wish.slots, bytes);
 }
 
+/// Measured with 2 and 4 H200 over NVLink; between more ranks, and through host memory, what follows from that.
+void set_crossovers(const Machine& m, Limits& limits) {
+  limits.one_shot_bytes = m.ranks <= 4 ? 256 * kKi : 64 * kKi;
+  limits.reduce_one_shot_bytes = 4 * limits.one_shot_bytes;  // the root alone receives from all
+  limits.ll_bytes = 32 * kKi;
+  limits.ll128_bytes = (m.ranks == 2 ? 8192 : 4096) * kKi;
+  if (!m.in_host_memory) return;
+  // Every look at what has not arrived crosses PCIe: few threads that look at a flag, and not at the data.
+  limits.one_shot_bytes = 4 * kKi;
+  limits.reduce_one_shot_bytes = 4 * kKi;
+  limits.ll_bytes = 2 * kKi;
+  limits.bytes_per_channel = 16 * kKi;
+}
+
 }  // namespace
 
 Sizes sizes_for(const Machine& m) {
@@ -47,7 +61,7 @@ Sizes sizes_for(const Machine& m) {
   sizes.layouts = {
       fit(m.ranks, {low_channels, 8, 1 * kKi, 16 * kKi, size_t{16} << 20}),
       fit(m.ranks, {std::min(channels, 32), 8, 1 * kKi, 32 * kKi, size_t{28} << 20}),
-      fit(m.ranks, {channels, simple_slots, 2 * kKi, most, size_t{60} << 20}),
+      fit(m.ranks, {channels, simple_slots, 2 * kKi, most, size_t{116} << 20}),
       fit(m.ranks, {std::min(message_channels, 8), 8, 1 * kKi, 8 * kKi, size_t{6} << 20}),
       fit(m.ranks, {message_channels, simple_slots, 2 * kKi, most, size_t{16} << 20}),
   };
@@ -58,11 +72,8 @@ Sizes sizes_for(const Machine& m) {
   if (!m.lines_stay_whole) sizes.limits.slot_bytes[static_cast<size_t>(Protocol::kLL128)] = 0;
   sizes.limits.channels = channels;
   sizes.limits.grain_bytes = 128;
-  // Measured with 2 and 4 H200 over NVLink.
-  sizes.limits.one_shot_bytes = m.ranks <= 4 ? 256 * kKi : 64 * kKi;
-  sizes.limits.ll_bytes = 32 * kKi;
-  sizes.limits.ll128_bytes = 8192 * kKi;
   sizes.limits.bytes_per_channel = 1 * kKi;
+  set_crossovers(m, sizes.limits);
   return sizes;
 }
 

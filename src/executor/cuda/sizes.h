@@ -11,6 +11,7 @@ struct Machine {
   int ranks_per_gpu = 1;         ///< most ranks that share one GPU: the CTAs of all must be resident at once
   int multiprocessors = 64;      ///< of the smallest GPU
   bool lines_stay_whole = true;  ///< 128-byte stores arrive at once: LL128 may be used
+  bool in_host_memory = false;   ///< what ranks exchange goes through host memory
   int max_channels = 0;          ///< 0: free to choose, up to 32
   size_t buffer_bytes = 0;       ///< for the slots of one connection (Simple); 0: free to choose
 };
@@ -24,6 +25,6 @@ struct Sizes {
 Sizes sizes_for(const Machine& machine);
 
 /// Messages up to this many bytes go by LL.
-inline constexpr size_t kLLMessageBytes = 32 << 10;
+inline constexpr size_t kLLMessageBytes = 64 << 10;
 
 }  // namespace nitinol::cuda

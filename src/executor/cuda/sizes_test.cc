@@ -50,6 +50,19 @@ TEST(Sizes, ConfiguredLimitsAreObeyed) {
   EXPECT_EQ(sizes_for(limited).limits.channels, 3);
 }
 
+TEST(Sizes, MoreThan32CtasOnlyWhereTheUserAllowsThem) {
+  EXPECT_EQ(sizes_for(machine(8)).limits.channels, 32);
+  Machine allowed = machine(8);
+  allowed.max_channels = 64;
+  EXPECT_EQ(sizes_for(allowed).limits.channels, 64);
+}
+
+TEST(Sizes, EightRanksFillSlotsInWholeStrides) {
+  const Sizes sizes = sizes_for(machine(8));
+  EXPECT_EQ(sizes.layouts[static_cast<size_t>(Queue::kSimple)].slot_bytes, uint32_t{128} << 10);
+  EXPECT_LT(sizes.layouts[static_cast<size_t>(Queue::kSimple)].bytes(), size_t{116} << 20);
+}
+
 TEST(Sizes, LL128IsNotOfferedWhereLinesMayBeCut) {
   Machine cut = machine(4);
   cut.lines_stay_whole = false;
