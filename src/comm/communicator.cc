@@ -225,6 +225,12 @@ void Communicator::finish_finalise(bool in_a_hurry) {
   phase_.store(Phase::kFinalised, std::memory_order_release);
 }
 
+void Communicator::wait_until_finalised() const {
+  while (phase() == Phase::kFinalising && state() == ncclInProgress && !aborted_.load() && !ending_.load()) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
 /// False if the deadline passed, or the communicator is aborted meanwhile.
 bool Communicator::wait_until_idle(std::chrono::steady_clock::time_point deadline) {
   const bool aborted = aborted_.load();

@@ -111,6 +111,9 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// whose process is stopped. Throw Error.
   void begin_finalise();
   void finish_finalise(bool in_a_hurry);
+  /// Waits until another thread has finished finalising this one, it fails, or somebody is about to destroy it.
+  void wait_until_finalised() const;
+  void expect_end() { ending_.store(true); }
   Phase phase() const { return phase_.load(std::memory_order_acquire); }
   /// How many ranks of the communicator live in this process.
   int local_ranks() const { return local_ranks_; }
@@ -164,6 +167,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::atomic<ncclResult_t> state_{ncclInProgress};
   std::atomic<Phase> phase_{Phase::kInitialising};
   std::atomic<bool> aborted_{false};
+  std::atomic<bool> ending_{false};   ///< the handle has gone: nobody polls any more
   std::atomic<bool> stopped_{false};  ///< operations are to end, and none to begin
   mutable std::mutex failure_mutex_;
   std::atomic<const char*> failure_text_{nullptr};  // written under failure_mutex_

@@ -128,9 +128,12 @@ void leave_out(const std::shared_ptr<Communicator>& communicator) {
 void finalise(const std::shared_ptr<Communicator>& communicator) {
   communicator->begin_finalise();
   arrive(communicator, false);
+  // Whoever polls is to see that it is not over before the other ranks of the process have come.
+  if (!communicator->config().blocking) communicator->wait_until_finalised();
 }
 
 void destroy(const std::shared_ptr<Communicator>& communicator) {
+  communicator->expect_end();
   communicator->wait_for_background();
   if (communicator->phase() == Phase::kInitialising) {  // failed, or the split that makes it still runs
     communicator->abort();

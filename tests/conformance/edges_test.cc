@@ -207,6 +207,45 @@ TEST(Edges, OfDestroyedOnes) {
             }));
 }
 
+TEST(Edges, ANonBlockingFinalizeWaitsForTheOtherRanksOfTheProcess) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              ncclComm_t comms[2] = {};
+              ncclConfig_t config = not_blocking();
+              for (int i = 0; i < 2; ++i) {
+                EXPECT_CALL(cudaSetDevice(i));
+                must_be_in_progress(ncclCommInitRankConfig(&comms[i], 2, id, i, &config));
+              }
+              for (ncclComm_t comm : comms) EXPECT_CALL(wait_while(comm, ncclInProgress));
+              must_be_in_progress(ncclCommFinalize(comms[0]));
+              for (int i = 0; i < 20; ++i) {
+                ncclResult_t state = ncclSuccess;
+                EXPECT_CALL(ncclCommGetAsyncError(comms[0], &state));
+                must_be_in_progress(state);
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+              }
+              must_be_in_progress(ncclCommFinalize(comms[1]));
+              for (ncclComm_t comm : comms) EXPECT_CALL(wait_while(comm, ncclInProgress));
+              for (ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
+// Against the contract, and yet nothing hangs.
+TEST(Edges, NonBlockingOnesMayBeDestroyedBeforeTheyAreFinalised) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              ncclComm_t comms[2] = {};
+              ncclConfig_t config = not_blocking();
+              for (int i = 0; i < 2; ++i) {
+                EXPECT_CALL(cudaSetDevice(i));
+                must_be_in_progress(ncclCommInitRankConfig(&comms[i], 2, id, i, &config));
+              }
+              for (ncclComm_t comm : comms) EXPECT_CALL(wait_while(comm, ncclInProgress));
+              for (ncclComm_t comm : comms) {
+                must_be_in_progress(ncclCommFinalize(comm));
+                EXPECT_CALL(ncclCommDestroy(comm));
+              }
+            }));
+}
+
 // One thread makes, splits, uses and ends two ranks that do not block, each step in a group, and polls.
 TEST(Edges, GroupsOfNonBlockingCommunicatorsArePolled) {
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
