@@ -341,10 +341,12 @@ class WorkerBase : public WorkerConnections<Wire> {
     return unit;
   }
   __device__ __forceinline__ void combine_all(const Job& job, Peers to_kind, int to) {
-    constexpr int kFlight = Wire::kFlight;
     const int sinks = this->await_sinks(to_kind, to);
     this->await_sources(Peers::kAll, -1);
-    if (this->aborted_) return;
+    if (!this->aborted_) combine_all_taken(job, sinks);
+  }
+  /// The slots of all sources and sinks are taken.
+  __device__ __forceinline__ void combine_all_taken(const Job& job, int sinks) {
     const uint32_t plain = plain_units(job);
     const uint32_t units = units_in(job.bytes);
     uint32_t unit = first_unit();
@@ -357,7 +359,7 @@ class WorkerBase : public WorkerConnections<Wire> {
         default: break;
       }
     }
-    if (!this->aborted_) unit = combine_all_plain<kFlight, 1>(job, unit, plain, sinks);
+    if (!this->aborted_) unit = combine_all_plain<Wire::kFlight, 1>(job, unit, plain, sinks);
     if (!this->aborted_ && unit < units) [[unlikely]] {
       WorkerBase apart_from_this = *this;
       apart_from_this.combine_all_rest(job, unit, sinks);

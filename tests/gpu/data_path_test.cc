@@ -1,0 +1,138 @@
+// The sums of the Simple protocol without a GPU: the code that worker threads run between waiting and telling, on the
+// host. Whatever the number of ranks, the size and the place of the own data, the bits are those of the rules.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "executor/cuda/ptx.h"
+#include "expected_values.h"
+#if !defined(__noinline__)
+#define __noinline__ __attribute__((noinline))
+#endif
+#include "executor/cuda/movement.h"
+
+namespace nitinol::cuda {
+
+alignas(16) uint4 shared_memory[4096];
+
+}  // namespace nitinol::cuda
+
+namespace nitinol::gpu_testing {
+namespace {
+
+using cuda::Connections;
+using cuda::Endpoint;
+using cuda::Job;
+using cuda::QueueView;
+using cuda::Simple;
+
+constexpr unsigned kWorkers = 3 * 32;
+
+template <DataType type, Combine how>
+class Worker : public cuda::WorkerBase<Simple, type, how> {
+ public:
+  explicit Worker(const Connections<Simple>& connections) : cuda::WorkerBase<Simple, type, how>(connections) {}
+
+  /// Sums as after the waiting, into job.into and into `sink`. The own rank's source is no address.
+  void sum(const Job& job, const std::vector<char*>& sources, char* sink) {
+    for (int rank = 0; rank < this->ranks(); ++rank) {
+      const bool own = rank == this->rank();
+      this->sources_[rank] = Endpoint{own ? nullptr : sources[static_cast<size_t>(rank)], 1, rank};
+    }
+    this->sinks_[0] = Endpoint{sink, 1, 0};
+    this->combine_all_taken(job, 1);
+  }
+};
+
+/// Memory that starts at a multiple of 16, with poison around it.
+class Block {
+ public:
+  explicit Block(size_t bytes) : bytes_(bytes), memory_(bytes + 64, kPoison) {}
+  char* get() { return reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory_.data()) + 15) / 16 * 16 + 16); }
+  Bytes content() { return Bytes(get(), get() + bytes_); }
+  bool intact() {
+    const auto poisoned = [](const char* at, size_t count) {
+      return std::all_of(at, at + count, [](char byte) { return static_cast<unsigned char>(byte) == kPoison; });
+    };
+    return poisoned(get() - 16, 16) && poisoned(get() + (bytes_ + 15) / 16 * 16, 16);
+  }
+
+ private:
+  static constexpr unsigned char kPoison = 0xcd;
+  size_t bytes_;
+  std::vector<unsigned char> memory_;
+};
+
+template <DataType type, Combine how>
+void check(int ranks, int me, size_t count, bool average) {
+  QueueView queue;
+  queue.layout = cuda::make_layout(ranks, 1, 2, 1024);
+  queue.rank = me;
+  const size_t bytes = count * bytes_of(type);
+  std::mt19937 random(static_cast<unsigned>(count) + 7);
+  std::vector<Bytes> inputs;
+  std::vector<Block> blocks;
+  std::vector<char*> sources;
+  for (int rank = 0; rank < ranks; ++rank) {
+    inputs.push_back(random_elements(type, count, false, random));
+    blocks.emplace_back(bytes);
+  }
+  for (int rank = 0; rank < ranks; ++rank) {
+    sources.push_back(blocks[static_cast<size_t>(rank)].get());
+    std::memcpy(sources.back(), inputs[static_cast<size_t>(rank)].data(), bytes);
+  }
+  Block output(bytes);
+  Block sink(bytes + 16);
+  blockDim.x = kWorkers + 32;
+  for (threadIdx.x = 0; threadIdx.x < kWorkers; ++threadIdx.x) {
+    Worker<type, how> worker{Connections<Simple>(queue, 0)};
+    const Job job{sources[static_cast<size_t>(me)], output.get(), static_cast<uint32_t>(bytes), false, average};
+    worker.sum(job, sources, sink.get());
+  }
+  Reduction reduction;
+  reduction.combine = how;
+  reduction.average = average;
+  const Bytes expected = reduced(type, reduction, inputs, 0, count);
+  Bytes pushed = sink.content();
+  pushed.resize(bytes);
+  const bool right = output.content() == expected && pushed == expected && output.intact();
+  ASSERT_TRUE(right) << ranks << " ranks, rank " << me << ", " << count << " elements" << (average ? ", average" : "");
+}
+
+template <DataType type, Combine how>
+void check_all() {
+  for (const int ranks : {2, 3, 4, 5, 8, 9}) {
+    for (const int me : {0, 1, ranks - 1}) {
+      for (const size_t count : {1, 5, 160, 1000, 3072, 8192, 8233}) {
+        for (const bool average : {false, true}) {
+          check<type, how>(ranks, me, count, average);
+          if (testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// Least and greatest of floats depend on the GPU's instructions for NaN and zeros.
+TEST(DataPath, SumsOfFloatsHaveTheBitsOfTheRules) {
+  check_all<DataType::kFloat32, Combine::kSum>();
+  check_all<DataType::kFloat64, Combine::kSum>();
+  check_all<DataType::kFloat32, Combine::kProduct>();
+}
+TEST(DataPath, SumsOfSmallFloatsRoundOnce) {
+  check_all<DataType::kBfloat16, Combine::kSum>();
+  check_all<DataType::kFloat16, Combine::kSum>();
+  check_all<DataType::kFloat8E4m3, Combine::kSum>();
+  check_all<DataType::kFloat8E5m2, Combine::kSum>();
+}
+TEST(DataPath, IntegersOfEverySize) {
+  check_all<DataType::kInt8, Combine::kSum>();
+  check_all<DataType::kUint32, Combine::kMax>();
+  check_all<DataType::kInt64, Combine::kMin>();
+}
+
+}  // namespace
+}  // namespace nitinol::gpu_testing
