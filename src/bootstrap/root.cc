@@ -274,7 +274,9 @@ std::string Root::missing_ranks() const {
     const auto member = members_.find(rank);
     // While ranks connect, the missing ones are those that have not got all their neighbours.
     if (member != members_.end() && (state_ == State::kGathering || member->second->done)) continue;
-    if (++missing <= kMostNamed) list += formatted("{}{}", list.empty() ? "" : ", ", rank);
+    if (++missing > kMostNamed) continue;
+    list += formatted("{}{}", list.empty() ? "" : ", ", rank);
+    if (member != members_.end() && is_stopped(member->second->registration->identity)) list += " (stopped)";
   }
   if (missing > kMostNamed) list += formatted(" and {} more", missing - kMostNamed);
   return formatted("{} {}", missing == 1 ? "rank" : "ranks", list);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <numeric>
 
 #include "base/host.h"
 #include "base/last_error.h"
@@ -40,6 +41,9 @@ bool is_fatal(ncclResult_t code) { return code != ncclInvalidArgument; }
 
 /// How long an abort waits for kernels and other threads to leave before it lets them be.
 constexpr std::chrono::milliseconds kAbortPatience{1500};
+
+/// How long a communicator that is destroyed waits for operations if a rank's process is stopped.
+constexpr std::chrono::milliseconds kPatienceWithStopped{2000};
 
 /// How long word of a failure may take from the rank that noticed it.
 constexpr std::chrono::milliseconds kFailurePatience{500};
@@ -206,13 +210,30 @@ void Communicator::wait_for_background() {
   if (background_.joinable()) background_.join();
 }
 
-void Communicator::begin_finalise() {
+void Communicator::begin_finalise(bool in_a_hurry) {
   const Visit visit(*this);
   phase_.store(Phase::kFinalising, std::memory_order_release);
   const DeviceGuard device(device_);
-  if (!wait_until_idle(std::chrono::steady_clock::time_point::max())) return;
+  flush(in_a_hurry ? kPatienceWithStopped : std::chrono::seconds(settings().integer(Setting::kInitTimeout)));
+  if (aborted_.load()) return;
   const std::lock_guard lock(executor_mutex_);
   if (executor_) executor_->leave();
+}
+
+/// Waits for the operations in streams, however slow others are; but after some patience not for one that is stopped.
+void Communicator::flush(std::chrono::milliseconds patience) {
+  std::vector<int> all(static_cast<size_t>(ranks_));
+  std::iota(all.begin(), all.end(), 0);
+  while (!wait_until_idle(std::chrono::steady_clock::now() + patience)) {
+    if (aborted_.load()) return;
+    const std::string stopped = members_that_are(ProcessState::kStopped, all);
+    if (stopped.empty()) continue;
+    const std::string sentence = formatted(
+        "rank {} finalizes or destroys its communicator while operations wait; stopped (SIGSTOP, or a debugger): {}",
+        rank_, stopped);
+    fail_with(ncclRemoteError, sentence, true);
+    fail(ncclRemoteError, "{}", sentence);
+  }
 }
 
 void Communicator::finish_finalise(bool in_a_hurry) {

@@ -109,7 +109,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
 
   /// The two halves of finalising: wait for everything issued here; then for all ranks, but in a hurry not for those
   /// whose process is stopped. Throw Error.
-  void begin_finalise();
+  void begin_finalise(bool in_a_hurry);
   void finish_finalise(bool in_a_hurry);
   /// Waits until another thread has finished finalising this one, it fails, or somebody is about to destroy it.
   void wait_until_finalised() const;
@@ -142,6 +142,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
  private:
   void stop_operations();
   bool wait_for_visitors(std::chrono::steady_clock::time_point deadline) const;
+  void flush(std::chrono::milliseconds patience);
   bool wait_until_idle(std::chrono::steady_clock::time_point deadline);
   std::string self_description() const;
   void meet_peers();

@@ -126,7 +126,7 @@ void leave_out(const std::shared_ptr<Communicator>& communicator) {
 }  // namespace
 
 void finalise(const std::shared_ptr<Communicator>& communicator) {
-  communicator->begin_finalise();
+  communicator->begin_finalise(false);
   arrive(communicator, false);
   // Whoever polls is to see that it is not over before the other ranks of the process have come.
   if (!communicator->config().blocking) communicator->wait_until_finalised();
@@ -149,16 +149,24 @@ void destroy(const std::shared_ptr<Communicator>& communicator) {
     communicator->tear_down();
     return;
   }
-  try {
-    if (communicator->phase() == Phase::kFinalising) {
-      if (!tear_down_when_leaving(communicator)) communicator->tear_down();
-      return;
-    }
-    communicator->begin_finalise();
-    arrive(communicator, true);
-  } catch (const std::exception& error) {
+  if (communicator->phase() == Phase::kFinalising) {
+    if (!tear_down_when_leaving(communicator)) communicator->tear_down();
+    return;
+  }
+  const auto note = [&](const std::exception& error) {
     log_info(Subsystem::kDestroy, "rank {}: while the communicator was destroyed: {}", communicator->rank(),
              error.what());
+  };
+  try {
+    communicator->begin_finalise(true);
+  } catch (const std::exception& error) {
+    note(error);
+    return abort(communicator);
+  }
+  try {
+    arrive(communicator, true);
+  } catch (const std::exception& error) {
+    note(error);
   }
 }
 

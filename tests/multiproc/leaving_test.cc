@@ -46,22 +46,34 @@ ncclComm_t join_and_reduce(int process, const ncclUniqueId& id) {
 
 std::string killed(int process) { return "process " + std::to_string(process) + " ended by signal 9\n"; }
 
-TEST(Leaving, DestroyDoesNotWaitForAStoppedRank) {
-  for (const int victim : {0, 3}) {
-    const SharedCount done;
-    EXPECT_EQ(killed(victim), run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
-                ncclComm_t comm = join_and_reduce(process, id);
-                if (process == victim) {
-                  be_killed_after(done, kProcesses - 1);
-                  raise(SIGSTOP);
-                }
-                const auto begin = std::chrono::steady_clock::now();
-                EXPECT_CALL(ncclCommDestroy(comm));
-                expect_that(std::chrono::steady_clock::now() - begin < kInTime, "it took too long");
-                done.add();
-              }));
-  }
+/// With or without an operation that waits for the victim.
+void destroy_beside_a_stopped_rank(int victim, bool with_operation) {
+  const SharedCount done;
+  EXPECT_EQ(killed(victim), run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+              ncclComm_t comm = join_and_reduce(process, id);
+              if (process == victim) {
+                be_killed_after(done, kProcesses - 1);
+                raise(SIGSTOP);
+              }
+              float* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              if (with_operation) {
+                EXPECT_CALL(ncclAllReduce(data, data, 9, ncclFloat, ncclSum, comm, nullptr));
+              }
+              const auto begin = std::chrono::steady_clock::now();
+              EXPECT_CALL(ncclCommDestroy(comm));
+              EXPECT_CALL(cudaDeviceSynchronize());
+              EXPECT_CALL(cudaFree(data));
+              expect_that(std::chrono::steady_clock::now() - begin < kInTime, "it took too long");
+              done.add();
+            }));
 }
+
+TEST(Leaving, DestroyDoesNotWaitForAStoppedRank) {
+  for (const int victim : {0, 3}) destroy_beside_a_stopped_rank(victim, false);
+}
+
+TEST(Leaving, DestroyEndsOperationsThatWaitForAStoppedRank) { destroy_beside_a_stopped_rank(2, true); }
 
 /// Rank 3 dies, and `victim`, which is to take part, does so while the others shrink: by `end`.
 std::string shrink_while(int victim, const std::function<void(const SharedCount& done)>& end, const char* fate) {
