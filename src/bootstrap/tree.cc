@@ -185,13 +185,15 @@ void Tree::on_closed(const LinkPointer& link, const std::string& reason) {
   Failure failure;
   {
     const std::lock_guard lock(mutex_);
-    Neighbour& neighbour = neighbours_.at(link->rank);
-    if (neighbour.gone || shut_down_) return;
-    neighbour.gone = true;
+    if (neighbours_.at(link->rank).gone || shut_down_) return;
     failure = {link->rank, ncclRemoteError,
                formatted("{} exited or closed its connection{}", name_locked(link->rank), reason)};
   }
   spread(failure, link->rank);
+  // Not before: who finds it gone without a failure takes it for a proper leave.
+  const std::lock_guard lock(mutex_);
+  neighbours_.at(link->rank).gone = true;
+  changed_.notify_all();
 }
 
 void Tree::spread(const Failure& failure, int except) {

@@ -53,10 +53,15 @@ void expect_that(bool holds, const std::string& what) {
 
 /// What the processes of a case tell each other beside the library.
 struct Signals {
-  Pipe done;           // one byte from each survivor that is through
-  Pipe other_id;       // of a second communicator
-  SharedCount joined;  // how many have the communicator
-  void say_done() const { done.put("x", 1); }
+  Pipe done;            // one byte from each survivor that is through
+  Pipe other_id;        // of a second communicator
+  SharedCount joined;   // how many have the communicator
+  SharedCount through;  // how many survivors are
+  void say_done(int process) const {
+    done.put("x", 1);
+    through.add();
+    if (process == 0) through.wait_for(kProcesses - 1);  // it hosts the rendezvous, to which others may come late
+  }
   void wait_for_survivors() const {
     char byte = 0;
     for (int i = 0; i + 1 < kProcesses; ++i) {
@@ -348,10 +353,10 @@ void run_process(const Case& c, int process, const ncclUniqueId& id, const Signa
   try {
     survive(c, s, process, id);
   } catch (...) {
-    signals.say_done();
+    signals.say_done(process);
     throw;
   }
-  signals.say_done();
+  signals.say_done(process);
 }
 
 std::string wanted(const Case& c) {
