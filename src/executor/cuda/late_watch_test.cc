@@ -1,0 +1,51 @@
+#include "executor/cuda/late_watch.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace nitinol::cuda {
+namespace {
+
+void wait_for(const std::atomic<int>& looks, int least) {
+  while (looks < least) std::this_thread::yield();
+}
+
+TEST(LateWatch, LooksUntilWatchingEndsAndNotAfterwards) {
+  std::atomic<int> looks{0};
+  const uint64_t id = start_watching([&] { ++looks; });
+  wait_for(looks, 2);
+  stop_watching(id);
+  const int last = looks;
+  std::atomic<int> others{0};
+  const uint64_t other = start_watching([&] { ++others; });
+  wait_for(others, 3);
+  stop_watching(other);
+  EXPECT_EQ(looks, last);
+}
+
+TEST(LateWatch, ManyAreWatchedAndGoFromAnyThread) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([] {
+      for (int round = 0; round < 3; ++round) {
+        std::atomic<int> looks{0};
+        const uint64_t id = start_watching([&] { ++looks; });
+        wait_for(looks, 1);
+        stop_watching(id);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(LateWatch, EndingTwiceIsFine) {
+  const uint64_t id = start_watching([] {});
+  stop_watching(id);
+  stop_watching(id);
+}
+
+}  // namespace
+}  // namespace nitinol::cuda
