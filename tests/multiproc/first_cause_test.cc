@@ -37,7 +37,8 @@ ncclResult_t split(Scene& s) {
 
 void must_say(const std::string& sentence, const std::vector<std::string>& words) {
   for (const std::string& word : words) {
-    if (sentence.find(word) == std::string::npos) throw std::runtime_error("'" + sentence + "' lacks '" + word + "'");
+    if (sentence.find(word) != std::string::npos) continue;
+    throw std::runtime_error(std::string("'").append(sentence).append("' lacks '").append(word).append("'"));
   }
   for (const char* consequence : {"closed its connection", "reset by peer", "went away"}) {
     if (sentence.find(consequence) != std::string::npos) throw std::runtime_error(sentence + ": a consequence");
