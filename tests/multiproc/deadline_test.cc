@@ -12,21 +12,13 @@
 #include "cluster.h"
 #include "nccl.h"
 #include "nitinol.h"
+#include "observe.h"
 
 namespace nitinol::testing {
 namespace {
 
 constexpr int kProcesses = 3;
 constexpr int kLate = 1;
-
-ncclResult_t wait_for_failure(ncclComm_t comm) {
-  ncclResult_t state = ncclSuccess;
-  while (state == ncclSuccess) {
-    EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return state;
-}
 
 void must_say(ncclComm_t comm, std::initializer_list<const char*> words) {
   const std::string sentence = ncclGetLastError(comm);

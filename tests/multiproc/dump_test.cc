@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -14,18 +12,10 @@
 #include "cluster.h"
 #include "nccl.h"
 #include "nitinol.h"
+#include "observe.h"
 
 namespace nitinol::testing {
 namespace {
-
-std::string output_of(const std::string& command) {
-  std::string text;
-  FILE* const pipe = popen(command.c_str(), "r");
-  std::array<char, 512> line{};
-  while (fgets(line.data(), line.size(), pipe) != nullptr) text += line.data();
-  pclose(pipe);
-  return text;
-}
 
 TEST(Dump, MergedSaysWhoWaitsForWhom) {
   char folder[] = "/tmp/nitinol-dump-XXXXXX";
@@ -53,7 +43,8 @@ TEST(Dump, MergedSaysWhoWaitsForWhom) {
               if (nitinolCommDump(self.comm, nullptr) != ncclInvalidArgument) throw std::runtime_error("NULL");
               if (nitinolCommDump(self.comm, "/nowhere/at/all") != ncclSystemError) throw std::runtime_error("nowhere");
             }));
-  const std::string said = output_of("python3 " NITINOL_TRACE_TOOL " " + path(0) + " " + path(1) + " " + path(2));
+  const std::string said =
+      run_command("python3 " NITINOL_TRACE_TOOL " " + path(0) + " " + path(1) + " " + path(2)).second;
   EXPECT_EQ(said,
             "Ranks 0, 2 wait in AllReduce number 2 (count 6, type float32, op sum) for rank 1, which is at AllReduce "
             "number 1 "
@@ -116,7 +107,7 @@ TEST(Dump, HasPlansAndTimes) {
               EXPECT_CALL(cudaFree(data));
             }));
   const std::string merged = std::string(folder) + "/merged";
-  const std::string said = output_of("python3 " NITINOL_TRACE_TOOL " -o " + merged + " " + folder);
+  const std::string said = run_command("python3 " NITINOL_TRACE_TOOL " -o " + merged + " " + folder).second;
   EXPECT_EQ(said, "All ranks that were dumped have finished what they issued (3 collectives).\n");
   std::ifstream file(merged);
   EXPECT_EQ(nlohmann::json::parse(file)["traceEvents"].size(), 12U);  // of two ranks: three issued, three that ran

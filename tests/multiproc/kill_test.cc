@@ -4,11 +4,9 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +16,7 @@
 
 #include "cluster.h"
 #include "nccl.h"
+#include "shared_count.h"
 
 namespace nitinol::testing {
 namespace {
@@ -150,29 +149,11 @@ void live_through(Moment moment, int process, int victim, std::chrono::microseco
   while (dies) pause();
 }
 
-/// A number that all processes of a round share.
-class SharedCounter {
- public:
-  SharedCounter()
-      : count_(new (mmap(nullptr, sizeof(*count_), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))
-                   std::atomic<int>(0)) {}
-  ~SharedCounter() { munmap(count_, sizeof(*count_)); }
-  SharedCounter(const SharedCounter&) = delete;
-  SharedCounter& operator=(const SharedCounter&) = delete;
-  void add() { count_->fetch_add(1); }
-  void wait_for(int value) const {
-    while (count_->load() < value) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-
- private:
-  std::atomic<int>* count_;
-};
-
 /// Counts a survivor when it is through, however it went. Process 0 stays until all are: it hosts the rendezvous, so
 /// that late ranks hear of the failure.
 class Survivor {
  public:
-  Survivor(int process, SharedCounter& done) : process_(process), done_(done) {}
+  Survivor(int process, SharedCount& done) : process_(process), done_(done) {}
   ~Survivor() {
     done_.add();
     if (process_ == 0) done_.wait_for(kProcesses - 1);
@@ -182,11 +163,11 @@ class Survivor {
 
  private:
   int process_;
-  SharedCounter& done_;
+  SharedCount& done_;
 };
 
 std::string run_with_a_death(Moment moment, int victim, std::chrono::microseconds delay) {
-  SharedCounter survivors_done;
+  SharedCount survivors_done;
   return run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
     use_a_communicator_alone();
     const Holdings before = settled_holdings(std::chrono::milliseconds(50), {});

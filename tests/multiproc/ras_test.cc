@@ -2,30 +2,18 @@
 #include <dirent.h>
 #include <gtest/gtest.h>
 
-#include <array>
 #include <fstream>
 
 #include "nccl.h"
 #include "nitinol.h"
+#include "observe.h"
 #include "ras_testing.h"
 
 namespace nitinol::testing {
 namespace {
 
 std::pair<int, std::string> run_tool(const std::string& arguments) {
-  std::string text;
-  FILE* const pipe = popen(("NCCL_RAS_ADDR= " NITINOL_RAS_TOOL " " + arguments + " 2>&1").c_str(), "r");
-  std::array<char, 512> line{};
-  while (fgets(line.data(), line.size(), pipe) != nullptr) text += line.data();
-  return {WEXITSTATUS(pclose(pipe)), text};
-}
-
-int entries_of(const char* path) {
-  int entries = 0;
-  DIR* const directory = opendir(path);
-  while (readdir(directory) != nullptr) ++entries;
-  closedir(directory);
-  return entries;
+  return run_command("NCCL_RAS_ADDR= " NITINOL_RAS_TOOL " " + arguments + " 2>&1");
 }
 
 bool has_ras_thread() {
@@ -329,15 +317,6 @@ TEST(Ras, SwitchedOffThereIsNoThread) {
   unsetenv("NCCL_RAS_ENABLE");
 }
 
-std::string output_of(const std::string& command) {
-  std::string text;
-  FILE* const pipe = popen(command.c_str(), "r");
-  std::array<char, 512> line{};
-  while (fgets(line.data(), line.size(), pipe) != nullptr) text += line.data();
-  pclose(pipe);
-  return text;
-}
-
 TEST(Ras, TheToolPrintsChecksAndCollectsDumps) {
   if (!kProgressKnown) GTEST_SKIP() << "the executor for GPUs does not tell how far it has come";
   run_job(2, [](RasRank& self, const std::vector<Port>& ports) {
@@ -362,7 +341,7 @@ TEST(Ras, TheToolPrintsChecksAndCollectsDumps) {
     if (mkdtemp(folder) == nullptr) throw std::runtime_error("mkdtemp");
     const auto [dump_status, files] = run_tool("--dump " + std::string(folder) + " -p " + port);
     must_equal(dump_status, 0, "the status");
-    must_equal(output_of("python3 " NITINOL_TRACE_TOOL " " + std::string(folder) + "/*.json"),
+    must_equal(run_command("python3 " NITINOL_TRACE_TOOL " " + std::string(folder) + "/*.json").second,
                "All ranks that were dumped have finished what they issued (1 collectives).\n", "what the dumps say");
     if (std::system(("rm -r " + std::string(folder)).c_str()) != 0) throw std::runtime_error("rm");
   });

@@ -3,12 +3,12 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include <array>
 #include <fstream>
 #include <sstream>
 
 #include "nccl.h"
 #include "nitinol.h"
+#include "observe.h"
 #include "ras_testing.h"
 
 namespace nitinol::testing {
@@ -16,15 +16,6 @@ namespace {
 
 constexpr int kProcesses = 3;
 constexpr size_t kVictim = 1;
-
-ncclResult_t wait_for_failure(ncclComm_t comm) {
-  ncclResult_t state = ncclSuccess;
-  while (state == ncclSuccess) {
-    EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return state;
-}
 
 std::string contents(const std::string& path) {
   std::ifstream file(path);

@@ -1,6 +1,5 @@
 // Ranks die one after the other in the middle of collectives; those who live shrink each time and go on with right
 // results, and hold no more in the end than in the beginning.
-#include <dirent.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 
 #include "cluster.h"
 #include "nccl.h"
+#include "observe.h"
 
 namespace nitinol::testing {
 namespace {
@@ -20,14 +20,6 @@ namespace {
 constexpr int kProcesses = 7;
 constexpr int kLeft = 2;
 constexpr int kCount = 4000;
-
-int entries_of(const char* path) {
-  int entries = 0;
-  DIR* const directory = opendir(path);
-  while (readdir(directory) != nullptr) ++entries;
-  closedir(directory);
-  return entries;
-}
 
 /// Sums i + rank over the communicator; false if it has failed.
 bool reduce(ncclComm_t comm, int rank, int ranks, int* data) {
