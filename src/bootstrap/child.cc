@@ -135,7 +135,12 @@ void reach_neighbours(Tree& parent, Tree& tree, const std::optional<ParentReply>
 std::shared_ptr<Tree> make_child_tree(Tree& parent, const std::vector<int>& members, int my_index,
                                       const std::atomic<bool>* abort_flag) {
   const OwnPart own = start_own(parent, members, my_index, abort_flag);
-  const auto lines = exchange_all_gather_variable(parent, contact_line(parent, own));
+  Lines lines;
+  try {
+    lines = exchange_all_gather_variable(parent, contact_line(parent, own));
+  } catch (const Error&) {  // maybe because of this rank's own problem, of which others know already
+    if (!own.problem) throw;
+  }
   if (own.problem) throw *own.problem;
   if (!own.tree) return nullptr;
   const auto above = read_contacts(*own.tree, lines, members);

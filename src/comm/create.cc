@@ -145,7 +145,9 @@ void split(ncclComm_t parent_handle, int color, int key, ncclComm_t* handle, con
       const Error error = as_error(thrown);
       if (child) child->fail_with(error.code(), error.what(), false);
       // Whoever aborts the parent because of this must not seem to be the cause.
-      if (error.code() != ncclInvalidArgument) parent->fail_with(error.code(), error.what(), true);
+      const bool elsewhere = error.code() == ncclRemoteError;  // then the sentence says where
+      if (elsewhere) parent->bootstrap().report_failure({parent->rank(), error.code(), error.what()});
+      if (error.code() != ncclInvalidArgument) parent->fail_with(error.code(), error.what(), !elsewhere);
       throw error;
     }
   };
