@@ -73,7 +73,8 @@ std::string all_hear(const Trouble& trouble) {
     }
     if (process == kVictim) {
       const ncclResult_t result = trouble.failing(s);
-      if (result != trouble.code) throw std::runtime_error("the victim got " + std::to_string(result) + ": " + ncclGetLastError(nullptr));
+      if (result != trouble.code)
+        throw std::runtime_error("the victim got " + std::to_string(result) + ": " + ncclGetLastError(nullptr));
       must_say(ncclGetLastError(s.comm), trouble.words);
     } else {
       ncclResult_t state = trouble.usual(s);
