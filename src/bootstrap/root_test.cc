@@ -76,17 +76,17 @@ class Member {
 class RootHearsOf : public ::testing::Test {
  protected:
   RootHearsOf() {
-    for (Member* member : {&first, &second, &third}) member->wait_for_parent();
+    for (Member* member : {&first_, &second_, &third_}) member->wait_for_parent();
   }
-  const UniqueId id = make_unique_id(quick_options());
-  Member first{id, 0, 3};
-  Member second{id, 1, 3};
-  Member third{id, 2, 3};
+  const UniqueId id_ = make_unique_id(quick_options());
+  Member first_{id_, 0, 3};
+  Member second_{id_, 1, 3};
+  Member third_{id_, 2, 3};
 };
 
 TEST_F(RootHearsOf, ARanksOwnFailureWhichIsTheCauseForAll) {
-  second.give_up({1, ncclSystemError, "rank 1 has no memory"});
-  for (Member* member : {&first, &second, &third}) {
+  second_.give_up({1, ncclSystemError, "rank 1 has no memory"});
+  for (Member* member : {&first_, &second_, &third_}) {
     EXPECT_EQ(member->failure().rank, 1);
     EXPECT_EQ(member->failure().result, ncclSystemError);
     EXPECT_EQ(member->failure().sentence, "rank 1 has no memory");
@@ -94,18 +94,18 @@ TEST_F(RootHearsOf, ARanksOwnFailureWhichIsTheCauseForAll) {
 }
 
 TEST_F(RootHearsOf, AnEndOnlyAndWaitsForItsCause) {
-  second.give_up({0, ncclRemoteError, "rank 0 closed its connection"});
-  third.leave();
-  for (Member* member : {&first, &second}) {
+  second_.give_up({0, ncclRemoteError, "rank 0 closed its connection"});
+  third_.leave();
+  for (Member* member : {&first_, &second_}) {
     EXPECT_EQ(member->failure().rank, 2);
     EXPECT_NE(member->failure().sentence.find("rank 2"), std::string::npos) << member->failure().sentence;
   }
 }
 
 TEST_F(RootHearsOf, AnEndOnlyAndBelievesItWhenNothingElseComes) {
-  second.give_up({0, ncclRemoteError, "rank 0 closed its connection"});
-  EXPECT_EQ(first.failure().sentence, "rank 0 closed its connection");
-  EXPECT_EQ(third.failure().rank, 0);
+  second_.give_up({0, ncclRemoteError, "rank 0 closed its connection"});
+  EXPECT_EQ(first_.failure().sentence, "rank 0 closed its connection");
+  EXPECT_EQ(third_.failure().rank, 0);
 }
 
 }  // namespace
