@@ -28,7 +28,7 @@ Rules make_rules(const Config& config) {
   return rules;
 }
 
-/// "in AllReduce (count 5, ...): ", to be put before what went wrong with the launch; nothing if it was handed on.
+/// "in AllReduce (count 5, ...): ", to be put before what went wrong with the launch.
 std::string context_of(const Launch& launch) {
   if (!launch.collectives.empty()) return formatted("in {}: ", Signature::of(launch.collectives.front(), 0).text());
   if (launch.messages.empty()) return "";
@@ -105,38 +105,46 @@ Plan Communicator::plan(const CollectiveWork& work) const {
   return choose(question, limits_, rules_);
 }
 
-void Communicator::get_ready(Launch launch) {
+void Communicator::plan_and_prepare(Launch& launch) {
   if (ranks_ == 1) return;
-  try {
-    const Visit visit(*this);
-    const DeviceGuard device(device_);
-    for (CollectiveWork& work : launch.collectives) {
-      if (work.count > 0) work.plan = plan(work);
-    }
-    executor_->prepare(launch);
-  } catch (const std::exception&) {
-    // submit() meets it again.
+  if (!executor_->follows_empty_collectives()) {
+    std::erase_if(launch.collectives, [](const CollectiveWork& work) { return work.count == 0; });
   }
+  for (CollectiveWork& work : launch.collectives) {
+    if (work.count > 0) work.plan = plan(work);
+  }
+  executor_->prepare(launch);
 }
 
-void Communicator::submit(Launch launch, const std::vector<cudaStream_t>& streams) {
+void Communicator::enqueue(const Launch& launch, const std::vector<cudaStream_t>& streams) {
+  if (launch.collectives.empty() && launch.messages.empty()) return;
+  recorder_.note(launch, streams.front());
+  const cudaStream_t stream = order_.enter(streams, [&] { return executor_->memory_of_kernels(); });
+  executor_->launch(launch, stream);
+  order_.leave(streams);
+}
+
+void Communicator::run(Launch& launch, const std::vector<cudaStream_t>& streams) {
+  operate(launch, [&] {
+    plan_and_prepare(launch);
+    enqueue(launch, streams);
+  });
+}
+
+void Communicator::get_ready(Launch& launch) {
+  operate(launch, [&] { plan_and_prepare(launch); });
+}
+
+void Communicator::submit(const Launch& launch, const std::vector<cudaStream_t>& streams) {
+  operate(launch, [&] { enqueue(launch, streams); });
+}
+
+template <class Body>
+void Communicator::operate(const Launch& launch, Body&& body) {
   const Visit visit(*this);
   const DeviceGuard device(device_);
   try {
-    if (ranks_ > 1) {
-      if (!executor_->follows_empty_collectives()) {
-        std::erase_if(launch.collectives, [](const CollectiveWork& work) { return work.count == 0; });
-      }
-      if (launch.collectives.empty() && launch.messages.empty()) return;
-      for (CollectiveWork& work : launch.collectives) {
-        if (work.count > 0) work.plan = plan(work);
-      }
-      executor_->prepare(launch);
-    }
-    recorder_.note(launch, streams.front());
-    order_.run(
-        streams, [&](cudaStream_t stream) { executor_->launch(std::move(launch), stream); },
-        executor_->memory_of_kernels());
+    body();
   } catch (const std::exception& thrown) {
     const Error cause = as_error(thrown);
     // A peer that left because of an earlier failure is not the cause; word of that one may still be on its way.

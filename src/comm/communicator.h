@@ -100,11 +100,13 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   ReductionOperators& operators() { return operators_; }
   Registrations& registrations() { return registrations_; }
 
-  /// Reaches what a launch that will be submitted needs, so that submitting waits for nothing. Throws nothing.
-  void get_ready(Launch launch);
   /// Carries out one group's tasks of this rank in stream order. Throws Error; a failure other than an invalid argument
   /// leaves the communicator failed.
-  void submit(Launch launch, const std::vector<cudaStream_t>& streams);
+  void run(Launch& launch, const std::vector<cudaStream_t>& streams);
+  /// The two halves of it: plans, and reaches what the launch needs, which may wait for running operations; and hands
+  /// it to the executor, which waits for nothing.
+  void get_ready(Launch& launch);
+  void submit(const Launch& launch, const std::vector<cudaStream_t>& streams);
   Plan plan(const CollectiveWork& work) const;
 
   /// The two halves of finalising: wait for everything issued here; then for all ranks, but in a hurry not for those
@@ -140,6 +142,11 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void fail_with(ncclResult_t code, const std::string& sentence, bool tell_others);
 
  private:
+  /// Runs the body, in which the launch is planned or handed on, as a visitor; its failures become the communicator's.
+  template <class Body>
+  void operate(const Launch& launch, Body&& body);
+  void plan_and_prepare(Launch& launch);
+  void enqueue(const Launch& launch, const std::vector<cudaStream_t>& streams);
   void stop_operations();
   bool wait_for_visitors(std::chrono::steady_clock::time_point deadline) const;
   void flush(std::chrono::milliseconds patience);

@@ -75,6 +75,7 @@ ncclResult_t run_jobs(std::vector<Job>& jobs) {
 /// Sends to oneself need their receives in the same group, in the same order and of the same size.
 void check_messages_to_self(const Communicator& communicator, const Launch& launch) {
   std::vector<size_t> sizes[2];
+  if (launch.messages.empty()) return;
   for (const MessageWork& message : launch.messages) {
     if (message.peer == communicator.rank()) sizes[static_cast<int>(message.direction)].push_back(message.bytes);
   }
@@ -87,12 +88,12 @@ void check_messages_to_self(const Communicator& communicator, const Launch& laun
 }
 
 /// The tasks of one communicator, and their streams.
-Launch launch_of(const std::vector<Task>& tasks, const std::shared_ptr<Communicator>& communicator,
-                 std::vector<cudaStream_t>& streams) {
+struct Batch {
+  Communicator* communicator = nullptr;
   Launch launch;
-  streams.clear();
-  for (const Task& task : tasks) {
-    if (task.communicator != communicator) continue;
+  std::vector<cudaStream_t> streams;
+
+  void add(const Task& task) {
     if (task.is_message) {
       launch.messages.push_back(task.message);
     } else {
@@ -100,32 +101,38 @@ Launch launch_of(const std::vector<Task>& tasks, const std::shared_ptr<Communica
     }
     if (std::find(streams.begin(), streams.end(), task.stream) == streams.end()) streams.push_back(task.stream);
   }
-  return launch;
+};
+
+void run_on_one(const std::vector<Task>& tasks) {
+  thread_local Batch batch;  // keeps its memory from call to call
+  batch.launch.clear();
+  batch.streams.clear();
+  for (const Task& task : tasks) batch.add(task);
+  Communicator& communicator = *tasks.front().communicator;
+  check_messages_to_self(communicator, batch.launch);
+  communicator.run(batch.launch, batch.streams);
 }
 
-void submit(const std::vector<Task>& tasks, const std::shared_ptr<Communicator>& communicator) {
-  thread_local std::vector<cudaStream_t> streams;  // keeps its memory from call to call
-  Launch launch = launch_of(tasks, communicator, streams);
-  check_messages_to_self(*communicator, launch);
-  communicator->submit(std::move(launch), streams);
+void run_on_many(const std::vector<Task>& tasks) {
+  std::vector<Batch> batches;
+  for (const Task& task : tasks) {
+    auto batch = std::find_if(batches.begin(), batches.end(),
+                              [&](const Batch& one) { return one.communicator == task.communicator.get(); });
+    if (batch == batches.end()) batch = batches.insert(batch, Batch{task.communicator.get(), {}, {}});
+    batch->add(task);
+  }
+  for (const Batch& batch : batches) check_messages_to_self(*batch.communicator, batch.launch);
+  // What is needed for the first time may have to wait for running operations, which wait for those of this thread.
+  for (Batch& batch : batches) batch.communicator->get_ready(batch.launch);
+  for (const Batch& batch : batches) batch.communicator->submit(batch.launch, batch.streams);
 }
 
 void run_tasks(const std::vector<Task>& tasks) {
-  if (checks_strictly() && !tasks.empty()) compare_calls(tasks);
+  if (tasks.empty()) return;
+  if (checks_strictly()) compare_calls(tasks);
   const auto same_communicator = [&](const Task& task) { return task.communicator == tasks.front().communicator; };
-  if (std::all_of(tasks.begin(), tasks.end(), same_communicator)) {  // most groups
-    if (!tasks.empty()) submit(tasks, tasks.front().communicator);
-    return;
-  }
-  std::vector<std::shared_ptr<Communicator>> communicators;
-  for (const Task& task : tasks) {
-    const auto found = std::find(communicators.begin(), communicators.end(), task.communicator);
-    if (found == communicators.end()) communicators.push_back(task.communicator);
-  }
-  // What is needed for the first time may have to wait for running operations, which wait for those of this thread.
-  std::vector<cudaStream_t> streams;
-  for (const auto& communicator : communicators) communicator->get_ready(launch_of(tasks, communicator, streams));
-  for (const auto& communicator : communicators) submit(tasks, communicator);
+  const bool one = tasks.size() == 1 || std::all_of(tasks.begin(), tasks.end(), same_communicator);  // most groups
+  one ? run_on_one(tasks) : run_on_many(tasks);
 }
 
 }  // namespace

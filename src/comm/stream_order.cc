@@ -13,8 +13,7 @@ void StreamOrder::create_events() {
   events_ = std::make_shared<Events>(Events{Event::create(), Event::create(), Event::create()});
 }
 
-void StreamOrder::run(const std::vector<cudaStream_t>& streams, const std::function<void(cudaStream_t)>& launch,
-                      const std::shared_ptr<void>& memory) {
+cudaStream_t StreamOrder::enter(const std::vector<cudaStream_t>& streams, const MemoryOfKernels& memory) {
   create_events();
   const unsigned long long capture = capture_id(streams.front());
   for (const cudaStream_t stream : streams) {
@@ -23,36 +22,14 @@ void StreamOrder::run(const std::vector<cudaStream_t>& streams, const std::funct
            "one group uses streams of which some are captured (or into different graphs) and others not");
     }
   }
+  const cudaStream_t main = streams.front();
   if (capture == 0) {
-    run_eagerly(streams, launch);
-  } else {
-    run_captured(streams, capture, launch, memory);
-  }
-  last_stream_ = streams.front();
-  last_capture_ = capture;
-}
-
-void StreamOrder::run_eagerly(const std::vector<cudaStream_t>& streams,
-                              const std::function<void(cudaStream_t)>& launch) {
-  const cudaStream_t main = streams.front();
-  const bool same_stream = last_capture_ == 0 && last_stream_ == main && !in_graphs_;
-  if (launched_ && !same_stream) events_->done.make_wait(main);
-  for (size_t i = 1; i < streams.size(); ++i) {
-    events_->fork.record(streams[i]);
-    events_->fork.make_wait(main);
-  }
-  launch(main);
-  events_->done.record(main);
-  launched_ = true;
-  for (size_t i = 1; i < streams.size(); ++i) events_->done.make_wait(streams[i]);
-}
-
-void StreamOrder::run_captured(const std::vector<cudaStream_t>& streams, unsigned long long capture,
-                               const std::function<void(cudaStream_t)>& launch, const std::shared_ptr<void>& memory) {
-  const cudaStream_t main = streams.front();
-  if (last_capture_ != capture) {
+    const bool same_stream = last_capture_ == 0 && last_stream_ == main && !in_graphs_;
+    if (launched_ && !same_stream) events_->done.make_wait(main);
+  } else if (last_capture_ != capture) {
     last_record_ = Event::Recorded{};
-    keep_with_graph(main, std::make_shared<std::pair<std::shared_ptr<Events>, std::shared_ptr<void>>>(events_, memory));
+    keep_with_graph(main,
+                    std::make_shared<std::pair<std::shared_ptr<Events>, std::shared_ptr<void>>>(events_, memory()));
     events_->done.make_wait_external(main);
   } else if (last_stream_ != main) {
     events_->captured.make_wait(main);
@@ -61,11 +38,22 @@ void StreamOrder::run_captured(const std::vector<cudaStream_t>& streams, unsigne
     events_->fork.record(streams[i]);
     events_->fork.make_wait(main);
   }
-  launch(main);
-  events_->done.record_beside(main, last_record_);
-  events_->captured.record(main);
-  in_graphs_ = true;
-  for (size_t i = 1; i < streams.size(); ++i) events_->captured.make_wait(streams[i]);
+  last_stream_ = main;
+  last_capture_ = capture;
+  return main;
+}
+
+void StreamOrder::leave(const std::vector<cudaStream_t>& streams) {
+  if (last_capture_ == 0) {
+    events_->done.record(last_stream_);
+    launched_ = true;
+    for (size_t i = 1; i < streams.size(); ++i) events_->done.make_wait(streams[i]);
+  } else {
+    events_->done.record_beside(last_stream_, last_record_);
+    events_->captured.record(last_stream_);
+    in_graphs_ = true;
+    for (size_t i = 1; i < streams.size(); ++i) events_->captured.make_wait(streams[i]);
+  }
 }
 
 void StreamOrder::wait_idle() const {

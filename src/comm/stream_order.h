@@ -12,12 +12,14 @@ namespace nitinol {
 
 class StreamOrder {
  public:
-  /// Calls launch(stream) so that what it enqueues comes after everything that was enqueued before in any of the
-  /// streams and by earlier launches, and before anything that is enqueued in any of the streams later. The streams
-  /// belong to the current device; all are captured into one graph, or none is. A graph keeps `memory` alive. Throws
-  /// Error.
-  void run(const std::vector<cudaStream_t>& streams, const std::function<void(cudaStream_t)>& launch,
-           const std::shared_ptr<void>& memory);
+  using MemoryOfKernels = std::function<std::shared_ptr<void>()>;
+
+  /// Begins a launch: what is enqueued in the stream that it returns until leave() comes after everything that was
+  /// enqueued before in any of the streams and by earlier launches, and before anything that is enqueued in any of the
+  /// streams later. The streams belong to the current device; all are captured into one graph, or none is. A graph
+  /// keeps alive what `memory` returns. Throws Error.
+  cudaStream_t enter(const std::vector<cudaStream_t>& streams, const MemoryOfKernels& memory);
+  void leave(const std::vector<cudaStream_t>& streams);
 
   /// Waits until all launches so far are done. Graphs count as often as they were launched until now.
   void wait_idle() const;
@@ -26,9 +28,6 @@ class StreamOrder {
 
  private:
   void create_events();
-  void run_eagerly(const std::vector<cudaStream_t>& streams, const std::function<void(cudaStream_t)>& launch);
-  void run_captured(const std::vector<cudaStream_t>& streams, unsigned long long capture,
-                    const std::function<void(cudaStream_t)>& launch, const std::shared_ptr<void>& memory);
 
   struct Events {
     Event done;      ///< recorded after every launch, in graphs too (by an external record)

@@ -47,7 +47,7 @@ class Executor {
 
   /// Enqueues in stream order, also while the stream is being captured. Never waits for peers. Throws Error.
   /// The launch is consumed; everything the running operations need is kept alive by what was enqueued.
-  virtual void launch(Launch launch, cudaStream_t stream) = 0;
+  virtual void launch(const Launch& launch, cudaStream_t stream) = 0;
 
   /// How far the collectives have come, counted from 1 in the order in which they run; nothing if that is not known.
   struct Progress {

@@ -41,6 +41,12 @@ struct MessageWork {
 struct Launch {
   std::vector<CollectiveWork> collectives;
   std::vector<MessageWork> messages;
+
+  /// Keeps the memory.
+  void clear() {
+    collectives.clear();
+    messages.clear();
+  }
 };
 
 /// What one channel does of a collective, in elements within one rank's block of `stride` elements.

@@ -35,8 +35,8 @@ class CpuExecutor : public Executor {
 
   void prepare(const Launch& launch) override { engine_->rank().prepare(launch); }
 
-  void launch(Launch launch, cudaStream_t stream) override {
-    std::unique_ptr<Kernel> kernel = engine_->make_kernel(std::move(launch));
+  void launch(const Launch& launch, cudaStream_t stream) override {
+    std::unique_ptr<Kernel> kernel = engine_->make_kernel(launch);
     const VgpuKernel call{
         .run = [](void* state) { static_cast<Kernel*>(state)->run(); },
         .state = kernel.get(),

@@ -15,11 +15,11 @@ std::unique_ptr<Kernel> Engine::take_spare() {
   return kernel;
 }
 
-std::unique_ptr<Kernel> Engine::make_kernel(Launch launch) {
+std::unique_ptr<Kernel> Engine::make_kernel(const Launch& launch) {
   std::unique_ptr<Kernel> kernel = take_spare();
   kernel->engine_ = shared_from_this();
-  kernel->collectives_ = std::move(launch.collectives);
-  kernel->messages_.assign(std::move(launch.messages), rank_);
+  kernel->collectives_ = launch.collectives;
+  kernel->messages_.assign(launch.messages, rank_);
   return kernel;
 }
 

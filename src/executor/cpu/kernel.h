@@ -24,7 +24,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Workspace& workspace() { return workspace_; }
 
   /// A kernel for the launch, used again after recycle(). Any thread.
-  std::unique_ptr<Kernel> make_kernel(Launch launch);
+  std::unique_ptr<Kernel> make_kernel(const Launch& launch);
   static void recycle(std::unique_ptr<Kernel> kernel);
 
  private:

@@ -24,8 +24,8 @@ int distance_to(const MessageWork& message, const Rank& rank) {
 
 }  // namespace
 
-void Messages::assign(std::vector<MessageWork> messages, const Rank& rank) {
-  messages_ = std::move(messages);
+void Messages::assign(const std::vector<MessageWork>& messages, const Rank& rank) {
+  messages_ = messages;
   queues_.clear();
   self_sends_ = self_receives_ = 0;
   const auto key = [&](const MessageWork& message) {

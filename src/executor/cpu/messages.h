@@ -12,7 +12,7 @@ namespace nitinol::cpu {
 class Messages {
  public:
   /// Takes the launch's messages; room is kept from launch to launch.
-  void assign(std::vector<MessageWork> messages, const Rank& rank);
+  void assign(const std::vector<MessageWork>& messages, const Rank& rank);
   bool empty() const { return messages_.empty(); }
 
   /// Carries them out. The rank's lock is held.

@@ -102,7 +102,7 @@ class Team {
   }
 
   /// Prepares and runs a launch of one rank, on the calling thread.
-  static void run_launch(Engine& engine, Launch launch) {
+  static void run_launch(Engine& engine, const Launch& launch) {
     engine.rank().prepare(launch);
     std::unique_ptr<Kernel> kernel = engine.make_kernel(std::move(launch));
     kernel->run();

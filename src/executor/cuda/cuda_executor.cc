@@ -115,7 +115,7 @@ class CudaExecutor : public Executor {
     }
   }
 
-  void launch(Launch launch, cudaStream_t stream) override {
+  void launch(const Launch& launch, cudaStream_t stream) override {
     const DeviceGuard on(device_);
     if (ranks_ == 1) prepare(launch);  // waits for nobody
     launch_collectives(launch.collectives, stream);
