@@ -16,9 +16,10 @@ struct Job {
   std::function<void(bool)> finished;  ///< on the calling thread, for blocking communicators: whether it succeeded
 };
 
-/// One operation to be put into a stream.
+/// One operation to be put into a stream. Its communicator's handle keeps that alive, also when it is destroyed before
+/// the group ends.
 struct Task {
-  std::shared_ptr<Communicator> communicator;
+  Communicator* communicator = nullptr;
   cudaStream_t stream = nullptr;
   bool is_message = false;
   CollectiveWork collective;

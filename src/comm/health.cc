@@ -49,7 +49,8 @@ ras::RankReport Communicator::health() const {
   report.ended = std::min(now->ended, report.begun);
   if (run.signature.sequence != 0) report.operation = run.signature.text();
   if (report.inside() && run.begun != 0 && report.failure.empty()) {
-    report.milliseconds = static_cast<uint64_t>(std::max<int64_t>(1, (OperationTimes::now() - run.begun) / 1'000'000));
+    report.milliseconds =
+        static_cast<uint64_t>(std::max<int64_t>(1, (TimeStamp::nanoseconds(TimeStamp::now()) - run.begun) / 1'000'000));
   }
   return report;
 }

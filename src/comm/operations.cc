@@ -99,41 +99,41 @@ DataType checked_type(ncclDataType_t type, const char* function) {
 }
 
 void record_collective(const CollectiveCall& call) {
-  std::shared_ptr<Communicator> communicator = shared_communicator_of(call.communicator, call.function);
-  communicator->require_ready(call.function);
-  const int ranks = communicator->ranks();
+  Communicator& communicator = communicator_of(call.communicator, call.function);
+  communicator.require_ready(call.function);
+  const int ranks = communicator.ranks();
   if (has_root(call.what)) check_rank(call.function, "root", call.root, ranks);
   const DataType type = checked_type(call.type, call.function);
   const size_t bytes = checked_bytes(call.function, call.count, type, multiplies_blocks(call.what) ? ranks : 1);
-  const CollectiveWork work = make_work(call, type, bytes, *communicator);
+  const CollectiveWork work = make_work(call, type, bytes, communicator);
   log_info(Subsystem::kColl,
            "{}: sendbuff {} recvbuff {} count {} datatype {} op {} root {} comm {} [nranks={}] stream {}",
            call.function, call.send, static_cast<const void*>(call.receive), call.count, static_cast<int>(call.type),
            static_cast<int>(call.op), call.root, static_cast<const void*>(call.communicator), ranks,
            static_cast<const void*>(call.stream));
   if (call.count == 0 && ranks == 1) return;
-  const Blocks blocks = blocks_of(call.what, call.root == communicator->rank(), ranks);
-  if (call.count > 0 && blocks.send > 0) check_buffer(call.function, "sendbuff", call.send, *communicator);
-  if (call.count > 0 && blocks.receive > 0) check_buffer(call.function, "recvbuff", call.receive, *communicator);
+  const Blocks blocks = blocks_of(call.what, call.root == communicator.rank(), ranks);
+  if (call.count > 0 && blocks.send > 0) check_buffer(call.function, "sendbuff", call.send, communicator);
+  if (call.count > 0 && blocks.receive > 0) check_buffer(call.function, "recvbuff", call.receive, communicator);
   Task task;
-  task.communicator = std::move(communicator);
+  task.communicator = &communicator;
   task.stream = call.stream;
   task.collective = work;
   group::add(std::move(task));
 }
 
 void record_message(const MessageCall& call) {
-  std::shared_ptr<Communicator> communicator = shared_communicator_of(call.communicator, call.function);
-  communicator->require_ready(call.function);
-  check_rank(call.function, "peer", call.peer, communicator->ranks());
+  Communicator& communicator = communicator_of(call.communicator, call.function);
+  communicator.require_ready(call.function);
+  check_rank(call.function, "peer", call.peer, communicator.ranks());
   const DataType type = checked_type(call.type, call.function);
   const size_t bytes = checked_bytes(call.function, call.count, type, 1);
-  if (bytes > 0) check_buffer(call.function, "buffer", call.buffer, *communicator);
+  if (bytes > 0) check_buffer(call.function, "buffer", call.buffer, communicator);
   log_info(Subsystem::kColl, "{}: buffer {} count {} datatype {} peer {} comm {} stream {}", call.function,
            static_cast<const void*>(call.buffer), call.count, static_cast<int>(call.type), call.peer,
            static_cast<const void*>(call.communicator), static_cast<const void*>(call.stream));
   Task task;
-  task.communicator = std::move(communicator);
+  task.communicator = &communicator;
   task.stream = call.stream;
   task.is_message = true;
   task.message = {.direction = call.direction, .peer = call.peer, .buffer = call.buffer, .bytes = bytes};

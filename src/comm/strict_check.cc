@@ -19,15 +19,15 @@ void compare_one(Communicator& communicator, const CollectiveWork& work) {
        all.front().text(), other - all.begin(), other->text());
 }
 
-void compare(const std::vector<Task>& tasks, const std::shared_ptr<Communicator>& communicator) {
-  const Communicator::Visit visit(*communicator);
+void compare(std::span<const Task> tasks, Communicator& communicator) {
+  const Communicator::Visit visit(communicator);
   try {
     for (const Task& task : tasks) {
-      if (task.communicator == communicator && !task.is_message) compare_one(*communicator, task.collective);
+      if (task.communicator == &communicator && !task.is_message) compare_one(communicator, task.collective);
     }
   } catch (const std::exception& thrown) {
     const Error error = as_error(thrown);
-    communicator->fail_with(error.code(), error.what(), true);
+    communicator.fail_with(error.code(), error.what(), true);
     throw error;
   }
 }
@@ -40,8 +40,8 @@ bool checks_strictly() {
   return strict;
 }
 
-void compare_calls(const std::vector<Task>& tasks) {
-  std::vector<std::shared_ptr<Communicator>> communicators;
+void compare_calls(std::span<const Task> tasks) {
+  std::vector<Communicator*> communicators;
   for (const Task& task : tasks) {
     if (task.is_message || task.communicator->ranks() == 1) continue;
     if (std::find(communicators.begin(), communicators.end(), task.communicator) != communicators.end()) continue;
@@ -50,7 +50,7 @@ void compare_calls(const std::vector<Task>& tasks) {
   std::vector<std::exception_ptr> errors(communicators.size());
   run_together(communicators.size(), [&](size_t i) {
     try {
-      compare(tasks, communicators[i]);
+      compare(tasks, *communicators[i]);
     } catch (...) {
       errors[i] = std::current_exception();
     }

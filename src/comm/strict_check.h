@@ -1,8 +1,7 @@
 // NITINOL_CHECK=strict: collective calls are compared among all ranks before they are put into streams.
 #pragma once
 
-#include <memory>
-#include <vector>
+#include <span>
 
 #include "comm/communicator.h"
 #include "comm/group.h"
@@ -14,6 +13,6 @@ bool checks_strictly();
 
 /// Compares the collectives among `tasks`, for all communicators at the same time. Throws Error(ncclInvalidUsage) with
 /// the calls that differ; the communicator has then failed.
-void compare_calls(const std::vector<Task>& tasks);
+void compare_calls(std::span<const Task> tasks);
 
 }  // namespace nitinol

@@ -45,7 +45,7 @@ std::string run_json(const OperationTimes::Run& run, const FlightRecorder::About
 }  // namespace
 
 void FlightRecorder::note(const Launch& launch, const void* stream) {
-  const int64_t now = OperationTimes::now();
+  const int64_t now = TimeStamp::now();
   const std::lock_guard lock(mutex_);
   for (const CollectiveWork& work : launch.collectives) {
     keep({Signature::of(work, ++collectives_), work.plan, 0, stream, now});
@@ -78,6 +78,7 @@ std::vector<FlightRecorder::Told> FlightRecorder::entries(const About& about,
     const std::lock_guard lock(mutex_);
     for (uint64_t i = noted_ > kKept ? noted_ - kKept : 0; i < noted_; ++i) all.push_back({ring_[i % kKept]});
   }
+  for (Told& told : all) told.entry.enqueued = TimeStamp::nanoseconds(told.entry.enqueued);
   for (Told& told : all) {
     const uint64_t number = told.entry.signature.sequence;
     if (number == 0 || !about.progress_known) continue;

@@ -51,7 +51,7 @@ class FlightRecorder {
     Plan plan;
     uint32_t messages = 0;
     const void* stream = nullptr;
-    int64_t enqueued = 0;  ///< nanoseconds since the epoch
+    int64_t enqueued = 0;  ///< a TimeStamp; nanoseconds since the epoch once it is told
   };
   /// An entry with what else is known of it.
   struct Told {

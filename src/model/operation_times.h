@@ -4,10 +4,10 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <vector>
 
+#include "base/time_stamp.h"
 #include "model/signature.h"
 
 namespace nitinol {
@@ -16,23 +16,17 @@ class OperationTimes {
  public:
   static constexpr size_t kKept = 256;
 
-  /// Nanoseconds since the epoch.
-  static int64_t now() {
-    using std::chrono::system_clock;
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(system_clock::now().time_since_epoch()).count();
-  }
-
   void begin(const Signature& signature) {
     Slot& slot = slots_[signature.sequence % kKept];
     slot.sequence.store(0, std::memory_order_relaxed);
     slot.count.store(signature.count, std::memory_order_release);
     slot.call.store(signature.call, std::memory_order_release);
-    slot.begun.store(now(), std::memory_order_release);
+    slot.begun.store(TimeStamp::now(), std::memory_order_release);
     slot.ended.store(0, std::memory_order_release);
     slot.sequence.store(signature.sequence, std::memory_order_release);
     last_.store(signature.sequence, std::memory_order_release);
   }
-  void end(uint64_t sequence) { slots_[sequence % kKept].ended.store(now(), std::memory_order_release); }
+  void end(uint64_t sequence) { slots_[sequence % kKept].ended.store(TimeStamp::now(), std::memory_order_release); }
 
   struct Run {
     Signature signature;
@@ -65,8 +59,8 @@ inline OperationTimes::Run OperationTimes::read(uint64_t sequence) const {
   Run run;
   run.signature.count = slot.count.load(std::memory_order_acquire);
   run.signature.call = slot.call.load(std::memory_order_acquire);
-  run.begun = slot.begun.load(std::memory_order_acquire);
-  run.ended = slot.ended.load(std::memory_order_acquire);
+  run.begun = TimeStamp::nanoseconds(slot.begun.load(std::memory_order_acquire));
+  run.ended = TimeStamp::nanoseconds(slot.ended.load(std::memory_order_acquire));
   if (slot.sequence.load(std::memory_order_acquire) != sequence) return {};
   run.signature.sequence = sequence;
   return run;

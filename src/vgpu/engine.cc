@@ -90,7 +90,7 @@ void unpark(Stream& stream) {
   if (thread.is_worker) thread.released.push_back(&stream);
 }
 
-void complete_one(Stream& stream, std::unique_lock<std::mutex>& lock) {
+void complete_one(Stream& stream, std::unique_lock<SpinLock>& lock) {
   const uint64_t done = stream.completed.load(std::memory_order_relaxed) + 1;
   stream.completed.store(done, std::memory_order_release);
   if (stream.sleepers > 0) stream.changed.notify_all();
@@ -109,7 +109,7 @@ void complete_one(Stream& stream, std::unique_lock<std::mutex>& lock) {
 
 // Executes a stream that the caller has claimed until so many operations are complete or none is left. Returns the
 // point that the next operation waits for if that is not reached. The stream is locked before and after, not meanwhile.
-Point execute(Stream& stream, uint64_t until, std::unique_lock<std::mutex>& lock) {
+Point execute(Stream& stream, uint64_t until, std::unique_lock<SpinLock>& lock) {
   while (!stream.queue.empty() && stream.completed.load(std::memory_order_relaxed) < until) {
     if (engine_stopped()) return {};
     Operation& first = stream.queue.front();
@@ -130,7 +130,7 @@ Point execute(Stream& stream, uint64_t until, std::unique_lock<std::mutex>& lock
 }
 
 // Gives up the claim. With `keep_if_work`, keeps it and returns true if there is more to do. The stream comes locked.
-bool release_claim(Stream& stream, bool keep_if_work, std::unique_lock<std::mutex> lock) {
+bool release_claim(Stream& stream, bool keep_if_work, std::unique_lock<SpinLock> lock) {
   const bool empty = stream.queue.empty();
   if (keep_if_work && !empty && !stream.parked && !engine_stopped()) return true;
   if (empty && stream.destroyed.load(std::memory_order_relaxed)) {

@@ -83,6 +83,16 @@ Point event_point(Event& event) {
   return event.captured != nullptr ? Point{} : event.point;
 }
 
+/// Records an event that needs no time where nothing needs to be submitted for it.
+void set_point(Event& event, Point point) {
+  std::lock_guard lock(event.mutex);
+  if (!event.alive.load(std::memory_order_relaxed)) return;
+  ++event.version;
+  event.recorded = true;
+  event.captured.reset();
+  event.point = point;
+}
+
 void record_event(Event& event, Submission& submission) {
   std::lock_guard lock(event.mutex);
   if (!event.alive.load(std::memory_order_relaxed)) return;
@@ -141,8 +151,13 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event_handle, cudaStream_t stre
     if (external) return cudaErrorInvalidValue;
     if (event->device != stream->device) return cudaErrorInvalidResourceHandle;
     if (cudaError_t error = check_legacy(*stream)) return error;
-    Submission submission(*stream);
-    record_event(*event, submission);
+    const bool legacy = stream->kind.load(std::memory_order_relaxed) == StreamKind::kLegacy;
+    if (event->timed() || legacy || !end_of_legacy_before(*stream).reached()) {
+      Submission submission(*stream);
+      record_event(*event, submission);
+    } else {
+      set_point(*event, stream->end());
+    }
     return cudaSuccess;
   });
 }

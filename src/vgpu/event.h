@@ -19,7 +19,7 @@ struct Event {
   unsigned flags = 0;
   int device = 0;
 
-  std::mutex mutex;      // guards the rest
+  SpinLock mutex;        // guards the rest
   uint64_t version = 0;  // goes on for ever; each record has its own
   bool recorded = false;
   Point point;

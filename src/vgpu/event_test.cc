@@ -96,6 +96,21 @@ TEST(Events, AWaitRefersToTheRecordBeforeIt) {
   ASSERT_CUDA(cudaEventSynchronize(event));
 }
 
+TEST(Events, OfABlockingStreamComeAfterTheLegacyStreamsWork) {
+  for (const unsigned flags : {cudaEventDefault, cudaEventDisableTiming}) {
+    Gate gate;
+    StreamOwner stream(cudaStreamDefault);
+    EventOwner event(flags);
+    enqueue_gate(cudaStreamLegacy, gate);
+    ASSERT_CUDA(cudaEventRecord(event, stream));
+    EXPECT_CUDA_ERROR(cudaEventQuery(event), cudaErrorNotReady);
+    gate.open();
+    ASSERT_CUDA(cudaEventSynchronize(event));
+    EXPECT_CUDA(cudaEventQuery(event));
+    ASSERT_CUDA(cudaDeviceSynchronize());
+  }
+}
+
 TEST(Events, MeasureTime) {
   StreamOwner stream;
   EventOwner start(cudaEventDefault);

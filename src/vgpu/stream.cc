@@ -35,6 +35,13 @@ std::vector<Point> ends_of_blocking_streams(Device& device, const Stream& legacy
 
 }  // namespace
 
+Point end_of_legacy_before(const Stream& stream) {
+  const StreamKind kind = stream.kind.load(std::memory_order_relaxed);
+  if (kind == StreamKind::kLane || kind == StreamKind::kLegacy || !stream.blocking()) return {};
+  Stream* const legacy = device_at(stream.device).legacy.load(std::memory_order_acquire);
+  return legacy != nullptr ? legacy->end() : Point{};
+}
+
 Submission::Submission(Stream& stream) : stream_(stream), lock_(stream.mutex, std::defer_lock) {
   const StreamKind kind = stream.kind.load(std::memory_order_relaxed);
   if (kind == StreamKind::kLegacy) {
@@ -43,13 +50,9 @@ Submission::Submission(Stream& stream) : stream_(stream), lock_(stream.mutex, st
     for (const Point& end : ends) wait(end);
     return;
   }
-  Stream* legacy = nullptr;
-  if (kind != StreamKind::kLane && stream.blocking()) {
-    legacy = device_at(stream.device).legacy.load(std::memory_order_acquire);
-  }
-  const Point legacy_end = legacy != nullptr ? legacy->end() : Point{};
+  const Point before = end_of_legacy_before(stream);
   lock_.lock();
-  if (legacy != nullptr) wait(legacy_end);
+  wait(before);
 }
 
 Submission::~Submission() {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "driver_types.h"
+#include "vgpu/spin_lock.h"
 #include "vgpu/task.h"
 
 namespace nitinol::vgpu {
@@ -45,8 +46,8 @@ enum class StreamKind { kFree, kNormal, kLegacy, kPerThread, kLane };
 // Stream objects are never deleted, only reused, so that a Point is always safe to look at. Everything without a
 // remark is guarded by the mutex.
 struct Stream {
-  std::mutex mutex;
-  std::condition_variable changed;  // completed an operation, or is unclaimed with work left; for sleepers
+  SpinLock mutex;
+  std::condition_variable_any changed;  // completed an operation, or is unclaimed with work left; for sleepers
   int sleepers = 0;
   RingQueue<Operation> queue;
   std::atomic<uint64_t> submitted{0};  // written under the mutex, like the next
@@ -84,6 +85,10 @@ inline bool Point::reached() const {
   return stream == nullptr || stream->completed.load(std::memory_order_acquire) >= sequence;
 }
 
+// The point in the device's legacy default stream that work queued in the stream now has to wait for; none if it is the
+// legacy stream itself, or one that does not wait for it.
+Point end_of_legacy_before(const Stream& stream);
+
 // Adds operations to a stream: holds its lock, and begins with the waits that CUDA's rules for the legacy default
 // stream demand.
 class Submission {
@@ -101,7 +106,7 @@ class Submission {
   void push(Operation operation);
 
   Stream& stream_;
-  std::unique_lock<std::mutex> lock_;
+  std::unique_lock<SpinLock> lock_;
   bool pushed_ = false;
 };
 

@@ -1,0 +1,41 @@
+#include "base/time_stamp.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace nitinol {
+namespace {
+
+int64_t system_nanoseconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+constexpr int64_t kTolerance = 20'000'000;  // a busy machine may stop the test between two readings
+
+TEST(TimeStamps, TellTheTimeOfDay) {
+  const int64_t before = system_nanoseconds();
+  const int64_t stamp = TimeStamp::now();
+  const int64_t after = system_nanoseconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_GE(TimeStamp::nanoseconds(stamp), before - kTolerance);
+  EXPECT_LE(TimeStamp::nanoseconds(stamp), after + kTolerance);
+}
+
+TEST(TimeStamps, KeepTheDistanceOfTheMomentsTheyWereTaken) {
+  const int64_t first = TimeStamp::now();
+  const auto start = std::chrono::steady_clock::now();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const int64_t second = TimeStamp::now();
+  const auto passed = std::chrono::steady_clock::now() - start;
+  ASSERT_GT(second, first);
+  const int64_t told = TimeStamp::nanoseconds(second) - TimeStamp::nanoseconds(first);
+  EXPECT_GE(told, 50'000'000 - kTolerance);
+  EXPECT_LE(told, std::chrono::nanoseconds(passed).count() + kTolerance);
+}
+
+TEST(TimeStamps, OfNothingAreNothing) { EXPECT_EQ(TimeStamp::nanoseconds(0), 0); }
+
+}  // namespace
+}  // namespace nitinol
