@@ -43,6 +43,6 @@ int main() {
     times->begin(Signature::of(work, ++number));
     times->end(number);
   });
-  measure("one reading of the clock", [&] { static_cast<void>(OperationTimes::now()); });
+  measure("one reading of the clock", [&] { static_cast<void>(TimeStamp::now()); });
   return 0;
 }
