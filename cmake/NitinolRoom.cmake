@@ -45,3 +45,14 @@ function(nitinol_test name)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")
 endfunction()
+
+# Sets `result` to those of the targets that this configuration does not have.
+function(nitinol_missing_targets result)
+  set(missing "")
+  foreach(target ${ARGN})
+    if(NOT TARGET ${target})
+      list(APPEND missing ${target})
+    endif()
+  endforeach()
+  set(${result} ${missing} PARENT_SCOPE)
+endfunction()

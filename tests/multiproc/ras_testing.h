@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cluster.h"
+#include "pipe.h"
 
 namespace nitinol::testing {
 
@@ -142,34 +143,25 @@ inline void must_equal(const nlohmann::json& is, const nlohmann::json& wanted, c
 /// What a process writes, processes that wait for it read: one byte each.
 class Gate {
  public:
-  Gate() {
-    if (pipe(ends_) != 0) throw std::runtime_error("pipe");
-  }
-  ~Gate() {
-    close(ends_[0]);
-    close(ends_[1]);
-  }
-  Gate(const Gate&) = delete;
-  Gate& operator=(const Gate&) = delete;
   void open(int passages = 1) const {
     const std::string bytes(static_cast<size_t>(passages), 'x');
-    if (write(ends_[1], bytes.data(), bytes.size()) < 0) throw std::runtime_error("write");
+    pipe_.put(bytes.data(), bytes.size());
   }
   void pass() const {
     char byte = 0;
-    if (read(ends_[0], &byte, 1) != 1) throw std::runtime_error("read");
+    get(byte);
   }
   template <typename T>
   void put(const T& value) const {
-    if (write(ends_[1], &value, sizeof(value)) != sizeof(value)) throw std::runtime_error("write");
+    pipe_.put(&value, sizeof(value));
   }
   template <typename T>
   void get(T& value) const {
-    if (read(ends_[0], &value, sizeof(value)) != sizeof(value)) throw std::runtime_error("read");
+    if (!pipe_.get(&value, sizeof(value))) throw std::runtime_error("nobody has written to the pipe");
   }
 
  private:
-  int ends_[2];
+  Pipe pipe_;
 };
 
 /// Where processes wait for each other, each once.

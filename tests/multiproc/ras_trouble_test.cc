@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "nccl.h"
@@ -83,33 +84,46 @@ TEST(RasTrouble, AKilledRankIsReportedDead) {
   EXPECT_EQ(told, "process 1 ended by signal 9\n");
 }
 
-TEST(RasTrouble, AStoppedRankDoesNotAnswerInTime) {
-  std::vector<Port> ports(kProcesses);
+/// Runs a job whose victim is stopped (SIGSTOP) while process 0 calls `look`; `later` is called once it goes on.
+std::string run_with_stopped_victim(const std::function<std::string(int process)>& address,
+                                    const std::function<void()>& look, const std::function<void()>& later) {
   const Gate pids;
   const Gate done;
-  EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
-              RasRank self(process, kProcesses, id, ports[static_cast<size_t>(process)].address());
-              self.reduce(1);
-              self.wait();
-              if (process == static_cast<int>(kVictim)) pids.put(getpid());
-              if (process == 0) {
-                pid_t victim = 0;
-                pids.get(victim);
-                kill(victim, SIGSTOP);
-                const auto job = ask_until(ports[2].number(), [](const nlohmann::json& now) {
-                  return misses(now, {kVictim}) && now["processes"].dump().find("stopped") != std::string::npos;
-                });
-                must_contain(job["communicators"][0]["ranks"][kVictim]["missing"],
-                             {"its process is stopped (SIGSTOP", "no answer within 1."});
-                must_equal(job["communicators"][0]["errors"].size(), 0, "the number of errors");
-                kill(victim, SIGCONT);
-                must_equal(ask_until(ports[2].number(), [](const auto& now) { return misses(now, {}); })["healthy"],
-                           true, "healthy");
-                done.open(kProcesses);
-              }
-              done.pass();
-              self.end();
-            }));
+  return run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+    RasRank self(process, kProcesses, id, address(process));
+    self.reduce(1);
+    self.wait();
+    if (process == static_cast<int>(kVictim)) pids.put(getpid());
+    if (process == 0) {
+      pid_t victim = 0;
+      pids.get(victim);
+      kill(victim, SIGSTOP);
+      look();
+      kill(victim, SIGCONT);
+      later();
+      done.open(kProcesses);
+    }
+    done.pass();
+    self.end();
+  });
+}
+
+TEST(RasTrouble, AStoppedRankDoesNotAnswerInTime) {
+  std::vector<Port> ports(kProcesses);
+  const auto look = [&] {
+    const auto job = ask_until(ports[2].number(), [](const nlohmann::json& now) {
+      return misses(now, {kVictim}) && now["processes"].dump().find("stopped") != std::string::npos;
+    });
+    must_contain(job["communicators"][0]["ranks"][kVictim]["missing"],
+                 {"its process is stopped (SIGSTOP", "no answer within 1."});
+    must_equal(job["communicators"][0]["errors"].size(), 0, "the number of errors");
+  };
+  const auto later = [&] {
+    must_equal(ask_until(ports[2].number(), [](const auto& now) { return misses(now, {}); })["healthy"], true,
+               "healthy");
+  };
+  const auto address = [&](int process) { return ports[static_cast<size_t>(process)].address(); };
+  EXPECT_EQ("", run_with_stopped_victim(address, look, later));
 }
 
 TEST(RasTrouble, ARankThatHasLeftIsNotTakenForDead) {
@@ -165,27 +179,11 @@ TEST(RasTrouble, AnotherProcessAnswersAtTheSharedPortWhenOneDies) {
 
 TEST(RasTrouble, TheToolGetsAnAnswerThoughAProcessAtThePortIsStopped) {
   const Port port;
-  const Gate pids;
-  const Gate done;
-  EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
-              RasRank self(process, kProcesses, id, port.address());
-              self.reduce(1);
-              self.wait();
-              if (process == static_cast<int>(kVictim)) pids.put(getpid());
-              if (process == 0) {
-                pid_t victim = 0;
-                pids.get(victim);
-                kill(victim, SIGSTOP);
-                const std::string tool = NITINOL_RAS_TOOL " --check --timeout 1 -a " + port.address() + " > /dev/null";
-                for (int i = 0; i < 5; ++i) {
-                  must_equal(WEXITSTATUS(std::system(tool.c_str())), 3, "the status");
-                }
-                kill(victim, SIGCONT);
-                done.open(kProcesses);
-              }
-              done.pass();
-              self.end();
-            }));
+  const std::string tool = NITINOL_RAS_TOOL " --check --timeout 1 -a " + port.address() + " > /dev/null";
+  const auto look = [&] {
+    for (int i = 0; i < 5; ++i) must_equal(WEXITSTATUS(std::system(tool.c_str())), 3, "the status");
+  };
+  EXPECT_EQ("", run_with_stopped_victim([&](int) { return port.address(); }, look, [] {}));
 }
 
 TEST(RasTrouble, AFailureIsDumpedWhereTheSettingSays) {
