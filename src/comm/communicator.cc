@@ -105,7 +105,7 @@ Plan Communicator::plan(const CollectiveWork& work) const {
   return choose(question, limits_, rules_);
 }
 
-void Communicator::plan_and_prepare(Launch& launch) {
+void Communicator::plan_and_prepare(Launch& launch, cudaStream_t stream) {
   if (ranks_ == 1) return;
   if (!executor_->follows_empty_collectives()) {
     std::erase_if(launch.collectives, [](const CollectiveWork& work) { return work.count == 0; });
@@ -113,26 +113,27 @@ void Communicator::plan_and_prepare(Launch& launch) {
   for (CollectiveWork& work : launch.collectives) {
     if (work.count > 0) work.plan = plan(work);
   }
-  executor_->prepare(launch);
+  executor_->prepare(launch, stream);
 }
 
 void Communicator::enqueue(const Launch& launch, const std::vector<cudaStream_t>& streams) {
   if (launch.collectives.empty() && launch.messages.empty()) return;
   recorder_.note(launch, streams.front());
   const cudaStream_t stream = order_.enter(streams, [&] { return executor_->memory_of_kernels(); });
+  executor_->note(launch, stream, order_.captured());
   executor_->launch(launch, stream);
   order_.leave(streams);
 }
 
 void Communicator::run(Launch& launch, const std::vector<cudaStream_t>& streams) {
   operate(launch, [&] {
-    plan_and_prepare(launch);
+    plan_and_prepare(launch, streams.front());
     enqueue(launch, streams);
   });
 }
 
-void Communicator::get_ready(Launch& launch) {
-  operate(launch, [&] { plan_and_prepare(launch); });
+void Communicator::get_ready(Launch& launch, cudaStream_t stream) {
+  operate(launch, [&] { plan_and_prepare(launch, stream); });
 }
 
 void Communicator::submit(const Launch& launch, const std::vector<cudaStream_t>& streams) {
@@ -167,8 +168,7 @@ void Communicator::set_timeout(std::chrono::milliseconds timeout) {
   const Visit visit(*this);
   handles_->set_patience(timeout);
   bootstrap_->set_operation_timeout(timeout);
-  if (executor_->set_timeout(timeout)) return;
-  fail(ncclInvalidUsage, "nitinolCommSetTimeout: deadlines of operations are not built yet for GPUs");
+  executor_->set_timeout(timeout);
 }
 
 void Communicator::fail_with(ncclResult_t code, const std::string& sentence, bool tell_others) {

@@ -94,7 +94,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void dump_to(const std::string& path) const;
   /// Numbers the comparisons of NITINOL_CHECK=strict.
   uint64_t next_strict_check() { return ++strict_checks_; }
-  /// After so long without progress operations fail; 0: never. Throws Error if the executor cannot tell.
+  /// After so long without progress operations fail; 0: never. Throws Error.
   void set_timeout(std::chrono::milliseconds timeout);
 
   ReductionOperators& operators() { return operators_; }
@@ -105,7 +105,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void run(Launch& launch, const std::vector<cudaStream_t>& streams);
   /// The two halves of it: plans, and reaches what the launch needs, which may wait for running operations; and hands
   /// it to the executor, which waits for nothing.
-  void get_ready(Launch& launch);
+  void get_ready(Launch& launch, cudaStream_t stream);
   void submit(const Launch& launch, const std::vector<cudaStream_t>& streams);
   Plan plan(const CollectiveWork& work) const;
 
@@ -145,7 +145,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// Runs the body, in which the launch is planned or handed on, as a visitor; its failures become the communicator's.
   template <class Body>
   void operate(const Launch& launch, Body&& body);
-  void plan_and_prepare(Launch& launch);
+  void plan_and_prepare(Launch& launch, cudaStream_t stream);
   void enqueue(const Launch& launch, const std::vector<cudaStream_t>& streams);
   void stop_operations();
   bool wait_for_visitors(std::chrono::steady_clock::time_point deadline) const;

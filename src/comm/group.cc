@@ -124,7 +124,7 @@ void run_on_many(std::span<const Task> tasks) {
   }
   for (const Batch& batch : batches) check_messages_to_self(*batch.communicator, batch.launch);
   // What is needed for the first time may have to wait for running operations, which wait for those of this thread.
-  for (Batch& batch : batches) batch.communicator->get_ready(batch.launch);
+  for (Batch& batch : batches) batch.communicator->get_ready(batch.launch, batch.streams.front());
   for (const Batch& batch : batches) batch.communicator->submit(batch.launch, batch.streams);
 }
 

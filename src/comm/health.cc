@@ -39,18 +39,20 @@ ras::RankReport Communicator::health() const {
   report.issued = recorder_.issued();
   const auto now = progress();
   report.progress_known = now.has_value();
+  const FlightRecorder::Issued issued = recorder_.last_issued();
   if (!now) {
-    report.operation = recorder_.last_issued();
+    report.operation = issued.text;
     return report;
   }
   const OperationTimes::Run run = recorder_.times()->current();
-  report.begun =
-      run.signature.sequence != 0 ? run.signature.sequence : now->begun;  // another one may have begun just now
+  const bool timed = run.signature.sequence != 0;
+  report.begun = timed ? run.signature.sequence : now->begun;  // another one may have begun just now
   report.ended = std::min(now->ended, report.begun);
-  if (run.signature.sequence != 0) report.operation = run.signature.text();
-  if (report.inside() && run.begun != 0 && report.failure.empty()) {
+  if (report.begun != 0) report.operation = timed ? run.signature.text() : issued.text;
+  const int64_t since = timed ? run.begun : issued.enqueued;
+  if (report.inside() && since != 0 && report.failure.empty()) {
     report.milliseconds =
-        static_cast<uint64_t>(std::max<int64_t>(1, (TimeStamp::nanoseconds(TimeStamp::now()) - run.begun) / 1'000'000));
+        static_cast<uint64_t>(std::max<int64_t>(1, (TimeStamp::nanoseconds(TimeStamp::now()) - since) / 1'000'000));
   }
   return report;
 }

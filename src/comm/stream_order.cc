@@ -8,9 +8,12 @@
 namespace nitinol {
 
 void StreamOrder::create_events() {
-  if (events_ != nullptr) return;
+  if (events_->made.load(std::memory_order_relaxed)) return;
   const RelaxedCaptureGuard relaxed;
-  events_ = std::make_shared<Events>(Events{Event::create(), Event::create(), Event::create()});
+  events_->done = Event::create();
+  events_->captured = Event::create();
+  events_->fork = Event::create();
+  events_->made.store(true, std::memory_order_release);
 }
 
 cudaStream_t StreamOrder::enter(const std::vector<cudaStream_t>& streams, const MemoryOfKernels& memory) {
@@ -66,6 +69,16 @@ bool StreamOrder::idle() const {
   if (status == cudaErrorNotReady) return false;
   cuda_check(status, "cudaEventQuery");
   return true;
+}
+
+std::function<bool()> StreamOrder::idle_probe() const {
+  return [events = events_] {
+    if (!events->made.load(std::memory_order_acquire)) return true;
+    const RelaxedCaptureGuard relaxed;
+    const cudaError_t status = cudaEventQuery(events->done.get());
+    if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
+    return status == cudaSuccess;
+  };
 }
 
 }  // namespace nitinol

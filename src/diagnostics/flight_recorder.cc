@@ -58,13 +58,13 @@ uint64_t FlightRecorder::issued() const {
   return collectives_;
 }
 
-std::string FlightRecorder::last_issued() const {
+FlightRecorder::Issued FlightRecorder::last_issued() const {
   const std::lock_guard lock(mutex_);
   for (uint64_t i = noted_; i > 0 && i + kKept > noted_; --i) {
     const Entry& entry = ring_[(i - 1) % kKept];
-    if (entry.signature.sequence != 0) return entry.signature.text();
+    if (entry.signature.sequence != 0) return {entry.signature.text(), TimeStamp::nanoseconds(entry.enqueued)};
   }
-  return "";
+  return {};
 }
 
 std::string FlightRecorder::Told::name() const {

@@ -27,8 +27,12 @@ class FlightRecorder {
 
   /// How many collectives were noted.
   uint64_t issued() const;
-  /// The one that was noted last, as text; "" if none was.
-  std::string last_issued() const;
+  struct Issued {
+    std::string text;
+    int64_t enqueued = 0;  ///< nanoseconds since the epoch
+  };
+  /// The one that was noted last; empty if none was.
+  Issued last_issued() const;
 
   struct About {
     int rank = 0;

@@ -29,6 +29,9 @@ struct ExecutorSetup {
   size_t buffer_bytes = 0;               ///< NCCL_BUFFSIZE; 0: free to choose
   bool peer_access = true;               ///< false: NCCL_P2P_DISABLE
   std::chrono::milliseconds timeout{0};  ///< after which an operation that makes no progress fails; 0: never
+  bool check = true;  ///< whether ranks compare what they call where that costs nothing (false: NITINOL_CHECK=off)
+  /// Whether everything launched so far is through; may be empty. Any thread, also after the executor has gone.
+  std::function<bool()> idle{};
   /// Where the executor notes when collectives begin and end, if it knows; may be null.
   std::shared_ptr<OperationTimes> times{};
   /// Called once, on any thread, when a launch fails (a peer's memory is gone, a CUDA error).
@@ -41,9 +44,13 @@ class Executor {
   virtual ~Executor() = default;
   virtual Limits limits() const = 0;
 
-  /// Reaches whatever the launch needs and was not reached before. May wait for peers' service threads only. Throws
+  /// Reaches whatever the launch, which is to go into the stream, needs and was not reached before. May wait for peers' service threads only. Throws
   /// Error.
-  virtual void prepare(const Launch& launch) = 0;
+  virtual void prepare(const Launch& launch, cudaStream_t stream) = 0;
+  void prepare(const Launch& launch) { prepare(launch, nullptr); }
+
+  /// What is launched next, in a stream that waits for all earlier launches, or captured into a graph.
+  virtual void note(const Launch&, cudaStream_t, bool /*captured*/) {}
 
   /// Enqueues in stream order, also while the stream is being captured. Never waits for peers. Throws Error.
   /// The launch is consumed; everything the running operations need is kept alive by what was enqueued.
@@ -59,8 +66,8 @@ class Executor {
   /// Whether collectives of no elements are to be launched too: only to compare ranks' calls.
   virtual bool follows_empty_collectives() const { return false; }
 
-  /// For operations from now on. False: not supported.
-  virtual bool set_timeout(std::chrono::milliseconds) { return false; }
+  /// For operations from now on; 0: none.
+  virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
 
   /// After it `failed` is not called any more. Not under a lock that `failed` takes.
   virtual void stop_reports() {}

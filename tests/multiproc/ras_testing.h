@@ -22,10 +22,11 @@
 
 namespace nitinol::testing {
 
+/// Whether ranks are on virtual GPUs, which tell when operations begin and end, and have plans of their own.
 #if defined(NITINOL_VGPU)
-constexpr bool kProgressKnown = true;
+constexpr bool kVirtualGpus = true;
 #else
-constexpr bool kProgressKnown = false;
+constexpr bool kVirtualGpus = false;
 #endif
 
 class Socket {

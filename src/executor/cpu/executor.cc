@@ -33,7 +33,7 @@ class CpuExecutor : public Executor {
     return limits;
   }
 
-  void prepare(const Launch& launch) override { engine_->rank().prepare(launch); }
+  void prepare(const Launch& launch, cudaStream_t) override { engine_->rank().prepare(launch); }
 
   void launch(const Launch& launch, cudaStream_t stream) override {
     std::unique_ptr<Kernel> kernel = engine_->make_kernel(launch);
@@ -51,10 +51,7 @@ class CpuExecutor : public Executor {
     return Progress{records.begun(), records.ended()};
   }
   bool follows_empty_collectives() const override { return true; }
-  bool set_timeout(std::chrono::milliseconds timeout) override {
-    engine_->rank().set_timeout(timeout);
-    return true;
-  }
+  void set_timeout(std::chrono::milliseconds timeout) override { engine_->rank().set_timeout(timeout); }
 
   void stop_reports() override { engine_->rank().stop_reports(); }
   void leave() override { engine_->rank().leave(); }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/settings.h"
+#include "executor/call_words.h"
 #include "executor/cpu/directory.h"
 #include "executor/cpu/peers.h"
 #include "executor/cpu/watch.h"
@@ -154,14 +155,11 @@ bool Rank::find_mismatch() {
 }
 
 void Rank::report_mismatch(int peer) {
-  const auto difference = first_difference(*arena_of(peer));
-  report(
-      ncclInvalidUsage,
-      formatted("the ranks' calls do not match: rank {} calls {}, rank {} calls {}; all ranks must make the same calls "
-                "in the "
-                "same order, with the same sizes",
-                rank_, (difference ? difference->mine : current_).text(), describe(peer, *arena_of(peer)).substr(5),
-                difference ? difference->theirs.text() : "another operation"));
+  const Arena& arena = *arena_of(peer);
+  const auto difference = first_difference(arena);
+  report(ncclInvalidUsage,
+         mismatch_sentence(rank_, (difference ? difference->mine : current_).text(), describe(peer, arena),
+                           difference ? difference->theirs.text() : "another operation"));
 }
 
 /// How long the operation has made no progress; noticed a moment after that began.
@@ -177,9 +175,7 @@ bool Rank::find_leaver() {
     const Arena* const arena = arena_of(peer);
     if (arena == nullptr || arena->header().leaving.load(std::memory_order_acquire) == 0) continue;
     if (arena->header().records.begun() >= sequence_) continue;
-    report(ncclInvalidUsage,
-           formatted("the ranks' calls do not match: rank {} calls {}, but {} finalizes or destroys its communicator",
-                     rank_, current_.text(), describe(peer, *arena)));
+    report(ncclInvalidUsage, leaver_sentence(rank_, current_.text(), describe(peer, *arena)));
     return true;
   }
   return false;
@@ -215,22 +211,19 @@ void Rank::on_stall() {
 /// peer did before is to be seen by whoever looks at the queues after this.
 std::string Rank::reason_why_never(int peer) const {
   const ArenaHeader& header = arena_of(peer)->header();
-  if (header.leaving.load(std::memory_order_acquire) != 0) return "which finalizes or destroys its communicator";
+  if (header.leaving.load(std::memory_order_acquire) != 0) return reason_leaving();
   const uint64_t begun = header.records.begun();
   if (begun <= sequence_ || header.records.ended() >= begun) return "";
   const auto signature = header.records.find(begun);
   if (!signature || !signature->needs(peer, rank_)) return "";
-  return formatted("which is in {} and cannot leave it before rank {} has joined it", signature->text(), rank_);
+  return reason_collective(*signature, rank_);
 }
 
 void Rank::on_message_stall(const std::vector<int>& peers, const std::function<bool()>& ready) {
   for (const int peer : peers) {
     const std::string reason = reason_why_never(peer);
     if (reason.empty() || ready()) continue;
-    return report(ncclInvalidUsage,
-                  formatted("the ranks' calls do not match: rank {} waits for a message from or to {}, "
-                            "{}; all ranks must make the same calls in the same order",
-                            rank_, describe(peer, *arena_of(peer)), reason));
+    return report(ncclInvalidUsage, message_sentence(rank_, describe(peer, *arena_of(peer)), reason));
   }
   const auto limit = timeout_.load();
   const auto waited = stalled_for();

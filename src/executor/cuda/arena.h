@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "executor/call_board.h"
 #include "executor/cuda/layout.h"
 #include "transport/region.h"
 
@@ -24,6 +25,10 @@ class Arena {
   /// Allocates at the first call for a queue set. Any thread; waits for no other rank.
   std::shared_ptr<p2p::Region> region(Queue queue);
 
+  /// The communicator's call board, if this rank made it; before others can find the arena.
+  void keep_board(std::shared_ptr<const CallBoard> board) { board_ = std::move(board); }
+  const std::shared_ptr<const CallBoard>& board() const { return board_; }
+
  private:
   p2p::Place place_;
   int device_;
@@ -31,6 +36,7 @@ class Arena {
   Layouts layouts_;
   std::mutex mutex_;
   std::array<std::shared_ptr<p2p::Region>, kQueues> regions_;
+  std::shared_ptr<const CallBoard> board_;
 };
 
 /// Communicator and rank.

@@ -1,16 +1,15 @@
 // The executor of GPUs: turns a launch's operations into kernels over memory that all ranks' GPUs reach.
 #include <algorithm>
-#include <limits>
 #include <map>
+#include <memory>
 #include <utility>
 
-#include "base/process_state.h"
 #include "device/check.h"
 #include "device/guards.h"
+#include "executor/cuda/call_watch.h"
 #include "executor/cuda/domain.h"
 #include "executor/cuda/hardware_queues.h"
 #include "executor/cuda/kernels.h"
-#include "executor/cuda/late_watch.h"
 #include "executor/cuda/message_plan.h"
 #include "executor/executor.h"
 
@@ -88,7 +87,8 @@ class CudaExecutor : public Executor {
     const RelaxedCaptureGuard relaxed;
     const std::chrono::milliseconds timeout = setup.timeout;
     domain_ = std::make_shared<Domain>(std::move(setup), sizes_.layouts);
-    set_timeout(timeout);
+    watch_ = std::make_unique<CallWatch>(domain_);
+    watch_->set_timeout(timeout);
   }
 
   ~CudaExecutor() override {
@@ -98,9 +98,12 @@ class CudaExecutor : public Executor {
 
   Limits limits() const override { return sizes_.limits; }
 
-  void prepare(const Launch& launch) override {
+  void prepare(const Launch& launch, cudaStream_t stream) override {
     const DeviceGuard on(device_);
+    watch_->prepare();
+    if (is_ready_for(launch)) return;
     const RelaxedCaptureGuard relaxed;
+    watch_->announce(launch, stream);
     for (const CollectiveWork& work : launch.collectives) {
       if (work.count == 0) continue;
       domain_->reach(queue_of(protocol_of(work, ranks_)));
@@ -108,67 +111,58 @@ class CudaExecutor : public Executor {
     }
     for (const MessageWork& work : launch.messages) {
       if (work.bytes == 0 || work.peer == rank_) continue;
-      domain_->reach(work.bytes <= kLLMessageBytes ? Queue::kMessageLL : Queue::kMessageSimple);
+      domain_->reach(queue_for(work));
       for (const auto& kernels : message_kernels()) {
         for (const void* kernel : kernels) load(kernel);
       }
     }
   }
 
+  void note(const Launch& launch, cudaStream_t stream, bool captured) override {
+    watch_->note(launch, stream, captured);
+  }
+
   void launch(const Launch& launch, cudaStream_t stream) override {
     const DeviceGuard on(device_);
-    if (ranks_ == 1) prepare(launch);  // waits for nobody
+    if (ranks_ == 1) prepare(launch, stream);  // waits for nobody
     launch_collectives(launch.collectives, stream);
     if (!launch.messages.empty()) launch_messages(launch.messages, stream);
   }
 
   void abort() override { domain_->signals().aborted = 1; }
 
-  bool set_timeout(std::chrono::milliseconds timeout) override {
-    // In the units that kernels count in, at least one.
-    const int64_t units = (timeout.count() * 1'000'000 >> 20) + 1;
-    domain_->signals().patience =
-        timeout.count() <= 0 ? 0 : static_cast<uint32_t>(std::min<int64_t>(units, std::numeric_limits<int32_t>::max()));
-    if (timeout.count() <= 0) {
-      stop_reports();
-    } else if (watch_ == 0) {
-      watch_ = start_watching([this] { report_late_ranks(); });
-    }
-    return true;
-  }
-
-  void stop_reports() override {
-    if (watch_ != 0) stop_watching(std::exchange(watch_, 0));
-  }
+  bool follows_empty_collectives() const override { return true; }
+  void set_timeout(std::chrono::milliseconds timeout) override { watch_->set_timeout(timeout); }
+  std::optional<Progress> progress() const override { return watch_->progress(); }
+  void leave() override { watch_->leave(); }
+  void stop_reports() override { watch_->stop(); }
 
   std::shared_ptr<void> memory_of_kernels() const override { return domain_; }
 
  private:
-  /// Kernels that gave up waiting left a note of whom they waited for.
-  void report_late_ranks() {
-    std::string late;
-    for (int peer = 0; peer < ranks_; ++peer) {
-      if (domain_->signals().late[peer] == 0) continue;
-      const Peer& who = domain_->setup().peers[static_cast<size_t>(peer)];
-      const Peer& me = domain_->setup().peers[static_cast<size_t>(rank_)];
-      late += formatted("{}rank {} (host {}, pid {}, device {}): {}", late.empty() ? "" : "; ", peer,
-                        who.host_name.data(), who.pid, who.device,
-                        words_for(who.process == me.process ? ProcessState::kRunning : process_state(who.pid)));
-    }
-    if (late.empty() || std::exchange(reported_, true)) return;
-    const auto& failed = domain_->setup().failed;
-    if (failed) {
-      failed(ncclRemoteError,
-             formatted("rank {}: an operation makes no progress for longer than NITINOL_TIMEOUT allows; "
-                       "nothing came from: {}",
-                       rank_, late));
-    }
+  static Queue queue_for(const MessageWork& work) {
+    return work.bytes <= kLLMessageBytes ? Queue::kMessageLL : Queue::kMessageSimple;
+  }
+
+  bool is_loaded(const void* kernel) const {
+    return std::find(loaded_.begin(), loaded_.end(), kernel) != loaded_.end();
+  }
+  bool is_ready_for(const Launch& launch) const {
+    const auto collective_is = [this](const CollectiveWork& work) {
+      return work.count == 0 || (domain_->reached(queue_of(protocol_of(work, ranks_))) && is_loaded(kernel_of(work, ranks_)));
+    };
+    // Kernels for messages are loaded all at once.
+    const auto message_is = [this](const MessageWork& work) {
+      return work.bytes == 0 || work.peer == rank_ || (domain_->reached(queue_for(work)) && is_loaded(message_kernels()[0][0]));
+    };
+    return std::all_of(launch.collectives.begin(), launch.collectives.end(), collective_is) &&
+           std::all_of(launch.messages.begin(), launch.messages.end(), message_is);
   }
 
   /// Kernels load at their first use otherwise, which may wait for running kernels: for a peer's, that waits for this
   /// one.
   void load(const void* kernel) {
-    if (std::find(loaded_.begin(), loaded_.end(), kernel) != loaded_.end()) return;
+    if (is_loaded(kernel)) return;
     cudaFuncAttributes attributes{};
     cuda_check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes of a communication kernel");
     const size_t most = shared_bytes(ranks_, kMaxWorkers + 1);
@@ -182,9 +176,16 @@ class CudaExecutor : public Executor {
   void launch_collectives(const std::vector<CollectiveWork>& all, cudaStream_t stream) {
     size_t first = 0;
     while (first < all.size()) {
+      if (all[first].count == 0) {  // was only to be compared
+        ++first;
+        continue;
+      }
       const void* kernel = kernel_of(all[first], ranks_);
       size_t end = first + 1;
-      while (end < all.size() && end - first < kMaxWorks && kernel_of(all[end], ranks_) == kernel) ++end;
+      while (end < all.size() && end - first < kMaxWorks && all[end].count > 0 &&
+             kernel_of(all[end], ranks_) == kernel) {
+        ++end;
+      }
       launch_run(kernel, all.data() + first, end - first, stream);
       first = end;
     }
@@ -295,8 +296,7 @@ class CudaExecutor : public Executor {
   const Sizes sizes_;
   std::shared_ptr<Domain> domain_;
   std::vector<const void*> loaded_;
-  uint64_t watch_ = 0;     ///< 0: nobody looks for late ranks
-  bool reported_ = false;  ///< of late ranks; by the watching thread only
+  std::unique_ptr<CallWatch> watch_;
 };
 
 }  // namespace nitinol::cuda

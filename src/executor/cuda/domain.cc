@@ -14,7 +14,14 @@ namespace {
 
 constexpr size_t kSignalWords = sizeof(Signals) / sizeof(uint32_t);
 
+constexpr uint64_t kBoardName = 0x6375646162000000ULL;
+constexpr int kBoardMaker = 0;  ///< the rank that makes the call board
+
 uint64_t offer_name(Queue queue) { return 0x6375646100000000ULL + static_cast<uint64_t>(queue); }
+
+bool all_in_one_process(const std::vector<Peer>& peers) {
+  return std::all_of(peers.begin(), peers.end(), [&](const Peer& peer) { return peer.process == peers[0].process; });
+}
 
 ArenaName name_of_rank(const ExecutorSetup& setup, int rank) { return {setup.identity, rank}; }
 
@@ -52,6 +59,7 @@ Domain::Domain(ExecutorSetup setup, const Layouts& layouts)
       device_(setup_.peers[static_cast<size_t>(setup_.rank)].device),
       words_(kSignalWords + kMaxRanks) {
   arena_ = std::make_shared<Arena>(place(), device_, devices_of_this_process(setup_), layouts_);
+  if (setup_.rank == kBoardMaker) make_board();
   register_arena(name_of_rank(setup_, setup_.rank), arena_);
   for (int index = 0; setup_.handles != nullptr && index < kQueues; ++index) {
     const auto queue = static_cast<Queue>(index);
@@ -62,12 +70,33 @@ Domain::Domain(ExecutorSetup setup, const Layouts& layouts)
   }
 }
 
+void Domain::make_board() {
+  const bool shareable = setup_.handles != nullptr && !all_in_one_process(setup_.peers);
+  auto board =
+      std::make_shared<const CallBoard>(SharedMemory::create(CallBoard::bytes_for(ranks()), shareable), ranks());
+  if (shareable) setup_.handles->offer(kBoardName, [board] { return board->share(); });
+  arena_->keep_board(std::move(board));
+}
+
+const CallBoard* Domain::reach_board() {
+  if (board_ != nullptr) return board_.get();
+  const std::vector<Peer>& peers = setup_.peers;
+  if (peers[kBoardMaker].process == peers[static_cast<size_t>(setup_.rank)].process) {
+    board_ = find_arena(name_of_rank(setup_, kBoardMaker))->board();
+  } else {
+    const MemoryHandle handle = setup_.handles->fetch(kBoardMaker, kBoardName);
+    board_ = std::make_shared<const CallBoard>(SharedMemory::map(handle, CallBoard::bytes_for(ranks())), ranks());
+  }
+  return board_.get();
+}
+
 void Domain::close() {
   if (!open_) return;
   open_ = false;
   for (int queue = 0; setup_.handles != nullptr && queue < kQueues; ++queue) {
     setup_.handles->withdraw(offer_name(static_cast<Queue>(queue)));
   }
+  if (setup_.handles != nullptr) setup_.handles->withdraw(kBoardName);
   setup_.handles = nullptr;
   setup_.failed = nullptr;
   unregister_arena(name_of_rank(setup_, setup_.rank));

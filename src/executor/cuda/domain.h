@@ -41,7 +41,11 @@ class Domain {
 
   /// Maps the region of every rank for one queue set. Throws Error if one cannot be reached.
   void reach(Queue queue);
+  bool reached(Queue queue) const { return views_[static_cast<size_t>(queue)] != nullptr; }
   const QueueView& view(Queue queue) const;
+  const QueueLayout& layout(Queue queue) const { return layouts_[static_cast<size_t>(queue)]; }
+  /// The communicator's call board, which its first rank made. Throws Error.
+  const CallBoard* reach_board();
 
   volatile Signals& signals() const { return *reinterpret_cast<volatile Signals*>(words_.get()); }
   const ExecutorSetup& setup() const { return setup_; }
@@ -49,6 +53,7 @@ class Domain {
 
  private:
   p2p::Place place() const { return reaches_peers(setup_) ? p2p::Place::kDevice : p2p::Place::kHost; }
+  void make_board();
   std::shared_ptr<p2p::Region> region_of(int rank, Queue queue);
   void check_reached(const QueueView& view);
 
@@ -59,6 +64,7 @@ class Domain {
   std::shared_ptr<Arena> arena_;
   std::vector<std::shared_ptr<p2p::Region>> regions_;
   std::array<std::unique_ptr<QueueView>, kQueues> views_;
+  std::shared_ptr<const CallBoard> board_;
   bool open_ = true;
 };
 

@@ -12,7 +12,7 @@ namespace nitinol::cuda {
 
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenLooks{25};
+constexpr std::chrono::milliseconds kBetweenLooks{50};
 
 class Watch {
  public:

@@ -1,0 +1,62 @@
+#include "executor/call_board.h"
+
+namespace nitinol {
+namespace {
+
+size_t logs_of(int ranks) { return 2 * static_cast<size_t>(ranks); }
+
+size_t bytes_of_rank(int ranks) { return sizeof(CallPage) + logs_of(ranks) * sizeof(MessageLog); }
+
+static_assert(sizeof(CallPage) % alignof(MessageLog) == 0 && sizeof(MessageLog) % alignof(std::uint64_t) == 0);
+
+/// So that every page of memory begins with one rank's notes: ranks do not disturb each other.
+size_t stride_of(int ranks) { return (bytes_of_rank(ranks) + 4095) / 4096 * 4096; }
+
+}  // namespace
+
+size_t CallBoard::bytes_for(int ranks) { return static_cast<size_t>(ranks) * stride_of(ranks); }
+
+CallPage& CallBoard::page(int rank) const {
+  return *reinterpret_cast<CallPage*>(memory_.data() + static_cast<size_t>(rank) * stride_of(ranks_));
+}
+
+MessageLog& CallBoard::log(int rank, int index) const {
+  std::byte* const first = memory_.data() + static_cast<size_t>(rank) * stride_of(ranks_) + sizeof(CallPage);
+  return reinterpret_cast<MessageLog*>(first)[index];
+}
+
+void note_calls(const CallBoard& board, int rank, const Launch& launch, bool captured) {
+  CallPage& page = board.page(rank);
+  if (captured) {
+    page.captures.store(1, std::memory_order_release);
+    for (const CollectiveWork& work : launch.collectives) page.captured.add(work);
+    return;
+  }
+  for (const CollectiveWork& work : launch.collectives) page.calls.add(work);
+  bool messages = false;
+  for (const MessageWork& message : launch.messages) {
+    if (message.peer == rank || message.bytes == 0) continue;
+    const bool sends = message.direction == MessageWork::Direction::kSend;
+    MessageLog& log = sends ? board.sent(rank, message.peer) : board.received(rank, message.peer);
+    log.add({message.bytes, page.calls.last()});
+    messages = true;
+  }
+  page.in_messages.store(messages ? 1 : 0, std::memory_order_release);
+}
+
+void announce_calls(const CallBoard& board, int rank, const Launch& launch) {
+  CallPage& page = board.page(rank);
+  uint64_t number = page.calls.last();
+  for (const CollectiveWork& work : launch.collectives) {
+    const Signature next = Signature::of(work, ++number);
+    if (number <= page.calls.last() + page.announced.kKept) page.announced.add(number, {next.count, next.call});
+  }
+}
+
+std::optional<Signature> find_call(const CallPage& page, uint64_t number) {
+  if (number <= page.calls.last()) return page.calls.find(number);
+  const auto announced = page.announced.find(number);
+  return announced ? std::optional(Signature{number, (*announced)[0], (*announced)[1]}) : std::nullopt;
+}
+
+}  // namespace nitinol

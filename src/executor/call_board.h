@@ -1,0 +1,132 @@
+// The call board: which calls the ranks of a communicator on one host have issued, in memory that all of them see.
+//
+// Virtual GPUs compare calls where data meets; kernels have no time for that. So every rank writes each call down on
+// its page before it launches anything, a few stores in host memory, and looks now and then at the others' pages
+// (call_check.h). Nothing is sent, and nobody waits.
+//
+//   for each rank     a CallPage: its collectives and how it is
+//   then, for each    two MessageLogs per peer: what it sends to that peer, and what it receives from it
+//
+// Calls that are captured into graphs are counted apart: they run when the graph is launched, which nobody sees.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "executor/shared_log.h"
+#include "model/signature.h"
+#include "transport/transport.h"
+
+namespace nitinol {
+
+/// `trace` with one more call in it: two ranks' traces are equal if their calls are, and practically only then.
+inline uint64_t extended(uint64_t trace, uint64_t count, uint64_t call) {
+  uint64_t mix = (trace + count * 0xc2b2ae3d27d4eb4fU) ^ (call * 0x165667b19e3779f9U);
+  mix ^= mix >> 29;
+  mix *= 0xbf58476d1ce4e5b9U;
+  return mix ^ mix >> 32;
+}
+
+/// Collectives in the order in which they were issued, numbered from 1.
+template <size_t kNotes>
+class CallLog {
+ public:
+  static constexpr size_t kKept = kNotes;
+
+  /// By the page's rank alone.
+  void add(const CollectiveWork& work) {
+    const Signature next = Signature::of(work, log_.last() + 1);
+    const uint64_t trace = extended(trace_.load(std::memory_order_relaxed), next.count, next.call);
+    trace_.store(trace, std::memory_order_relaxed);
+    log_.add(next.sequence, {next.count, next.call, trace});
+  }
+  uint64_t last() const { return log_.last(); }
+  std::optional<Signature> find(uint64_t number) const {
+    const auto found = log_.find(number);
+    return found ? std::optional(Signature{number, (*found)[0], (*found)[1]}) : std::nullopt;
+  }
+  /// Of all calls up to this one.
+  std::optional<uint64_t> trace(uint64_t number) const {
+    const auto found = log_.find(number);
+    return found ? std::optional((*found)[2]) : std::nullopt;
+  }
+
+ private:
+  std::atomic<uint64_t> trace_;
+  SharedLog<kNotes, 3> log_;
+};
+
+/// The messages of one rank to or from one other, in order. Those of no bytes do not count: nothing is sent for them.
+class MessageLog {
+ public:
+  static constexpr size_t kKept = 512;
+
+  struct Note {
+    uint64_t bytes = 0;
+    uint64_t after = 0;  ///< how many collectives its rank issued before
+  };
+  void add(const Note& note) {
+    const uint64_t trace = extended(trace_.load(std::memory_order_relaxed), note.bytes, 0);
+    trace_.store(trace, std::memory_order_relaxed);
+    log_.add(log_.last() + 1, {note.bytes, note.after, trace});
+  }
+  uint64_t last() const { return log_.last(); }
+  std::optional<Note> find(uint64_t number) const {
+    const auto found = log_.find(number);
+    return found ? std::optional(Note{(*found)[0], (*found)[1]}) : std::nullopt;
+  }
+  std::optional<uint64_t> trace(uint64_t number) const {
+    const auto found = log_.find(number);
+    return found ? std::optional((*found)[2]) : std::nullopt;
+  }
+
+ private:
+  std::atomic<uint64_t> trace_;
+  SharedLog<kKept, 3> log_;
+};
+
+/// One rank's page: written by it alone, but for `asked`.
+struct CallPage {
+  /// More than fit into the queue of a stream: that is how far ranks may be apart.
+  CallLog<1024> calls;
+  CallLog<256> captured;
+  SharedLog<8, 2> announced;          ///< counts and calls of what it is about to issue
+  std::atomic<uint32_t> captures;     ///< not zero: something was captured, so launches of graphs may come between calls
+  std::atomic<uint32_t> in_messages;  ///< whether messages were issued after the last collective
+  std::atomic<uint32_t> leaving;      ///< whether it is through with all calls, and makes no more
+  alignas(64) std::atomic<uint64_t> asked;  ///< by any rank: what it is doing is to be written down
+  std::atomic<uint64_t> answered;           ///< the question that what follows is the answer to
+  std::atomic<uint32_t> running;            ///< whether something that it issued is not through
+};
+
+class CallBoard {
+ public:
+  static size_t bytes_for(int ranks);
+
+  /// Memory of at least bytes_for(ranks) bytes, zero when it was made.
+  CallBoard(SharedMemory memory, int ranks) : memory_(std::move(memory)), ranks_(ranks) {}
+
+  int ranks() const { return ranks_; }
+  MemoryHandle share() const { return memory_.share(); }
+  CallPage& page(int rank) const;
+  MessageLog& sent(int rank, int to) const { return log(rank, 2 * to); }
+  MessageLog& received(int rank, int from) const { return log(rank, 2 * from + 1); }
+
+ private:
+  MessageLog& log(int rank, int index) const;
+
+  SharedMemory memory_;
+  int ranks_;
+};
+
+/// Writes a launch of rank `rank` down; `captured`: into a graph.
+void note_calls(const CallBoard& board, int rank, const Launch& launch, bool captured);
+/// Writes down what rank `rank` is certain to issue next.
+void announce_calls(const CallBoard& board, int rank, const Launch& launch);
+/// A collective that the rank has issued, or announced; nothing if it has not, or that is too long ago.
+std::optional<Signature> find_call(const CallPage& page, uint64_t number);
+
+}  // namespace nitinol

@@ -1,0 +1,188 @@
+#include "executor/call_check.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "executor/call_words.h"
+
+namespace nitinol {
+namespace {
+
+/// So many looks at the same calls make half a second.
+constexpr int kLooksThatMakeStuck = 10;
+
+/// Collectives of a peer among which one is looked for that cannot end.
+constexpr uint64_t kCollectivesToSearch = 64;
+
+/// The number of the newest call that both have issued if they do not agree on all up to it; 0 if they do, or if it is
+/// not known.
+template <class Log>
+uint64_t disagreement(const Log& mine, const Log& theirs) {
+  const uint64_t common = std::min(mine.last(), theirs.last());
+  const auto my_trace = mine.trace(common);
+  const auto their_trace = theirs.trace(common);
+  return my_trace && their_trace && *my_trace != *their_trace ? common : 0;
+}
+
+template <class Log>
+uint64_t first_kept(const Log& a, const Log& b) {
+  const uint64_t last = std::max(a.last(), b.last());
+  return last >= Log::kKept ? last - Log::kKept + 1 : 1;
+}
+
+/// The first message that one rank has issued and the other has not; nothing if there is none, or it is forgotten.
+std::optional<MessageLog::Note> first_unmatched(const MessageLog& issued, uint64_t matched) {
+  return matched < issued.last() ? issued.find(matched + 1) : std::nullopt;
+}
+
+}  // namespace
+
+std::string CallCheck::describe(int peer) const {
+  const Peer& who = peers_[static_cast<size_t>(peer)];
+  return describe_rank(peer, who.host_name.data(), who.pid, who.device);
+}
+
+std::string CallCheck::doings_of(int peer, bool answered) const {
+  const Peer& who = peers_[static_cast<size_t>(peer)];
+  const CallPage& page = board_.page(peer);
+  Doings doings;
+  doings.process = who.process == peers_[static_cast<size_t>(rank_)].process ? ProcessState::kRunning
+                                                                               : process_state(who.pid);
+  doings.begun = page.calls.last();
+  doings.last = page.calls.find(doings.begun);
+  const bool running = page.running.load(std::memory_order_acquire) != 0;
+  doings.in_messages = answered && running && page.in_messages.load(std::memory_order_acquire) != 0;
+  doings.running = answered ? std::optional(running && !doings.in_messages) : std::nullopt;
+  return doings_text(describe(peer), doings);
+}
+
+std::optional<std::string> CallCheck::look(const std::function<bool()>& idle) {
+  const auto finding = find();
+  if (!finding) {
+    looks_without_progress_ = 0;
+    return std::nullopt;
+  }
+  if (!finding->certain && !stuck(idle)) return std::nullopt;
+  return finding->sentence;
+}
+
+bool CallCheck::stuck(const std::function<bool()>& idle) {
+  const uint64_t issued = board_.page(rank_).calls.last();
+  if (idle() || issued != issued_then_) looks_without_progress_ = 0;
+  issued_then_ = issued;
+  return ++looks_without_progress_ > kLooksThatMakeStuck;
+}
+
+std::optional<CallCheck::Finding> CallCheck::find() const {
+  std::optional<Finding> uncertain;
+  for (int peer = 0; peer < board_.ranks(); ++peer) {
+    if (peer == rank_) continue;
+    auto finding = find_with(peer);
+    if (finding && finding->certain) return finding;
+    if (finding && !uncertain) uncertain = std::move(finding);
+  }
+  return uncertain;
+}
+
+std::optional<CallCheck::Finding> CallCheck::find_with(int peer) const {
+  const CallPage& mine = board_.page(rank_);
+  const CallPage& theirs = board_.page(peer);
+  // In this order: whatever the peer did before these is seen below.
+  const bool leaves = theirs.leaving.load(std::memory_order_acquire) != 0;
+  const uint64_t begun = theirs.calls.last();
+  auto sentence = different_call(peer, mine.calls, theirs.calls);
+  if (!sentence) sentence = different_announced(peer);
+  if (!sentence) sentence = different_message(rank_, peer);
+  if (!sentence) sentence = different_message(peer, rank_);
+  if (!sentence) sentence = never(peer, leaves, begun);
+  if (sentence) {
+    const bool graphs = mine.captures.load(std::memory_order_acquire) != 0 ||
+                        theirs.captures.load(std::memory_order_acquire) != 0;
+    return Finding{std::move(*sentence), !graphs};
+  }
+  if (auto captured = different_call(peer, mine.captured, theirs.captured)) {
+    return Finding{"among the calls captured into graphs, " + *captured, false};
+  }
+  if (auto left = left_without(peer, leaves)) return Finding{std::move(*left), false};
+  return std::nullopt;
+}
+
+template <class Log>
+std::optional<std::string> CallCheck::different_call(int peer, const Log& mine, const Log& theirs) const {
+  const uint64_t common = disagreement(mine, theirs);
+  if (common == 0) return std::nullopt;
+  for (uint64_t number = first_kept(mine, theirs); number <= common; ++number) {
+    const auto my_call = mine.find(number);
+    const auto their_call = theirs.find(number);
+    if (!my_call || !their_call || *my_call == *their_call) continue;
+    return mismatch_sentence(rank_, my_call->text(), describe(peer), their_call->text());
+  }
+  return mismatch_sentence(rank_, formatted("something before number {}", common), describe(peer),
+                           "what is too long ago to tell (NITINOL_CHECK=strict tells)");
+}
+
+/// What one of two has issued, or is about to, and the other is about to.
+std::optional<std::string> CallCheck::different_announced(int peer) const {
+  const CallPage& mine = board_.page(rank_);
+  const CallPage& theirs = board_.page(peer);
+  const uint64_t common = std::min(mine.calls.last(), theirs.calls.last());
+  for (uint64_t number = common + 1; number <= common + mine.announced.kKept; ++number) {
+    const auto my_call = find_call(mine, number);
+    const auto their_call = find_call(theirs, number);
+    if (!my_call || !their_call || *my_call == *their_call) continue;
+    return mismatch_sentence(rank_, my_call->text(), describe(peer), their_call->text());
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> CallCheck::different_message(int from, int to) const {
+  const MessageLog& sent = board_.sent(from, to);
+  const MessageLog& received = board_.received(to, from);
+  const uint64_t common = disagreement(sent, received);
+  if (common == 0) return std::nullopt;
+  std::string sends = formatted("Send to rank {}", to);
+  std::string receives = formatted("Recv of another size from rank {}", from);
+  for (uint64_t number = first_kept(sent, received); number <= common; ++number) {
+    const auto out = sent.find(number);
+    const auto in = received.find(number);
+    if (!out || !in || out->bytes == in->bytes) continue;
+    sends = formatted("Send of {} bytes to rank {} (message number {} to it)", out->bytes, to, number);
+    receives = formatted("Recv of {} bytes from rank {}", in->bytes, from);
+    break;
+  }
+  return from == rank_ ? mismatch_sentence(rank_, sends, describe(to), receives)
+                       : mismatch_sentence(rank_, receives, describe(from), sends);
+}
+
+/// Messages between this rank and the peer that can never move.
+std::optional<std::string> CallCheck::never(int peer, bool leaves, uint64_t begun) const {
+  const auto receive = first_unmatched(board_.received(rank_, peer), board_.sent(peer, rank_).last());
+  const auto send = first_unmatched(board_.sent(rank_, peer), board_.received(peer, rank_).last());
+  std::string reason;
+  if (receive) reason = reason_why_never(peer, leaves, begun, receive->after);
+  if (reason.empty() && send && send->bytes > unreceived_) reason = reason_why_never(peer, leaves, begun, send->after);
+  if (reason.empty()) return std::nullopt;
+  return message_sentence(rank_, describe(peer), reason);
+}
+
+/// Why the peer never comes to a message that this rank issued after so many collectives; "" if it may.
+std::string CallCheck::reason_why_never(int peer, bool leaves, uint64_t begun, uint64_t after) const {
+  if (leaves) return reason_leaving();
+  for (uint64_t number = after + 1; number <= std::min(begun, after + kCollectivesToSearch); ++number) {
+    const auto collective = board_.page(peer).calls.find(number);
+    if (collective && collective->needs(peer, rank_)) return reason_collective(*collective, rank_);
+  }
+  return "";
+}
+
+/// The peer has left without a collective that this rank has issued.
+std::optional<std::string> CallCheck::left_without(int peer, bool leaves) const {
+  const uint64_t theirs = board_.page(peer).calls.last();
+  if (!leaves) return std::nullopt;
+  const auto call = board_.page(rank_).calls.find(theirs + 1);
+  if (!call) return std::nullopt;
+  return leaver_sentence(rank_, call->text(), describe(peer));
+}
+
+}  // namespace nitinol

@@ -1,0 +1,55 @@
+// Compares what one rank has written on the call board with what the others have. Says something only if it is certain
+// whatever else the ranks do, and however far they are apart.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "executor/call_board.h"
+#include "model/peer.h"
+
+namespace nitinol {
+
+class CallCheck {
+ public:
+  /// `unreceived`: messages larger than this cannot be sent before somebody receives them.
+  CallCheck(const CallBoard& board, const std::vector<Peer>& peers, int rank, size_t unreceived)
+      : board_(board), peers_(peers), rank_(rank), unreceived_(unreceived) {}
+
+  /// A sentence once calls cannot match. To be called every few hundredths of a second; `idle`: whether all that this
+  /// rank has issued is through, which is asked for only now and then.
+  std::optional<std::string> look(const std::function<bool()>& idle);
+
+  /// "rank 3 (host h, pid 17, device 2)".
+  std::string describe(int peer) const;
+  /// What the peer does; `answered`: whether what its page says of that is fresh.
+  std::string doings_of(int peer, bool answered) const;
+
+ private:
+  struct Finding {
+    std::string sentence;
+    /// Else it is one only if this rank gets no further: launches of graphs, which nobody sees, may account for it.
+    bool certain = true;
+  };
+  std::optional<Finding> find() const;
+  std::optional<Finding> find_with(int peer) const;
+  template <class Log>
+  std::optional<std::string> different_call(int peer, const Log& mine, const Log& theirs) const;
+  std::optional<std::string> different_announced(int peer) const;
+  std::optional<std::string> different_message(int from, int to) const;
+  std::optional<std::string> never(int peer, bool leaves, uint64_t begun) const;
+  std::string reason_why_never(int peer, bool leaves, uint64_t begun, uint64_t after) const;
+  std::optional<std::string> left_without(int peer, bool leaves) const;
+  bool stuck(const std::function<bool()>& idle);
+
+  const CallBoard& board_;
+  const std::vector<Peer>& peers_;
+  int rank_;
+  size_t unreceived_;
+  int looks_without_progress_ = 0;
+  uint64_t issued_then_ = 0;
+};
+
+}  // namespace nitinol

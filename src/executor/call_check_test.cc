@@ -1,0 +1,296 @@
+#include "executor/call_check.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+namespace nitinol {
+namespace {
+
+constexpr size_t kUnreceived = 1 << 16;
+
+CollectiveWork work_of(Collective what, size_t count, int root = 0, DataType type = DataType::kFloat32) {
+  CollectiveWork work;
+  work.what = what;
+  work.count = count;
+  work.type = work.stated = type;
+  work.root = root;
+  return work;
+}
+
+/// Ranks of this process on one board, each with its check. A test plays the launches by hand.
+class Ranks {
+ public:
+  explicit Ranks(int ranks) : board_(SharedMemory::create(CallBoard::bytes_for(ranks), false), ranks) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      Peer peer;
+      peer.rank = rank;
+      peer.pid = 100 + rank;
+      peers_.push_back(peer);
+    }
+    for (int rank = 0; rank < ranks; ++rank) checks_.emplace_back(board_, peers_, rank, kUnreceived);
+  }
+
+  void call(int rank, const CollectiveWork& work, bool captured = false) {
+    note_calls(board_, rank, Launch{.collectives = {work}, .messages = {}}, captured);
+  }
+  void all_reduce(int rank, size_t count) { call(rank, work_of(Collective::kAllReduce, count)); }
+  void announce(int rank, const CollectiveWork& work) {
+    announce_calls(board_, rank, Launch{.collectives = {work}, .messages = {}});
+  }
+  void all_call(const CollectiveWork& work) {
+    for (int rank = 0; rank < board_.ranks(); ++rank) call(rank, work);
+  }
+  void send(int rank, int to, size_t bytes) { message(rank, to, bytes, MessageWork::Direction::kSend); }
+  void receive(int rank, int from, size_t bytes) { message(rank, from, bytes, MessageWork::Direction::kReceive); }
+  void leave(int rank) { board_.page(rank).leaving.store(1); }
+
+  /// What the rank finds in one look; "" if nothing.
+  std::string look(int rank, bool idle = false) {
+    return checks_[static_cast<size_t>(rank)].look([idle] { return idle; }).value_or("");
+  }
+  /// In so many looks that a rank that gets no further counts as stuck.
+  std::string look_for_long(int rank, bool idle = false) {
+    std::string found;
+    for (int i = 0; i < 30 && found.empty(); ++i) found = look(rank, idle);
+    return found;
+  }
+  /// "" if no rank ever finds anything.
+  std::string all_look_for_long() {
+    std::string found;
+    for (int rank = 0; rank < board_.ranks(); ++rank) found += look_for_long(rank);
+    return found;
+  }
+  const CallBoard& board() const { return board_; }
+  const CallCheck& check(int rank) const { return checks_[static_cast<size_t>(rank)]; }
+
+ private:
+  void message(int rank, int peer, size_t bytes, MessageWork::Direction direction) {
+    MessageWork work;
+    work.direction = direction;
+    work.peer = peer;
+    work.bytes = bytes;
+    note_calls(board_, rank, Launch{.collectives = {}, .messages = {work}}, false);
+  }
+
+  CallBoard board_;
+  std::vector<Peer> peers_;
+  std::vector<CallCheck> checks_;
+};
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(CallCheck, SaysNothingOfCallsThatAgree) {
+  Ranks ranks(4);
+  EXPECT_EQ(ranks.all_look_for_long(), "");
+  for (size_t i = 0; i < 3000; ++i) ranks.all_call(work_of(Collective::kBroadcast, i, static_cast<int>(i % 4)));
+  EXPECT_EQ(ranks.all_look_for_long(), "");
+}
+
+TEST(CallCheck, TellsBothCallsOnEveryRank) {
+  Ranks ranks(3);
+  ranks.all_call(work_of(Collective::kAllReduce, 7));
+  ranks.all_reduce(0, 100);
+  ranks.call(2, work_of(Collective::kBroadcast, 400, 1));
+  EXPECT_EQ(ranks.look(0),
+            "the ranks' calls do not match: rank 0 calls AllReduce number 2 (count 100, type float32, op sum), rank 2 "
+            "(host , pid 102, device -1) calls Broadcast number 2 (count 100, type float32, root 1); all ranks must "
+            "make the same calls in the same order, with the same sizes");
+  EXPECT_TRUE(contains(ranks.look(2), "rank 2 calls Broadcast number 2")) << ranks.look(2);
+  EXPECT_EQ(ranks.look(1), "");  // it has not made the call
+}
+
+TEST(CallCheck, SeesEveryPartOfACall) {
+  const CollectiveWork usual = work_of(Collective::kReduce, 100);
+  CollectiveWork maximum = usual;
+  maximum.reduction.combine = Combine::kMax;
+  for (const CollectiveWork& odd : {work_of(Collective::kReduce, 99), work_of(Collective::kReduce, 0),
+                                    work_of(Collective::kReduce, 100, 1), maximum,
+                                    work_of(Collective::kReduce, 100, 0, DataType::kInt32)}) {
+    Ranks ranks(2);
+    ranks.call(0, usual);
+    ranks.call(1, odd);
+    EXPECT_NE(ranks.look(0), "");
+  }
+}
+
+TEST(CallCheck, ComparesWhatARankIsAboutToCall) {
+  Ranks ranks(3);
+  ranks.all_call(work_of(Collective::kAllReduce, 7));
+  ranks.announce(1, work_of(Collective::kAllReduce, 8));
+  ranks.all_reduce(0, 8);
+  EXPECT_EQ(ranks.all_look_for_long(), "");
+  ranks.announce(2, work_of(Collective::kAllReduce, 9));
+  EXPECT_TRUE(contains(ranks.look(0), "rank 0 calls AllReduce number 2 (count 8")) << ranks.look(0);
+  EXPECT_TRUE(contains(ranks.look(2), "rank 2 calls AllReduce number 2 (count 9")) << ranks.look(2);
+  EXPECT_NE(ranks.look(1), "");  // both are about to
+}
+
+TEST(CallCheck, RanksMayBeThousandsOfCallsApart) {
+  Ranks ranks(2);
+  for (size_t i = 0; i < 5000; ++i) ranks.all_reduce(0, i);
+  for (size_t i = 0; i < 5000; ++i) {
+    ranks.all_reduce(1, i);
+    if (i % 100 == 0) {
+      ASSERT_EQ(ranks.look(0) + ranks.look(1), "") << i;
+    }
+  }
+  EXPECT_EQ(ranks.all_look_for_long(), "");
+}
+
+TEST(CallCheck, FindsADifferenceAmongCallsThatAreStillKept) {
+  Ranks ranks(2);
+  for (size_t i = 1; i <= 900; ++i) ranks.all_reduce(0, i);
+  for (size_t i = 1; i <= 5; ++i) ranks.all_reduce(1, i == 5 ? 77 : i);
+  EXPECT_TRUE(contains(ranks.look(1), "number 5 (count 77")) << ranks.look(1);
+  EXPECT_TRUE(contains(ranks.look(1), "number 5 (count 5,")) << ranks.look(1);
+}
+
+TEST(CallCheck, KnowsOfADifferenceThatIsTooLongAgoToTell) {
+  Ranks ranks(2);
+  for (size_t i = 0; i < 4000; ++i) {
+    ranks.all_reduce(0, 10);
+    ranks.all_reduce(1, i == 20 ? 11 : 10);
+  }
+  EXPECT_TRUE(contains(ranks.look(0), "something before number 4000")) << ranks.look(0);
+}
+
+TEST(CallCheck, NeverComparesWhatIsBeingWritten) {
+  Ranks ranks(3);
+  std::atomic<int> writing{3};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      for (size_t i = 0; i < 20'000; ++i) {
+        ranks.call(rank, work_of(i % 3 == 0 ? Collective::kAllGather : Collective::kAllReduce, i * i));
+        if (i % 7 == 0) ranks.send(rank, (rank + 1) % 3, i + 1);
+        if (i % 7 == 0) ranks.receive(rank, (rank + 2) % 3, i + 1);
+      }
+      --writing;
+    });
+  }
+  std::string found;
+  while (writing > 0 && found.empty()) {
+    for (int rank = 0; rank < 3; ++rank) found += ranks.look(rank);
+    std::this_thread::yield();
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(found, "");
+  ranks.all_reduce(0, 1);
+  ranks.all_reduce(1, 2);
+  EXPECT_NE(ranks.look(0), "");
+  EXPECT_NE(ranks.look(1), "");
+}
+
+TEST(CallCheck, ComparesMessagesPairByPair) {
+  Ranks ranks(3);
+  for (size_t i = 1; i <= 40; ++i) ranks.send(0, 1, i);
+  for (size_t i = 1; i <= 600; ++i) ranks.receive(2, 0, i);
+  for (size_t i = 1; i <= 30; ++i) ranks.receive(1, 0, i);
+  EXPECT_EQ(ranks.all_look_for_long(), "");
+  ranks.send(1, 0, 0);  // nothing is sent for it
+  ranks.receive(1, 0, 32);
+  EXPECT_TRUE(contains(ranks.look(1), "rank 1 calls Recv of 32 bytes from rank 0, rank 0 (host ")) << ranks.look(1);
+  EXPECT_TRUE(contains(ranks.look(1), "calls Send of 31 bytes to rank 1 (message number 31 to it)")) << ranks.look(1);
+  EXPECT_TRUE(contains(ranks.look(0), "rank 0 calls Send of 31 bytes to rank 1")) << ranks.look(0);
+}
+
+TEST(CallCheck, AMessageThatComesBehindACollectiveThatNeedsItsReceiverNeverComes) {
+  Ranks ranks(3);
+  ranks.all_call(work_of(Collective::kAllReduce, 5));
+  ranks.receive(0, 2, 10);
+  EXPECT_EQ(ranks.look_for_long(0), "");
+  ranks.all_reduce(2, 100);
+  EXPECT_TRUE(contains(ranks.look(0), "waits for a message from or to rank 2 (host , pid 102, device -1), which is in "
+                                      "AllReduce number 2 (count 100, type float32, op sum) and cannot leave it before "
+                                      "rank 0 has joined it"))
+      << ranks.look(0);
+  EXPECT_EQ(ranks.look_for_long(1) + ranks.look_for_long(2), "");
+}
+
+TEST(CallCheck, AMessageMayComeAfterACollectiveThatDoesNotNeedItsReceiver) {
+  Ranks ranks(2);
+  ranks.receive(0, 1, 10);
+  ranks.call(1, work_of(Collective::kBroadcast, 100, 1));  // its root waits for nobody
+  EXPECT_EQ(ranks.look_for_long(0), "");
+  ranks.send(1, 0, 10);
+  ranks.call(0, work_of(Collective::kBroadcast, 100, 1));
+  EXPECT_EQ(ranks.all_look_for_long(), "");
+}
+
+TEST(CallCheck, OnlyALargeMessageWaitsForItsReceiver) {
+  Ranks ranks(2);
+  ranks.send(0, 1, kUnreceived);
+  ranks.all_reduce(1, 10);
+  EXPECT_EQ(ranks.look_for_long(0), "");
+  Ranks others(2);
+  others.send(0, 1, kUnreceived + 1);
+  others.all_reduce(1, 10);
+  EXPECT_TRUE(contains(others.look(0), "before rank 0 has joined it")) << others.look(0);
+}
+
+TEST(CallCheck, WhoeverWaitsForARankThatHasLeftIsTold) {
+  Ranks ranks(3);
+  ranks.all_reduce(0, 10);
+  ranks.receive(1, 2, 10);
+  EXPECT_EQ(ranks.all_look_for_long(), "");
+  ranks.leave(2);
+  EXPECT_EQ(ranks.look(0), "");
+  EXPECT_EQ(ranks.look_for_long(0, true), "");  // it is through, whatever that was
+  EXPECT_TRUE(contains(ranks.look_for_long(0), "rank 0 calls AllReduce number 1 (count 10, type float32, op sum), but "
+                                               "rank 2 (host , pid 102, device -1) finalizes or destroys"));
+  EXPECT_TRUE(contains(ranks.look(1), "which finalizes or destroys its communicator")) << ranks.look(1);
+}
+
+TEST(CallCheck, LaunchesOfGraphsMayComeBetweenCalls) {
+  Ranks ranks(2);
+  for (int rank = 0; rank < 2; ++rank) ranks.call(rank, work_of(Collective::kAllGather, 9), true);
+  ranks.all_reduce(0, 1);
+  ranks.call(1, work_of(Collective::kBroadcast, 8));
+  EXPECT_EQ(ranks.look_for_long(0, true), "");
+  EXPECT_EQ(ranks.look(0), "");
+  EXPECT_NE(ranks.look_for_long(0), "");  // but it gets no further
+}
+
+TEST(CallCheck, CallsInGraphsAreComparedInTheOrderOfTheirCapture) {
+  Ranks ranks(2);
+  ranks.call(0, work_of(Collective::kAllGather, 9), true);
+  ranks.all_reduce(0, 1);
+  ranks.all_reduce(1, 1);
+  ranks.call(1, work_of(Collective::kAllGather, 9), true);
+  EXPECT_EQ(ranks.all_look_for_long(), "");
+  ranks.call(0, work_of(Collective::kAllGather, 10), true);
+  ranks.call(1, work_of(Collective::kAllGather, 11), true);
+  EXPECT_EQ(ranks.look(0), "");
+  EXPECT_TRUE(contains(ranks.look_for_long(0), "among the calls captured into graphs, the ranks' calls do not match"));
+}
+
+TEST(CallCheck, WhateverStandsOnTheBoardIsBorne) {
+  Ranks ranks(2);
+  ranks.all_reduce(0, 1);
+  const size_t half = CallBoard::bytes_for(2) / 2;
+  auto* const theirs = reinterpret_cast<uint64_t*>(&ranks.board().page(1));
+  for (const uint64_t word : {uint64_t{1}, uint64_t{2}, ~uint64_t{0}, uint64_t{0x0101010101010101}}) {
+    std::fill_n(theirs, half / sizeof(uint64_t), word);
+    static_cast<void>(ranks.look_for_long(0));
+    static_cast<void>(ranks.check(0).doings_of(1, true));
+  }
+}
+
+TEST(CallCheck, TellsWhatARankIsDoing) {
+  Ranks ranks(2);
+  EXPECT_TRUE(contains(ranks.check(0).doings_of(1, true), "alive; idle, it has not begun any collective"));
+  ranks.all_reduce(1, 3);
+  EXPECT_TRUE(contains(ranks.check(0).doings_of(1, true), "; idle, its last collective was AllReduce number 1 (count"));
+  EXPECT_TRUE(contains(ranks.check(0).doings_of(1, false), "; its last collective was AllReduce number 1 (count"));
+  ranks.board().page(1).running.store(1);
+  EXPECT_TRUE(contains(ranks.check(0).doings_of(1, true), "; it is in AllReduce number 1 (count"));
+  ranks.send(1, 0, 5);
+  EXPECT_TRUE(contains(ranks.check(0).doings_of(1, true),
+                       "; idle, its last collective was AllReduce number 1 (count 3, type float32, op sum), and in a "
+                       "group of sends and receives"));
+}
+
+}  // namespace
+}  // namespace nitinol

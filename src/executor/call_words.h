@@ -1,0 +1,38 @@
+// How what is wrong between ranks is told: the same sentences on virtual GPUs and on GPUs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/process_state.h"
+#include "model/signature.h"
+
+namespace nitinol {
+
+/// "rank 3 (host h, pid 17, device 2)".
+std::string describe_rank(int rank, const std::string& host, int pid, int device);
+
+/// `mine`, `theirs`: what rank `rank` and the peer call.
+std::string mismatch_sentence(int rank, const std::string& mine, const std::string& peer, const std::string& theirs);
+
+/// Rank `rank` calls `mine`, which the peer will never do.
+std::string leaver_sentence(int rank, const std::string& mine, const std::string& peer);
+
+/// No message of the peer can ever come, or be taken by it; `reason` begins with "which".
+std::string message_sentence(int rank, const std::string& peer, const std::string& reason);
+std::string reason_leaving();
+std::string reason_collective(const Signature& collective, int rank);
+
+/// What a rank does, as far as others can see.
+struct Doings {
+  ProcessState process = ProcessState::kUnknown;
+  uint64_t begun = 0;                      ///< the number of its last collective
+  std::optional<Signature> last{};         ///< that collective, if it is known
+  std::optional<bool> running = false;     ///< whether it is in it, if that is known
+  bool in_messages = false;                ///< whether it is in a group of sends and receives
+};
+/// "rank 3 (...): its process is stopped (...); idle, its last collective was AllReduce number 5 (...)".
+std::string doings_text(const std::string& who, const Doings& doings);
+
+}  // namespace nitinol

@@ -1,0 +1,225 @@
+#include "executor/cuda/call_watch.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "base/log.h"
+#include "base/process_state.h"
+#include "device/guards.h"
+#include "executor/call_words.h"
+#include "executor/cuda/late_watch.h"
+
+namespace nitinol::cuda {
+
+namespace {
+
+/// After so many looks without an answer a peer is taken for one that gives none.
+constexpr int kPatienceWithAnswers = 6;
+
+/// Messages larger than this wait for their receiver: there is not so much room on the way.
+size_t unreceived_bytes(const Domain& domain) {
+  size_t most = 0;
+  for (const Queue queue : {Queue::kMessageLL, Queue::kMessageSimple}) {
+    const QueueLayout& layout = domain.layout(queue);
+    most = std::max(most, size_t{layout.slots} * layout.slot_bytes * static_cast<size_t>(layout.channels));
+  }
+  return most;
+}
+
+/// Without a call board: what the system says about the processes.
+std::string states_of(const ExecutorSetup& setup, const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) {
+    const Peer& who = setup.peers[static_cast<size_t>(rank)];
+    const bool same = who.process == setup.peers[static_cast<size_t>(setup.rank)].process;
+    const ProcessState state = same ? ProcessState::kRunning : process_state(who.pid);
+    text += formatted("{}{}: {}", text.empty() ? "" : "; ",
+                      describe_rank(rank, who.host_name.data(), who.pid, who.device), words_for(state));
+  }
+  return text;
+}
+
+}  // namespace
+
+CallWatch::CallWatch(std::shared_ptr<Domain> domain)
+    : domain_(std::move(domain)), rank_(domain_->setup().rank), ranks_(domain_->ranks()) {
+  if (ranks_ > 1) watch_ = start_watching([this] { look(); });
+}
+
+void CallWatch::stop() {
+  if (watch_ != 0) stop_watching(std::exchange(watch_, 0));
+}
+
+void CallWatch::prepare() {
+  if (ranks_ == 1 || !domain_->setup().check || board_.load(std::memory_order_relaxed) != nullptr) return;
+  board_.store(domain_->reach_board(), std::memory_order_release);
+}
+
+void CallWatch::announce(const Launch& launch, cudaStream_t stream) {
+  const CallBoard* const board = board_.load(std::memory_order_relaxed);
+  if (board == nullptr) return;
+  cudaStreamCaptureStatus captures = cudaStreamCaptureStatusNone;
+  cuda_check(cudaStreamIsCapturing(stream, &captures), "cudaStreamIsCapturing");
+  if (captures == cudaStreamCaptureStatusNone) announce_calls(*board, rank_, launch);
+}
+
+void CallWatch::set_timeout(std::chrono::milliseconds timeout) {
+  timeout_ = timeout;
+  // In the units that kernels count in, at least one.
+  const int64_t units = (timeout.count() * 1'000'000 >> 20) + 1;
+  domain_->signals().patience =
+      timeout.count() <= 0 ? 0 : static_cast<uint32_t>(std::min<int64_t>(units, std::numeric_limits<int32_t>::max()));
+}
+
+void CallWatch::leave() {
+  if (const CallBoard* const board = board_.load()) board->page(rank_).leaving.store(1, std::memory_order_release);
+}
+
+std::optional<Executor::Progress> CallWatch::progress() {
+  if (ranks_ == 1 || !domain_->setup().check || !domain_->setup().idle) return std::nullopt;
+  const CallBoard* const board = board_.load(std::memory_order_acquire);
+  const uint64_t begun = board == nullptr ? 0 : board->page(rank_).calls.last();
+  const bool all_through = idle() && noted_as_late().empty();
+  const std::lock_guard lock(marks_mutex_);
+  collect_marks();
+  if (all_through) ended_ = begun;
+  return Executor::Progress{begun, std::min(begun, ended_)};
+}
+
+void CallWatch::mark(uint64_t behind, cudaStream_t stream) {
+  if (behind == 0) return;
+  wants_mark_.store(false, std::memory_order_relaxed);
+  const std::lock_guard lock(marks_mutex_);
+  collect_marks();
+  const auto free = std::find_if(marks_.begin(), marks_.end(), [](const Mark& mark) { return !mark.pending; });
+  if (free == marks_.end()) return;
+  if (!free->event) free->event = Event::create();
+  free->event.record(stream);
+  free->behind = behind;
+  free->pending = true;
+}
+
+void CallWatch::collect_marks() {
+  const RelaxedCaptureGuard relaxed;
+  for (Mark& mark : marks_) {
+    if (!mark.pending) continue;
+    const cudaError_t status = cudaEventQuery(mark.event.get());
+    if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
+    if (status != cudaSuccess) continue;
+    mark.pending = false;
+    ended_ = std::max(ended_, mark.behind);
+  }
+}
+
+bool CallWatch::idle() const { return domain_->setup().idle && domain_->setup().idle(); }
+
+void CallWatch::look() {
+  if (reported_ || domain_->signals().aborted != 0) return;
+  wants_mark_.store(true, std::memory_order_relaxed);
+  try {
+    const CallBoard* const board = board_.load(std::memory_order_acquire);
+    if (board != nullptr) {
+      if (!check_) {
+        check_ = std::make_unique<CallCheck>(*board, domain_->setup().peers, rank_, unreceived_bytes(*domain_));
+      }
+      if (const auto sentence = check_->look([this] { return idle(); })) return report(ncclInvalidUsage, *sentence);
+      answer();
+    }
+    look_for_late_ranks();
+  } catch (const std::exception& error) {
+    log_warn("rank {}: while it looked at what the other ranks do: {}", rank_, error.what());
+    reported_ = true;
+  }
+}
+
+/// Says what this rank is doing, if somebody asks.
+void CallWatch::answer() {
+  CallPage& page = board_.load()->page(rank_);
+  const uint64_t question = page.asked.load(std::memory_order_acquire);
+  if (question == page.answered.load(std::memory_order_relaxed)) return;
+  page.running.store(idle() && noted_as_late().empty() ? 0 : 1, std::memory_order_release);
+  page.answered.store(question, std::memory_order_release);
+}
+
+/// Kernels that give up waiting leave a note of whom they waited for.
+std::vector<int> CallWatch::noted_as_late() const {
+  std::vector<int> noted;
+  for (int peer = 0; peer < ranks_; ++peer) {
+    if (domain_->signals().late[peer] != 0) noted.push_back(peer);
+  }
+  return noted;
+}
+
+void CallWatch::look_for_late_ranks() {
+  const std::vector<int> noted = noted_as_late();
+  if (noted.empty()) return;
+  if (board_.load() == nullptr) {
+    return report(ncclRemoteError,
+                  formatted("rank {}: an operation makes no progress for {} ms (NITINOL_TIMEOUT); nothing came from: {}",
+                            rank_, timeout_.load().count(), states_of(domain_->setup(), noted)));
+  }
+  if (questions_.empty()) return ask_all();
+  if (!all_have_answered() && ++looks_since_asked_ < kPatienceWithAnswers) return;
+  report(ncclRemoteError, late_sentence(noted));
+}
+
+void CallWatch::ask_all() {
+  const CallBoard& board = *board_.load();
+  for (int peer = 0; peer < ranks_; ++peer) questions_.push_back(board.page(peer).asked.fetch_add(1) + 1);
+}
+
+bool CallWatch::all_have_answered() const {
+  const CallBoard& board = *board_.load();
+  for (int peer = 0; peer < ranks_; ++peer) {
+    if (peer != rank_ && board.page(peer).answered.load() < questions_[static_cast<size_t>(peer)]) return false;
+  }
+  return true;
+}
+
+std::string CallWatch::list(const std::vector<int>& ranks) const {
+  const CallBoard& board = *board_.load();
+  const CallCheck words(board, domain_->setup().peers, rank_, 0);
+  std::string text;
+  for (const int peer : ranks) {
+    const bool answered = board.page(peer).answered.load() >= questions_[static_cast<size_t>(peer)];
+    text += (text.empty() ? "" : "; ") + words.doings_of(peer, answered);
+  }
+  return text;
+}
+
+std::string CallWatch::late_sentence(const std::vector<int>& noted) const {
+  const CallBoard& board = *board_.load();
+  const CallPage& mine = board.page(rank_);
+  const auto sentence = [&](const std::string& what, const char* who, const std::vector<int>& ranks) {
+    return formatted("rank {}: {} no progress for {} ms (NITINOL_TIMEOUT); {}: {}", rank_, what, timeout_.load().count(),
+                     who, list(ranks));
+  };
+  if (mine.captures.load() != 0) return sentence("an operation makes", "nothing came from", noted);
+  if (mine.in_messages.load() != 0) return sentence("sends and receives make", "waiting for", noted);
+  // Whoever has not even issued what this rank has is to blame; if those who are waited for have, then others.
+  const uint64_t issued = mine.calls.last();
+  std::vector<int> everybody(static_cast<size_t>(ranks_));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  for (const std::vector<int>& candidates : {noted, everybody}) {
+    uint64_t least = issued;
+    for (const int peer : candidates) least = std::min(least, board.page(peer).calls.last());
+    if (least == issued) continue;
+    std::vector<int> behind;
+    for (const int peer : candidates) {
+      if (board.page(peer).calls.last() == least) behind.push_back(peer);
+    }
+    const auto call = mine.calls.find(least + 1);
+    return sentence((call ? call->text() : "a collective") + " makes", "not arrived", behind);
+  }
+  const auto call = mine.calls.find(issued);
+  return sentence((call ? call->text() : "a collective") + " makes", "all have begun it", noted);
+}
+
+void CallWatch::report(ncclResult_t code, const std::string& sentence) {
+  reported_ = true;
+  if (domain_->setup().failed) domain_->setup().failed(code, sentence);
+}
+
+}  // namespace nitinol::cuda

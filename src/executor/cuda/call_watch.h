@@ -1,0 +1,91 @@
+// One rank's part in finding out what goes wrong between ranks: it writes its calls on the call board, and a thread of
+// the process looks now and then whether they match the others', and whether kernels have given up waiting.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device/event.h"
+#include "executor/call_check.h"
+#include "executor/cuda/domain.h"
+
+namespace nitinol::cuda {
+
+class CallWatch {
+ public:
+  /// Starts looking if there is anybody to look at.
+  explicit CallWatch(std::shared_ptr<Domain> domain);
+  ~CallWatch() { stop(); }
+  CallWatch(const CallWatch&) = delete;
+  CallWatch& operator=(const CallWatch&) = delete;
+
+  /// Before the first launch; waits at most for peers' service threads. Throws Error.
+  void prepare();
+  /// What this rank is about to note, when that may take long: until then it may have to wait for kernels that wait for
+  /// others.
+  void announce(const Launch& launch, cudaStream_t stream);
+  /// A launch that comes next, in a stream that waits for all earlier ones.
+  void note(const Launch& launch, cudaStream_t stream, bool captured) {
+    const CallBoard* const board = board_.load(std::memory_order_relaxed);
+    if (board == nullptr) return;
+    if (wants_mark_.load(std::memory_order_relaxed) && !captured) mark(board->page(rank_).calls.last(), stream);
+    note_calls(*board, rank_, launch, captured);
+  }
+  void set_timeout(std::chrono::milliseconds timeout);
+  void leave();
+  /// Afterwards nobody is told of anything any more. Not under a lock that whoever is told takes.
+  void stop();
+
+  /// Any thread.
+  std::optional<Executor::Progress> progress();
+
+ private:
+  /// An event in a stream behind so many collectives.
+  struct Mark {
+    Event event;
+    uint64_t behind = 0;
+    bool pending = false;
+  };
+  void mark(uint64_t behind, cudaStream_t stream);
+  void collect_marks();
+
+  void look();
+  bool idle() const;
+  void answer();
+  std::vector<int> noted_as_late() const;
+  void look_for_late_ranks();
+  void ask_all();
+  bool all_have_answered() const;
+  std::string late_sentence(const std::vector<int>& noted) const;
+  std::string list(const std::vector<int>& ranks) const;
+  void report(ncclResult_t code, const std::string& sentence);
+
+  std::shared_ptr<Domain> domain_;
+  const int rank_;
+  const int ranks_;
+  std::atomic<const CallBoard*> board_{nullptr};  ///< the domain's, once it is reached
+  std::atomic<std::chrono::milliseconds> timeout_{};
+
+  // How far the GPU has come: a few events, each when somebody has looked since the last.
+  std::atomic<bool> wants_mark_{true};
+  std::mutex marks_mutex_;  // guards what follows
+  std::array<Mark, 4> marks_;
+  uint64_t ended_ = 0;  ///< collectives that are known to be through
+
+  uint64_t watch_ = 0;              ///< 0: nobody looks
+
+  // Of the looking thread.
+  std::unique_ptr<CallCheck> check_;
+  std::vector<uint64_t> questions_;  ///< that the peers were asked; empty: they were not
+  int looks_since_asked_ = 0;
+  bool reported_ = false;
+};
+
+}  // namespace nitinol::cuda
