@@ -93,10 +93,10 @@ struct CallPage {
   /// More than fit into the queue of a stream: that is how far ranks may be apart.
   CallLog<1024> calls;
   CallLog<256> captured;
-  SharedLog<8, 2> announced;          ///< counts and calls of what it is about to issue
-  std::atomic<uint32_t> captures;     ///< not zero: something was captured, so launches of graphs may come between calls
-  std::atomic<uint32_t> in_messages;  ///< whether messages were issued after the last collective
-  std::atomic<uint32_t> leaving;      ///< whether it is through with all calls, and makes no more
+  SharedLog<8, 2> announced;       ///< counts and calls of what it is about to issue
+  std::atomic<uint32_t> captures;  ///< not zero: something was captured, so launches of graphs may come between calls
+  std::atomic<uint32_t> in_messages;        ///< whether messages were issued after the last collective
+  std::atomic<uint32_t> leaving;            ///< whether it is through with all calls, and makes no more
   alignas(64) std::atomic<uint64_t> asked;  ///< by any rank: what it is doing is to be written down
   std::atomic<uint64_t> answered;           ///< the question that what follows is the answer to
   std::atomic<uint32_t> running;            ///< whether something that it issued is not through

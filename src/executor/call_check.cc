@@ -47,8 +47,8 @@ std::string CallCheck::doings_of(int peer, bool answered) const {
   const Peer& who = peers_[static_cast<size_t>(peer)];
   const CallPage& page = board_.page(peer);
   Doings doings;
-  doings.process = who.process == peers_[static_cast<size_t>(rank_)].process ? ProcessState::kRunning
-                                                                               : process_state(who.pid);
+  doings.process =
+      who.process == peers_[static_cast<size_t>(rank_)].process ? ProcessState::kRunning : process_state(who.pid);
   doings.begun = page.calls.last();
   doings.last = page.calls.find(doings.begun);
   const bool running = page.running.load(std::memory_order_acquire) != 0;
@@ -97,8 +97,8 @@ std::optional<CallCheck::Finding> CallCheck::find_with(int peer) const {
   if (!sentence) sentence = different_message(peer, rank_);
   if (!sentence) sentence = never(peer, leaves, begun);
   if (sentence) {
-    const bool graphs = mine.captures.load(std::memory_order_acquire) != 0 ||
-                        theirs.captures.load(std::memory_order_acquire) != 0;
+    const bool graphs =
+        mine.captures.load(std::memory_order_acquire) != 0 || theirs.captures.load(std::memory_order_acquire) != 0;
     return Finding{std::move(*sentence), !graphs};
   }
   if (auto captured = different_call(peer, mine.captured, theirs.captured)) {

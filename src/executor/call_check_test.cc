@@ -105,9 +105,9 @@ TEST(CallCheck, SeesEveryPartOfACall) {
   const CollectiveWork usual = work_of(Collective::kReduce, 100);
   CollectiveWork maximum = usual;
   maximum.reduction.combine = Combine::kMax;
-  for (const CollectiveWork& odd : {work_of(Collective::kReduce, 99), work_of(Collective::kReduce, 0),
-                                    work_of(Collective::kReduce, 100, 1), maximum,
-                                    work_of(Collective::kReduce, 100, 0, DataType::kInt32)}) {
+  for (const CollectiveWork& odd :
+       {work_of(Collective::kReduce, 99), work_of(Collective::kReduce, 0), work_of(Collective::kReduce, 100, 1),
+        maximum, work_of(Collective::kReduce, 100, 0, DataType::kInt32)}) {
     Ranks ranks(2);
     ranks.call(0, usual);
     ranks.call(1, odd);
@@ -202,9 +202,10 @@ TEST(CallCheck, AMessageThatComesBehindACollectiveThatNeedsItsReceiverNeverComes
   ranks.receive(0, 2, 10);
   EXPECT_EQ(ranks.look_for_long(0), "");
   ranks.all_reduce(2, 100);
-  EXPECT_TRUE(contains(ranks.look(0), "waits for a message from or to rank 2 (host , pid 102, device -1), which is in "
-                                      "AllReduce number 2 (count 100, type float32, op sum) and cannot leave it before "
-                                      "rank 0 has joined it"))
+  EXPECT_TRUE(contains(ranks.look(0),
+                       "waits for a message from or to rank 2 (host , pid 102, device -1), which is in "
+                       "AllReduce number 2 (count 100, type float32, op sum) and cannot leave it before "
+                       "rank 0 has joined it"))
       << ranks.look(0);
   EXPECT_EQ(ranks.look_for_long(1) + ranks.look_for_long(2), "");
 }
@@ -238,8 +239,9 @@ TEST(CallCheck, WhoeverWaitsForARankThatHasLeftIsTold) {
   ranks.leave(2);
   EXPECT_EQ(ranks.look(0), "");
   EXPECT_EQ(ranks.look_for_long(0, true), "");  // it is through, whatever that was
-  EXPECT_TRUE(contains(ranks.look_for_long(0), "rank 0 calls AllReduce number 1 (count 10, type float32, op sum), but "
-                                               "rank 2 (host , pid 102, device -1) finalizes or destroys"));
+  EXPECT_TRUE(contains(ranks.look_for_long(0),
+                       "rank 0 calls AllReduce number 1 (count 10, type float32, op sum), but "
+                       "rank 2 (host , pid 102, device -1) finalizes or destroys"));
   EXPECT_TRUE(contains(ranks.look(1), "which finalizes or destroys its communicator")) << ranks.look(1);
 }
 

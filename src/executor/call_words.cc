@@ -37,7 +37,7 @@ std::string doings_text(const std::string& who, const Doings& doings) {
   std::string doing = doings.begun == 0 ? "idle, it has not begun any collective"
                                         : formatted("its last collective was number {}", doings.begun);
   if (doings.last) {
-    const char* const how = !doings.running    ? "its last collective was"
+    const char* const how = !doings.running   ? "its last collective was"
                             : *doings.running ? "it is in"
                                               : "idle, its last collective was";
     doing = formatted("{} {}", how, doings.last->text());

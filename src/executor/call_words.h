@@ -27,10 +27,10 @@ std::string reason_collective(const Signature& collective, int rank);
 /// What a rank does, as far as others can see.
 struct Doings {
   ProcessState process = ProcessState::kUnknown;
-  uint64_t begun = 0;                      ///< the number of its last collective
-  std::optional<Signature> last{};         ///< that collective, if it is known
-  std::optional<bool> running = false;     ///< whether it is in it, if that is known
-  bool in_messages = false;                ///< whether it is in a group of sends and receives
+  uint64_t begun = 0;                   ///< the number of its last collective
+  std::optional<Signature> last{};      ///< that collective, if it is known
+  std::optional<bool> running = false;  ///< whether it is in it, if that is known
+  bool in_messages = false;             ///< whether it is in a group of sends and receives
 };
 /// "rank 3 (...): its process is stopped (...); idle, its last collective was AllReduce number 5 (...)".
 std::string doings_text(const std::string& who, const Doings& doings);

@@ -44,8 +44,8 @@ class Executor {
   virtual ~Executor() = default;
   virtual Limits limits() const = 0;
 
-  /// Reaches whatever the launch, which is to go into the stream, needs and was not reached before. May wait for peers' service threads only. Throws
-  /// Error.
+  /// Reaches whatever the launch, which is to go into the stream, needs and was not reached before. May wait for peers'
+  /// service threads only. Throws Error.
   virtual void prepare(const Launch& launch, cudaStream_t stream) = 0;
   void prepare(const Launch& launch) { prepare(launch, nullptr); }
 

@@ -156,9 +156,10 @@ void CallWatch::look_for_late_ranks() {
   const std::vector<int> noted = noted_as_late();
   if (noted.empty()) return;
   if (board_.load() == nullptr) {
-    return report(ncclRemoteError,
-                  formatted("rank {}: an operation makes no progress for {} ms (NITINOL_TIMEOUT); nothing came from: {}",
-                            rank_, timeout_.load().count(), states_of(domain_->setup(), noted)));
+    return report(
+        ncclRemoteError,
+        formatted("rank {}: an operation makes no progress for {} ms (NITINOL_TIMEOUT); nothing came from: {}", rank_,
+                  timeout_.load().count(), states_of(domain_->setup(), noted)));
   }
   if (questions_.empty()) return ask_all();
   if (!all_have_answered() && ++looks_since_asked_ < kPatienceWithAnswers) return;
@@ -193,8 +194,8 @@ std::string CallWatch::late_sentence(const std::vector<int>& noted) const {
   const CallBoard& board = *board_.load();
   const CallPage& mine = board.page(rank_);
   const auto sentence = [&](const std::string& what, const char* who, const std::vector<int>& ranks) {
-    return formatted("rank {}: {} no progress for {} ms (NITINOL_TIMEOUT); {}: {}", rank_, what, timeout_.load().count(),
-                     who, list(ranks));
+    return formatted("rank {}: {} no progress for {} ms (NITINOL_TIMEOUT); {}: {}", rank_, what,
+                     timeout_.load().count(), who, list(ranks));
   };
   if (mine.captures.load() != 0) return sentence("an operation makes", "nothing came from", noted);
   if (mine.in_messages.load() != 0) return sentence("sends and receives make", "waiting for", noted);

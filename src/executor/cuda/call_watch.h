@@ -79,7 +79,7 @@ class CallWatch {
   std::array<Mark, 4> marks_;
   uint64_t ended_ = 0;  ///< collectives that are known to be through
 
-  uint64_t watch_ = 0;              ///< 0: nobody looks
+  uint64_t watch_ = 0;  ///< 0: nobody looks
 
   // Of the looking thread.
   std::unique_ptr<CallCheck> check_;

@@ -149,11 +149,13 @@ class CudaExecutor : public Executor {
   }
   bool is_ready_for(const Launch& launch) const {
     const auto collective_is = [this](const CollectiveWork& work) {
-      return work.count == 0 || (domain_->reached(queue_of(protocol_of(work, ranks_))) && is_loaded(kernel_of(work, ranks_)));
+      return work.count == 0 ||
+             (domain_->reached(queue_of(protocol_of(work, ranks_))) && is_loaded(kernel_of(work, ranks_)));
     };
     // Kernels for messages are loaded all at once.
     const auto message_is = [this](const MessageWork& work) {
-      return work.bytes == 0 || work.peer == rank_ || (domain_->reached(queue_for(work)) && is_loaded(message_kernels()[0][0]));
+      return work.bytes == 0 || work.peer == rank_ ||
+             (domain_->reached(queue_for(work)) && is_loaded(message_kernels()[0][0]));
     };
     return std::all_of(launch.collectives.begin(), launch.collectives.end(), collective_is) &&
            std::all_of(launch.messages.begin(), launch.messages.end(), message_is);
