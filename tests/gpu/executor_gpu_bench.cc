@@ -1,7 +1,7 @@
 // Times the CUDA executor's algorithms, protocols and numbers of channels against each other and, if it is named,
 // against an installed libnccl.so.2, all from CUDA graphs. Usage: executor_gpu_bench RANKS GPUS [LIBNCCL|-]
-// [COLLECTIVE] [TYPE] [LEAST] Prints per size the best choice; the file named by NITINOL_BENCH_CSV gets every timing,
-// NITINOL_BENCH_CTAS allows more than 32 CTAs.
+// [COLLECTIVE] [TYPE] [LEAST] [MOST] Prints per size the best choice; the file named by NITINOL_BENCH_CSV gets every
+// timing, NITINOL_BENCH_CTAS allows more than 32 CTAs, NITINOL_BENCH_HOST=1 goes through host memory.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -18,6 +18,8 @@ namespace nitinol::gpu_testing {
 namespace {
 
 constexpr size_t kLargest = size_t{256} << 20;
+
+bool through_host_memory() { return std::getenv("NITINOL_BENCH_HOST") != nullptr; }
 
 struct Library {
   decltype(&ncclCommInitAll) init = nullptr;
@@ -62,10 +64,10 @@ Library open_nccl(const char* path, int ranks) {
 
 class Bench {
  public:
-  Bench(int ranks, int gpus, const char* nccl) : ranks_(ranks, gpus) {
+  Bench(int ranks, int gpus, const char* nccl, size_t largest) : ranks_(ranks, gpus, !through_host_memory()) {
     for (int rank = 0; rank < ranks; ++rank) {
-      inputs_.emplace_back(ranks_.device(rank), kLargest);
-      outputs_.emplace_back(ranks_.device(rank), kLargest);
+      inputs_.emplace_back(ranks_.device(rank), largest);
+      outputs_.emplace_back(ranks_.device(rank), largest);
     }
     if (nccl != nullptr) nccl_ = open_nccl(nccl, ranks);
     if (const char* path = std::getenv("NITINOL_BENCH_CSV")) csv_ = std::fopen(path, "a");
@@ -136,7 +138,24 @@ class Bench {
   }
 
  private:
+  /// Where every message crosses the bus twice: few sensible choices, but other ones.
+  std::vector<Plan> candidates_through_host(Collective what, size_t bytes) {
+    std::vector<Plan> plans;
+    for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kTwoShot}) {
+      if (!algorithm::exists(what, algorithm)) continue;
+      if (algorithm == Algorithm::kTwoShot && bytes < 4096) continue;
+      for (int channels = 1; channels <= ranks_.limits().channels; channels *= 2) {
+        if (channels > 1 && bytes / static_cast<size_t>(channels) < 1024) continue;
+        if (bytes <= (4 << 20)) plans.push_back({algorithm, Protocol::kLL, channels, 0});
+        if (bytes >= (16 << 10)) plans.push_back({algorithm, Protocol::kSimple, channels, 0});
+        if (bytes >= (512 << 10)) plans.push_back({algorithm, Protocol::kSimple, channels, 16 << 10});
+      }
+    }
+    return plans;
+  }
+
   std::vector<Plan> candidates(Collective what, size_t bytes) {
+    if (through_host_memory()) return candidates_through_host(what, bytes);
     std::vector<Plan> plans;
     const int most = ranks_.limits().channels;
     const bool blocks =
@@ -160,7 +179,7 @@ class Bench {
             plans.push_back({algorithm, Protocol::kLL128, channels, parts == 1 ? 0 : chunk});
           }
         }
-        for (const size_t chunk : {0, 64 << 10, 32 << 10}) {
+        for (const size_t chunk : {0, 64 << 10, 32 << 10, 16 << 10}) {
           if (per_peer >= (512 << 10) && channels >= 16)
             plans.push_back({algorithm, Protocol::kSimple, channels, chunk});
         }
@@ -282,23 +301,24 @@ class Bench {
 
 int run(int argc, char** argv) {
   if (argc < 3) {
-    std::printf("usage: %s RANKS GPUS [LIBNCCL|-] [COLLECTIVE] [TYPE] [LEAST]\n", argv[0]);
+    std::printf("usage: %s RANKS GPUS [LIBNCCL|-] [COLLECTIVE] [TYPE] [LEAST] [MOST]\n", argv[0]);
     return 2;
   }
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const char* nccl = argc > 3 && std::string(argv[3]) != "-" ? argv[3] : nullptr;
   const std::string only = argc > 4 ? argv[4] : "";
   const auto type = static_cast<DataType>(argc > 5 ? std::atoi(argv[5]) : static_cast<int>(DataType::kFloat32));
-  Bench bench(std::atoi(argv[1]), std::atoi(argv[2]), nccl);
+  const size_t most = argc > 7 ? std::min(kLargest, size_t{std::strtoull(argv[7], nullptr, 0)}) : kLargest;
+  Bench bench(std::atoi(argv[1]), std::atoi(argv[2]), nccl, most);
   for (const Collective what : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
                                 Collective::kAllToAll, Collective::kBroadcast, Collective::kReduce}) {
     if (!only.empty() && only != name_of(what)) continue;
-    for (size_t bytes = argc > 6 ? std::strtoull(argv[6], nullptr, 0) : 1024; bytes <= kLargest;
+    for (size_t bytes = argc > 6 ? std::strtoull(argv[6], nullptr, 0) : 1024; bytes <= most;
          bytes *= bytes < (size_t{64} << 10) || bytes >= (size_t{16} << 20) ? 4 : 2) {
       bench.compare(what, type, bytes);
     }
   }
-  for (size_t bytes = 8; (only.empty() || only == "SendRecv") && bytes <= kLargest; bytes *= 8) bench.messages(bytes);
+  for (size_t bytes = 8; (only.empty() || only == "SendRecv") && bytes <= most; bytes *= 8) bench.messages(bytes);
   return 0;
 }
 

@@ -321,10 +321,26 @@ TEST(CudaExecutor, WithoutPeerAccessDataGoesThroughHostMemory) {
       Case test{.work = work};
       test.work.count = count;
       test.work.plan.channels = 2;
-      const std::string wrong = cluster.run(test);
-      ASSERT_EQ(wrong, "") << describe(test, 3);
+      ASSERT_EQ(cluster.run(test), "") << describe(test, 3);
+      test.work.plan.chunk = 256;  // many times as many as there are slots
+      ASSERT_EQ(cluster.run(test), "") << describe(test, 3);
     }
   });
+}
+
+TEST(CudaExecutor, WithoutPeerAccessMessagesGoThroughHostMemory) {
+  REQUIRE_GPU();
+  Cluster cluster(3, false);
+  for (const auto& [per_pair, base] : {std::pair<int, size_t>{5, 1000}, {2, 200001}}) {
+    std::map<char*, Bytes> expected;
+    const std::vector<Launch> launches = message_launches(cluster, per_pair, base, expected);
+    for (int repeat = 0; repeat < 5; ++repeat) {
+      cluster.ranks().prepare(launches);
+      cluster.ranks().launch(launches);
+      cluster.ranks().synchronize();
+      expect_arrived(expected);
+    }
+  }
 }
 
 }  // namespace

@@ -57,6 +57,38 @@ class Patience {
 struct __align__(16) Counters {
   uint32_t sent, received, posted, credit;
 };
+/// A word that a peer writes, as the CTA has last seen it. It may lie in host memory, where each look takes a
+/// microsecond and looks at the same line are served one after the other: so one thread looks for all warps. Reached
+/// by atomic operations only.
+struct Seen {
+  uint32_t value;
+  uint32_t state;                          ///< bits: kLooking, kKnown
+  static constexpr uint32_t kLooking = 1;  ///< a thread is looking right now
+  static constexpr uint32_t kKnown = 2;    ///< there is a value
+};
+struct __align__(16) SeenOfPeer {
+  Seen filled, credit;
+};
+
+/// The word as far as it is known: after a look at it, unless `wanted` has been seen before or another thread is
+/// looking. `known` is what the caller knows already.
+__device__ __forceinline__ uint32_t look(const uint32_t* word, Seen* seen, uint32_t known, uint32_t wanted) {
+  const uint32_t state = atomicOr(&seen->state, Seen::kLooking);
+  uint32_t value = (state & Seen::kKnown) != 0 ? atomicOr(&seen->value, 0U) : known;
+  if ((state & Seen::kLooking) == 0) {
+    const bool enough = static_cast<int32_t>(value - wanted) >= 0;
+    if (!enough) {
+      value = load_acquire(word);
+      __threadfence_block();
+      atomicExch(&seen->value, value);
+    }
+    __threadfence_block();
+    atomicExch(&seen->state, enough ? state : Seen::kKnown);
+  }
+  __threadfence_block();
+  return value;
+}
+
 /// Where the slots of a connection and its reverse begin.
 struct __align__(16) Slots {
   char* outgoing;
@@ -73,13 +105,17 @@ class Connections {
         lane_(threadIdx.x % 32),
         warp_(threadIdx.x / 32),
         workers_(blockDim.x / 32 - (Wire::kCounted ? 1 : 0)) {
-    uint4* mine = shared_memory + 8 + warp_ * queue.layout.ranks * 4;
+    seen_ = reinterpret_cast<SeenOfPeer*>(shared_memory + 8);
+    uint4* mine = shared_memory + 8 + (1 + warp_ * 4) * queue.layout.ranks;
     sources_ = reinterpret_cast<Endpoint*>(mine);
     sinks_ = sources_ + queue.layout.ranks;
     counters_ = reinterpret_cast<Counters*>(sinks_ + queue.layout.ranks);
     slots_ = reinterpret_cast<Slots*>(counters_ + queue.layout.ranks);
     progress_ = reinterpret_cast<uint32_t*>(shared_memory);
     if (Wire::kCounted && threadIdx.x < 32) progress_[threadIdx.x] = 0;
+    for (int rank = static_cast<int>(threadIdx.x); rank < queue.layout.ranks; rank += static_cast<int>(blockDim.x)) {
+      seen_[rank] = SeenOfPeer{};
+    }
   }
 
   __device__ __forceinline__ int rank() const { return queue_.rank; }
@@ -93,9 +129,10 @@ class Connections {
     Counters c{};
     if (takes) {
       c = read(peer);
+      refresh_credit(peer);
       locate(peer);  // while the steps are on their way
     }
-    if constexpr (Wire::kCounted) __syncthreads();
+    __syncthreads();
     if (takes) keep(peer, c);
     for (int more = lane_ + 32; more < ranks(); more += 32) {
       if (more == rank()) continue;
@@ -106,12 +143,14 @@ class Connections {
   }
   /// The same for one direction of one connection, which this CTA alone works on.
   __device__ __forceinline__ void resume_lane(int peer) {
-    if constexpr (Wire::kCounted) __syncthreads();
+    __syncthreads();
     for (int other = lane_; other < ranks(); other += 32) counters_[other] = Counters{};
     __syncwarp();
     if (lane_ == 0) {
+      const Counters c = read(peer);
+      refresh_credit(peer);
       locate(peer);
-      keep(peer, read(peer));
+      keep(peer, c);
     }
     __syncwarp();
   }
@@ -122,7 +161,8 @@ class Connections {
     for (int peer = lane_; peer < ranks(); peer += 32) {
       if (peer == rank()) continue;
       const Counters c = counters_[peer];
-      *reinterpret_cast<uint4*>(state_of(peer)) = make_uint4(c.sent, c.received, c.posted, 0);
+      const uint32_t credit = peer == lane_ ? fresh_credit_ : load_live_word(credit_of(peer));
+      *reinterpret_cast<uint4*>(state_of(peer)) = make_uint4(c.sent, c.received, c.posted, credit);
     }
   }
   __device__ __forceinline__ void suspend_lane(int peer, bool sends) {
@@ -130,6 +170,7 @@ class Connections {
     const Counters c = counters_[peer];
     if (sends) {
       state_of(peer)->sent = c.sent;
+      state_of(peer)->credit = fresh_credit_;
     } else {
       state_of(peer)->received = c.received;
       state_of(peer)->posted = c.posted;
@@ -140,7 +181,10 @@ class Connections {
   /// The one warp that writes counters.
   __device__ __forceinline__ bool tells_peers() const { return warp_ == (Wire::kCounted ? workers_ : 0); }
   __device__ __forceinline__ ConnectionState* state_of(int peer) const {
-    return queue_.layout.state(own_region(), channel_, peer);
+    return queue_.layout.state(queue_.counters, channel_, peer);
+  }
+  __device__ __forceinline__ const uint32_t* credit_of(int peer) const {
+    return queue_.layout.credit(own_region(), channel_, peer);
   }
   /// So many consumed slots are given back at once.
   __device__ __forceinline__ uint32_t slots_to_collect() const { return (queue_.layout.slots + 1) / 2; }
@@ -156,6 +200,7 @@ class Connections {
   Counters* counters_;
   Slots* slots_;
   uint32_t* progress_;  ///< transfers that each worker is done with; by atomic operations
+  SeenOfPeer* seen_;
   uint32_t transfers_ = 0;
 
  private:
@@ -164,8 +209,12 @@ class Connections {
                          queue_.layout.slot(own_region(), rank(), peer, channel_, 0)};
   }
   __device__ __forceinline__ Counters read(int peer) const {
-    const uint4 state = *reinterpret_cast<const uint4*>(queue_.layout.state(own_region(), channel_, peer));
-    return Counters{state.x, state.y, state.z, load_live_word(queue_.layout.credit(own_region(), channel_, peer))};
+    const uint4 state = *reinterpret_cast<const uint4*>(state_of(peer));
+    return Counters{state.x, state.y, state.z, state.w};
+  }
+  /// Asks for the peer's credit as the next operation is to find it: nobody waits for it here.
+  __device__ __forceinline__ void refresh_credit(int peer) {
+    if (tells_peers()) fresh_credit_ = load_live_word(credit_of(peer));
   }
   __device__ __forceinline__ void keep(int peer, Counters c) {
     if (c.posted != c.received && tells_peers()) {
@@ -174,6 +223,8 @@ class Connections {
     c.posted = c.received;
     counters_[peer] = c;
   }
+
+  uint32_t fresh_credit_ = 0;  ///< of the peer whose number is the lane's
 };
 
 /// The warp that tells peers about the progress of the CTA. Runs the algorithms as the workers do.
@@ -337,7 +388,7 @@ class WorkerConnections : public Connections<Wire> {
     if (c.sent - c.credit >= layout.slots) {
       Patience patience(this->queue_.signals);
       do {
-        c.credit = load_live_word(layout.credit(this->own_region(), this->channel_, peer));
+        c.credit = look(this->credit_of(peer), &this->seen_[peer].credit, c.credit, c.sent - layout.slots + 1);
         aborted_ = patience.exhausted(peer);
       } while (c.sent - c.credit >= layout.slots && !aborted_);
     }
@@ -354,7 +405,7 @@ class WorkerConnections : public Connections<Wire> {
     if constexpr (Wire::kCounted) {
       Patience patience(this->queue_.signals);
       const uint32_t* filled = layout.filled(this->own_region(), this->channel_, peer);
-      while (static_cast<int32_t>(load_acquire(filled) - (step + 1)) < 0) {
+      while (static_cast<int32_t>(look(filled, &this->seen_[peer].filled, step, step + 1) - (step + 1)) < 0) {
         if (patience.exhausted(peer)) {
           aborted_ = true;
           break;

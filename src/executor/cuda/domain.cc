@@ -116,6 +116,7 @@ void Domain::reach(Queue queue) {
     view->region[rank] = region->address();
     regions_.push_back(std::move(region));
   }
+  view->counters = counters_of(queue);
   check_reached(*view);
   views_[index] = std::move(view);
 }
@@ -127,6 +128,21 @@ std::shared_ptr<p2p::Region> Domain::region_of(int rank, Queue queue) {
     return find_arena(name_of_rank(setup_, rank))->region(queue);
   }
   return p2p::map(place(), device_, setup_.handles->fetch(rank, offer_name(queue)));
+}
+
+/// The rank's own counters lie in the memory of its GPU: from host memory each would take a microsecond to come.
+char* Domain::counters_of(Queue queue) {
+  if (place() == p2p::Place::kDevice) {
+    return arena_->region(queue)->address() + layouts_[static_cast<size_t>(queue)].state_at;
+  }
+  size_t before = 0;
+  size_t all = 0;
+  for (int index = 0; index < kQueues; ++index) {
+    if (index == static_cast<int>(queue)) before = all;
+    all += layouts_[static_cast<size_t>(index)].counter_bytes();
+  }
+  if (counters_ == nullptr) counters_ = p2p::allocate(p2p::Place::kDevice, device_, all, {device_});
+  return counters_->address() + before;
 }
 
 void Domain::check_reached(const QueueView& view) {

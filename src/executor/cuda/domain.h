@@ -55,6 +55,7 @@ class Domain {
   p2p::Place place() const { return reaches_peers(setup_) ? p2p::Place::kDevice : p2p::Place::kHost; }
   void make_board();
   std::shared_ptr<p2p::Region> region_of(int rank, Queue queue);
+  char* counters_of(Queue queue);
   void check_reached(const QueueView& view);
 
   ExecutorSetup setup_;
@@ -63,6 +64,7 @@ class Domain {
   HostWords words_;  ///< Signals, then an answer of the probe for each rank
   std::shared_ptr<Arena> arena_;
   std::vector<std::shared_ptr<p2p::Region>> regions_;
+  std::unique_ptr<p2p::Region> counters_;  ///< of all queue sets, where regions lie in host memory
   std::array<std::unique_ptr<QueueView>, kQueues> views_;
   std::shared_ptr<const CallBoard> board_;
   bool open_ = true;

@@ -4,8 +4,10 @@
 // region per queue set, which all peers map. What a region of rank R holds:
 //   credits  [channel][peer]          how many of R's steps `peer` has consumed; written by `peer`
 //   filled   [channel][peer]          how many steps `peer` has published to R; written by `peer` (Simple only)
-//   state    [channel][peer]          R's own counters, from one operation to the next
+//   state    [channel][peer]          R's own counters, from one operation to the next; unused in host memory
 //   slots    [channel][sender][slot]  written by `sender`
+// Channels keep their credits and flags in lines of their own: looks at the same line of host memory wait for each
+// other, a microsecond each.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +30,7 @@ struct ConnectionState {
   uint32_t sent = 0;      ///< steps this rank has published to the peer
   uint32_t received = 0;  ///< steps this rank has consumed from the peer
   uint32_t posted = 0;    ///< the value of `received` that the peer was last told
-  uint32_t unused = 0;
+  uint32_t credit = 0;    ///< steps of this rank that the peer is known to have consumed
 };
 
 struct QueueLayout {
@@ -36,6 +38,7 @@ struct QueueLayout {
   int channels = 0;
   uint32_t slots = 0;       ///< per connection, a power of two
   uint32_t slot_bytes = 0;  ///< as stored, flags included; a multiple of 1024
+  int row = 0;              ///< words of a channel's credits, and of its flags
   uint32_t filled_at = 0;
   uint32_t state_at = 0;
   uint32_t slots_at = 0;
@@ -44,14 +47,16 @@ struct QueueLayout {
     return slots_at + static_cast<size_t>(channels) * static_cast<size_t>(ranks - 1) * slots * slot_bytes;
   }
   NITINOL_HOST_DEVICE uint32_t* credit(char* region, int channel, int peer) const {
-    return reinterpret_cast<uint32_t*>(region) + (channel * ranks + peer);
+    return reinterpret_cast<uint32_t*>(region) + (channel * row + peer);
   }
   NITINOL_HOST_DEVICE uint32_t* filled(char* region, int channel, int peer) const {
-    return reinterpret_cast<uint32_t*>(region + filled_at) + (channel * ranks + peer);
+    return reinterpret_cast<uint32_t*>(region + filled_at) + (channel * row + peer);
   }
-  NITINOL_HOST_DEVICE ConnectionState* state(char* region, int channel, int peer) const {
-    return reinterpret_cast<ConnectionState*>(region + state_at) + (channel * ranks + peer);
+  /// Among the rank's counters, which are a table by themselves.
+  NITINOL_HOST_DEVICE ConnectionState* state(char* counters, int channel, int peer) const {
+    return reinterpret_cast<ConnectionState*>(counters) + (channel * ranks + peer);
   }
+  uint32_t counter_bytes() const { return slots_at - state_at; }
   /// The slot of step `step` from `sender`, in the region of `receiver`.
   NITINOL_HOST_DEVICE char* slot(char* region, int receiver, int sender, int channel, uint32_t step) const {
     const int place = channel * (ranks - 1) + (sender < receiver ? sender : sender - 1);
@@ -80,17 +85,20 @@ NITINOL_HOST_DEVICE constexpr uint32_t payload_of(Protocol protocol, uint32_t sl
   return slot_bytes / shape.stored * shape.bytes;
 }
 
-/// Shared memory of a CTA: the workers' progress, then for each warp four arrays with an entry per rank.
+/// Shared memory of a CTA: the workers' progress, what was last seen of each rank, then for each warp four arrays with
+/// an entry per rank.
 constexpr size_t shared_bytes(int ranks, int warps) {
-  return 128 + static_cast<size_t>(ranks) * static_cast<size_t>(warps) * 64;
+  return 128 + static_cast<size_t>(ranks) * (16 + static_cast<size_t>(warps) * 64);
 }
 
 inline QueueLayout make_layout(int ranks, int channels, uint32_t slots, uint32_t slot_bytes) {
   const auto align = [](size_t bytes) { return static_cast<uint32_t>((bytes + 1023) / 1024 * 1024); };
   const size_t connections = static_cast<size_t>(ranks) * static_cast<size_t>(channels);
   QueueLayout layout{.ranks = ranks, .channels = channels, .slots = slots, .slot_bytes = slot_bytes};
-  layout.filled_at = align(connections * sizeof(uint32_t));
-  layout.state_at = layout.filled_at + align(connections * sizeof(uint32_t));
+  layout.row = (ranks + 31) / 32 * 32;
+  const size_t words = static_cast<size_t>(layout.row) * static_cast<size_t>(channels);
+  layout.filled_at = align(words * sizeof(uint32_t));
+  layout.state_at = layout.filled_at + align(words * sizeof(uint32_t));
   layout.slots_at = layout.state_at + align(connections * sizeof(ConnectionState)) + 1024;  // the last for the probe
   return layout;
 }

@@ -18,6 +18,7 @@ struct QueueView {
   QueueLayout layout;
   int rank = 0;
   volatile Signals* signals = nullptr;
+  char* counters = nullptr;      ///< this rank's own, always in its GPU's memory
   char* region[kMaxRanks] = {};  ///< every rank's region, as mapped here
 };
 

@@ -69,6 +69,37 @@ TEST(Sizes, LL128IsNotOfferedWhereLinesMayBeCut) {
   EXPECT_EQ(sizes_for(cut).limits.slot_bytes[static_cast<size_t>(Protocol::kLL128)], 0U);
 }
 
+TEST(Sizes, ThroughHostMemoryLLServesFartherTheFewerRanksShareTheBus) {
+  Machine host = machine(2);
+  host.in_host_memory = true;
+  host.lines_stay_whole = false;
+  size_t last = sizes_for(host).limits.ll_bytes;
+  EXPECT_EQ(last, size_t{128} << 10);
+  for (host.ranks = 3; host.ranks <= kMaxRanks; ++host.ranks) {
+    const Limits limits = sizes_for(host).limits;
+    EXPECT_LE(limits.ll_bytes, last);
+    EXPECT_LE(limits.one_shot_bytes, limits.reduce_one_shot_bytes);
+    last = limits.ll_bytes;
+  }
+  EXPECT_EQ(last, size_t{16} << 10);
+}
+
+TEST(Sizes, FlagsOfDifferentChannelsShareNoLine) {
+  for (const int ranks : {2, 8, 33, kMaxRanks}) {
+    const QueueLayout layout = make_layout(ranks, 3, 2, 1024);
+    char* const base = nullptr;
+    const auto line = [&](uint32_t* word) { return (reinterpret_cast<char*>(word) - base) / 128; };
+    for (int channel = 1; channel < 3; ++channel) {
+      EXPECT_LT(line(layout.credit(base, channel - 1, ranks - 1)), line(layout.credit(base, channel, 0)));
+      EXPECT_LT(line(layout.filled(base, channel - 1, ranks - 1)), line(layout.filled(base, channel, 0)));
+    }
+    EXPECT_LT(reinterpret_cast<char*>(layout.credit(base, 2, ranks - 1)) - base,
+              static_cast<std::ptrdiff_t>(layout.filled_at));
+    EXPECT_LT(reinterpret_cast<char*>(layout.filled(base, 2, ranks - 1)) - base,
+              static_cast<std::ptrdiff_t>(layout.state_at));
+  }
+}
+
 TEST(Sizes, SlotsOfDifferentSendersChannelsAndStepsDoNotOverlap) {
   const QueueLayout layout = make_layout(4, 3, 2, 1024);
   char* const base = nullptr;
