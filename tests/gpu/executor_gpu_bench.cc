@@ -1,7 +1,7 @@
 // Times the CUDA executor's algorithms, protocols and numbers of channels against each other and, if it is named,
 // against an installed libnccl.so.2, all from CUDA graphs. Usage: executor_gpu_bench RANKS GPUS [LIBNCCL|-]
-// [COLLECTIVE] [TYPE] [LEAST] [MOST] Prints per size the best choice; the file named by NITINOL_BENCH_CSV gets every
-// timing, NITINOL_BENCH_CTAS allows more than 32 CTAs, NITINOL_BENCH_HOST=1 goes through host memory.
+// [COLLECTIVE] [TYPE] [LEAST] [MOST] [FACTOR] Prints per size the best choice; the file named by NITINOL_BENCH_CSV gets
+// every timing, NITINOL_BENCH_CTAS allows more than 32 CTAs, NITINOL_BENCH_HOST=1 goes through host memory.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -174,7 +174,7 @@ class Bench {
         for (const size_t parts : {1, 2, 4}) {
           const size_t blocks_of_share = algorithm == Algorithm::kOneShot ? 1 : static_cast<size_t>(ranks_.size());
           const size_t chunk = each / blocks_of_share / parts;
-          if (parts > 1 && (chunk < 4096 || per_peer > (size_t{1} << 20))) continue;
+          if (parts > 1 && chunk < 4096) continue;
           if (per_peer >= 4096 && per_peer <= (size_t{16} << 20)) {
             plans.push_back({algorithm, Protocol::kLL128, channels, parts == 1 ? 0 : chunk});
           }
@@ -301,7 +301,7 @@ class Bench {
 
 int run(int argc, char** argv) {
   if (argc < 3) {
-    std::printf("usage: %s RANKS GPUS [LIBNCCL|-] [COLLECTIVE] [TYPE] [LEAST] [MOST]\n", argv[0]);
+    std::printf("usage: %s RANKS GPUS [LIBNCCL|-] [COLLECTIVE] [TYPE] [LEAST] [MOST] [FACTOR]\n", argv[0]);
     return 2;
   }
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
@@ -314,7 +314,9 @@ int run(int argc, char** argv) {
                                 Collective::kAllToAll, Collective::kBroadcast, Collective::kReduce}) {
     if (!only.empty() && only != name_of(what)) continue;
     for (size_t bytes = argc > 6 ? std::strtoull(argv[6], nullptr, 0) : 1024; bytes <= most;
-         bytes *= bytes < (size_t{64} << 10) || bytes >= (size_t{16} << 20) ? 4 : 2) {
+         bytes *= argc > 8                                                    ? std::strtoull(argv[8], nullptr, 0)
+                  : bytes < (size_t{64} << 10) || bytes >= (size_t{16} << 20) ? 4
+                                                                              : 2) {
       bench.compare(what, type, bytes);
     }
   }

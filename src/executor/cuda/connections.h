@@ -89,6 +89,37 @@ __device__ __forceinline__ uint32_t look(const uint32_t* word, Seen* seen, uint3
   return value;
 }
 
+/// A word of a peer that is to reach a value.
+struct Awaited {
+  const uint32_t* word;
+  Seen* seen;
+  uint32_t value;  ///< as far as it is known
+  uint32_t wanted;
+  int peer;  ///< -1: this lane waits for nothing
+
+  __device__ __forceinline__ bool waits() const { return peer >= 0 && static_cast<int32_t>(value - wanted) < 0; }
+};
+
+/// Waits until the words of all lanes have their values: the lanes leave together, as LL128 needs all of a warp to
+/// store a line. False: aborted.
+__device__ __forceinline__ bool await_words(volatile Signals* signals, Awaited& mine) {
+  Patience patience(signals);
+  bool aborted = false;
+  while (__any_sync(0xffffffffU, mine.waits())) {
+    if (mine.waits()) {
+      mine.value = look(mine.word, mine.seen, mine.value, mine.wanted);
+      aborted = patience.exhausted(mine.peer);
+    }
+    if (__any_sync(0xffffffffU, aborted)) return false;
+  }
+  return true;
+}
+
+/// The same as a function of its own, for what happens rarely.
+__device__ __noinline__ inline bool await_words_apart(volatile Signals* signals, Awaited& mine) {
+  return await_words(signals, mine);
+}
+
 /// Where the slots of a connection and its reverse begin.
 struct __align__(16) Slots {
   char* outgoing;
@@ -316,13 +347,15 @@ class WorkerConnections : public Connections<Wire> {
     if (kind == Peers::kNone) return 0;
     int count = 1;
     if (kind == Peers::kOne) {
-      if (this->lane_ == 0) take_sink(to, 0);
+      take_sink(this->lane_ == 0 ? to : -1, 0);
     } else {
       // In rotation from the own rank, so that no two ranks start with the same peer.
       const int n = this->ranks();
       const int hole = kind == Peers::kAllBut ? algorithm::rank_before(to, this->rank() + 1, n) : n;
-      for (int i = this->lane_; i < n - 1; i += 32) {
-        if (i != hole) take_sink(algorithm::rank_after(this->rank(), i + 1, n), i > hole ? i - 1 : i);
+      for (int first = 0; first < n - 1; first += 32) {
+        const int i = first + this->lane_;
+        const bool takes = i < n - 1 && i != hole;
+        take_sink(takes ? algorithm::rank_after(this->rank(), i + 1, n) : -1, i > hole ? i - 1 : i);
       }
       count = n - 1 - (hole < n - 1 ? 1 : 0);
     }
@@ -333,10 +366,11 @@ class WorkerConnections : public Connections<Wire> {
   /// Takes the oldest slot of one peer, or of each by rank; waits until it is filled where the data itself cannot tell.
   __device__ __forceinline__ void await_sources(Peers kind, int from) {
     if (kind == Peers::kOne) {
-      if (this->lane_ == 0) take_source(from, 0);
+      take_source(this->lane_ == 0 ? from : -1, 0);
     } else {
-      for (int peer = this->lane_; peer < this->ranks(); peer += 32) {
-        if (peer != this->rank()) take_source(peer, peer);
+      for (int first = 0; first < this->ranks(); first += 32) {
+        const int peer = first + this->lane_;
+        take_source(peer < this->ranks() && peer != this->rank() ? peer : -1, peer);
       }
     }
     agree_on_abort();
@@ -382,16 +416,20 @@ class WorkerConnections : public Connections<Wire> {
     aborted_ = __any_sync(0xffffffffU, aborted_);
   }
 
+  /// The lane's next free slot of `peer`; -1: it takes none. All lanes of the warp.
   __device__ __forceinline__ void take_sink(int peer, int place) {
-    Counters c = this->counters_[peer];
     const QueueLayout& layout = this->queue_.layout;
-    if (c.sent - c.credit >= layout.slots) {
-      Patience patience(this->queue_.signals);
-      do {
-        c.credit = look(this->credit_of(peer), &this->seen_[peer].credit, c.credit, c.sent - layout.slots + 1);
-        aborted_ = patience.exhausted(peer);
-      } while (c.sent - c.credit >= layout.slots && !aborted_);
+    Counters c{};
+    if (peer >= 0) c = this->counters_[peer];
+    const bool full = peer >= 0 && c.sent - c.credit >= layout.slots;
+    if (__any_sync(0xffffffffU, full)) {
+      const int whom = full ? peer : -1;
+      const int any = full ? peer : this->rank();
+      Awaited credit{this->credit_of(any), &this->seen_[any].credit, c.credit, c.sent - layout.slots + 1, whom};
+      if (!await_words_apart(this->queue_.signals, credit)) aborted_ = true;
+      c.credit = credit.value;
     }
+    if (peer < 0) return;
     char* slot = this->slots_[peer].outgoing + (c.sent & (layout.slots - 1)) * layout.slot_bytes;
     ++c.sent;
     this->sinks_[place] = Endpoint{slot, c.sent, peer};
@@ -399,19 +437,17 @@ class WorkerConnections : public Connections<Wire> {
   }
 
   __device__ __forceinline__ void take_source(int peer, int place) {
-    Counters c = this->counters_[peer];
-    const uint32_t step = c.received;
     const QueueLayout& layout = this->queue_.layout;
+    Counters c{};
+    if (peer >= 0) c = this->counters_[peer];
+    const uint32_t step = c.received;
     if constexpr (Wire::kCounted) {
-      Patience patience(this->queue_.signals);
-      const uint32_t* filled = layout.filled(this->own_region(), this->channel_, peer);
-      while (static_cast<int32_t>(look(filled, &this->seen_[peer].filled, step, step + 1) - (step + 1)) < 0) {
-        if (patience.exhausted(peer)) {
-          aborted_ = true;
-          break;
-        }
-      }
+      const int any = peer >= 0 ? peer : this->rank();
+      const uint32_t* word = layout.filled(this->own_region(), this->channel_, any);
+      Awaited filled{word, &this->seen_[any].filled, step, step + 1, peer};
+      if (!await_words(this->queue_.signals, filled)) aborted_ = true;
     }
+    if (peer < 0) return;
     char* slot = this->slots_[peer].incoming + (step & (layout.slots - 1)) * layout.slot_bytes;
     this->sources_[place] = Endpoint{slot, step + 1, peer};
     ++c.received;

@@ -62,7 +62,7 @@ Sizes sizes_for(const Machine& m) {
                         : std::max<uint32_t>(static_cast<uint32_t>(m.buffer_bytes / simple_slots) / kKi * kKi, kKi);
   sizes.layouts = {
       fit(m.ranks, {low_channels, 8, 1 * kKi, 16 * kKi, size_t{16} << 20}),
-      fit(m.ranks, {std::min(channels, 32), 8, 1 * kKi, 32 * kKi, size_t{28} << 20}),
+      fit(m.ranks, {channels, channels > 32 ? 4U : 8U, 1 * kKi, 32 * kKi, size_t{28} << 20}),
       fit(m.ranks, {channels, simple_slots, 2 * kKi, most, size_t{116} << 20}),
       fit(m.ranks, {std::min(message_channels, 8), 8, 1 * kKi, 8 * kKi, size_t{6} << 20}),
       fit(m.ranks, {message_channels, simple_slots, 2 * kKi, most, size_t{16} << 20}),
