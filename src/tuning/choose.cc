@@ -23,7 +23,9 @@ Algorithm choose_algorithm(const Question& question, const Limits& limits, const
   const size_t bytes = question.count * bytes_of(question.type);
   // Between two ranks the second shot of these would only add a hop.
   const bool direct = question.what == Collective::kBroadcast || question.what == Collective::kReduce;
-  const size_t most = question.what == Collective::kReduce ? limits.reduce_one_shot_bytes : limits.one_shot_bytes;
+  const size_t most = question.what == Collective::kReduce      ? limits.reduce_one_shot_bytes
+                      : question.what == Collective::kBroadcast ? limits.broadcast_one_shot_bytes
+                                                                : limits.one_shot_bytes;
   const bool small = bytes <= most || (direct && question.ranks == 2);
   const Algorithm by_preference[] = {small ? Algorithm::kOneShot : Algorithm::kTwoShot,
                                      small ? Algorithm::kTwoShot : Algorithm::kOneShot, Algorithm::kRing,
@@ -57,7 +59,9 @@ Protocol choose_protocol(const Question& question, const Limits& limits, const R
 
 int choose_channels(const Limits& limits, const Rules& rules, size_t bytes) {
   const size_t wanted = std::max<size_t>(1, bytes / limits.bytes_per_channel);
-  int channels = static_cast<int>(std::min<size_t>(wanted, limits.channels));
+  const int most =
+      bytes < limits.many_channels_bytes ? std::min(limits.channels, limits.few_channels) : limits.channels;
+  int channels = static_cast<int>(std::min<size_t>(wanted, most));
   channels = std::max({channels, 1, std::min(rules.min_channels, limits.channels)});
   return rules.max_channels > 0 ? std::min(channels, rules.max_channels) : channels;
 }

@@ -28,6 +28,25 @@ TEST(Choose, SmallMessagesGoInOneShotLargeInTwo) {
   EXPECT_EQ(choose(all_reduce(4097), limits(), Rules::any()).algorithm, Algorithm::kTwoShot);
 }
 
+TEST(Choose, BroadcastHasACrossoverOfItsOwn) {
+  Question question = all_reduce(8192);
+  question.what = Collective::kBroadcast;
+  Limits crossed = limits();
+  crossed.broadcast_one_shot_bytes = 4 * 8192;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kOneShot);
+  question.count = 8193;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kTwoShot);
+}
+
+TEST(Choose, OnlyLargeBlocksGetManyChannels) {
+  Limits many = limits();
+  many.bytes_per_channel = 1024;
+  many.many_channels_bytes = 32768;
+  many.few_channels = 3;
+  EXPECT_EQ(choose(all_reduce(8191), many, Rules::any()).channels, 3);
+  EXPECT_EQ(choose(all_reduce(8192), many, Rules::any()).channels, 8);
+}
+
 TEST(Choose, ReduceHasACrossoverOfItsOwn) {
   Question question = all_reduce(8192);
   question.what = Collective::kReduce;

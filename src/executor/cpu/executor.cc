@@ -29,6 +29,7 @@ class CpuExecutor : public Executor {
     // In one shot all ranks together move about n*n times the data, in two about n times in twice as many steps.
     const auto ranks = static_cast<size_t>(engine_->rank().ranks());
     limits.one_shot_bytes = std::clamp(kOneShotTotal / (ranks * ranks), kLeastOneShot, kMostOneShot);
+    limits.broadcast_one_shot_bytes = limits.one_shot_bytes;
     limits.reduce_one_shot_bytes = limits.one_shot_bytes;
     return limits;
   }

@@ -235,6 +235,9 @@ class CudaExecutor : public Executor {
     work.count = from.count;
     work.per_channel = (grains + channels - 1) / channels * grain;
     work.chunk = static_cast<uint32_t>(from.plan.chunk == 0 || from.plan.chunk > slot ? slot : from.plan.chunk);
+    if (from.plan.algorithm == Algorithm::kTwoShot && protocol == Protocol::kLL128) {
+      work.chunk = std::min(work.chunk, static_cast<uint32_t>(sizes_.two_shot_chunk / size / 16 * 16));
+    }
     if (protocol == Protocol::kSimple && work.per_channel >= size_t{kRoundsWorthALead} * work.chunk) {
       work.lead = work.chunk / kLeads / 128 * 128;
     }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "executor/cuda/kernels.h"
+
 namespace nitinol::cuda {
 
 namespace {
@@ -30,15 +32,19 @@ QueueLayout fit(int ranks, const Wish& wish) {
 /// Measured with 2 and 4 H200 over NVLink; between more ranks what follows from that.
 void set_crossovers(const Machine& m, Limits& limits) {
   limits.one_shot_bytes = m.ranks <= 4 ? 256 * kKi : 64 * kKi;
+  limits.broadcast_one_shot_bytes = limits.one_shot_bytes;
   limits.reduce_one_shot_bytes = 4 * limits.one_shot_bytes;  // the root alone receives from all
   limits.ll_bytes = 32 * kKi;
   limits.ll128_bytes = (m.ranks == 2 ? 8192 : 4096) * kKi;
+  limits.many_channels_bytes = 256 * kKi;
   if (!m.in_host_memory) return;
   // Measured with 4. A message costs two microseconds with LL and five with Simple, what passes the bus of a GPU 20 us
   // a megabyte, and twice as much with LL.
+  const auto peers = static_cast<size_t>(std::max(m.ranks - 1, 1));
   limits.one_shot_bytes = m.ranks <= 4 ? 32 * kKi : 16 * kKi;
-  limits.reduce_one_shot_bytes = 2 * limits.one_shot_bytes;
-  limits.ll_bytes = std::clamp<size_t>(192 * kKi / static_cast<size_t>(std::max(m.ranks - 1, 1)), 16 * kKi, 128 * kKi);
+  limits.broadcast_one_shot_bytes = 2 * limits.one_shot_bytes;
+  limits.reduce_one_shot_bytes = std::max(size_t{3072} * kKi / peers, limits.one_shot_bytes);
+  limits.ll_bytes = std::clamp<size_t>(192 * kKi / peers, 16 * kKi, 128 * kKi);
   limits.bytes_per_channel = 2 * kKi;
 }
 
@@ -46,7 +52,8 @@ void set_crossovers(const Machine& m, Limits& limits) {
 
 Sizes sizes_for(const Machine& m) {
   const int resident = std::max(1, m.multiprocessors * 3 / 4 / m.ranks_per_gpu);
-  const int channels = std::min(resident, m.max_channels > 0 ? std::min(m.max_channels, 64) : 32);
+  const int usual = m.ranks <= 4 && !m.in_host_memory ? 64 : 32;  // 4 MB took 31 us with 64 and 36 with 32
+  const int channels = std::min(resident, m.max_channels > 0 ? std::min(m.max_channels, 64) : usual);
   const int lanes = 2 * std::max(1, m.ranks - 1);
   // Small CTAs where many lanes must be resident on one GPU.
   Sizes sizes;
@@ -71,6 +78,8 @@ Sizes sizes_for(const Machine& m) {
                              payload_of(Protocol::kLL128, sizes.layouts[1].slot_bytes),
                              payload_of(Protocol::kSimple, sizes.layouts[2].slot_bytes)};
   for (size_t& bytes : sizes.limits.slot_bytes) bytes = bytes / 128 * 128;
+  // What the warps of a CTA move at once: shorter chunks leave some of them idle, longer ones fill the pipeline later.
+  sizes.two_shot_chunk = size_t{kMaxWorkers} * shape_of(Protocol::kLL128).bytes;
   if (!m.lines_stay_whole) sizes.limits.slot_bytes[static_cast<size_t>(Protocol::kLL128)] = 0;
   sizes.limits.channels = channels;
   sizes.limits.grain_bytes = 128;

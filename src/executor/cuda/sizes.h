@@ -20,6 +20,7 @@ struct Sizes {
   Layouts layouts{};
   Limits limits;
   int message_threads = 256;
+  size_t two_shot_chunk = 0;  ///< bytes; two-shot algorithms with LL128 take no longer chunks
 };
 
 Sizes sizes_for(const Machine& machine);

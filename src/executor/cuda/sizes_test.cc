@@ -50,7 +50,9 @@ TEST(Sizes, ConfiguredLimitsAreObeyed) {
   EXPECT_EQ(sizes_for(limited).limits.channels, 3);
 }
 
-TEST(Sizes, MoreThan32CtasOnlyWhereTheUserAllowsThem) {
+TEST(Sizes, MoreThan32CtasForFewRanksOrWhereTheUserAllowsThem) {
+  EXPECT_EQ(sizes_for(machine(4)).limits.channels, 64);
+  EXPECT_EQ(sizes_for(machine(4)).limits.few_channels, 32);
   EXPECT_EQ(sizes_for(machine(8)).limits.channels, 32);
   Machine allowed = machine(8);
   allowed.max_channels = 64;
