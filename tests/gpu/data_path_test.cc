@@ -116,6 +116,35 @@ void check_all() {
   }
 }
 
+TEST(DataPath, OneLookAtAPeersWordServesAllWarps) {
+  using cuda::Seen;
+  uint32_t word = 5;
+  Seen seen{};
+  EXPECT_EQ(cuda::look(&word, &seen, 2, 3), 5U);
+  word = 9;
+  EXPECT_EQ(cuda::look(&word, &seen, 2, 5), 5U) << "has been seen before";
+  EXPECT_EQ(cuda::look(&word, &seen, 2, 6), 9U);
+  word = 10;
+  seen.state |= Seen::kLooking;
+  EXPECT_EQ(cuda::look(&word, &seen, 2, 10), 9U) << "while another thread is looking";
+  EXPECT_EQ(seen.state, Seen::kKnown | Seen::kLooking) << "which alone ends its look";
+  Seen nothing{0, Seen::kLooking};
+  EXPECT_EQ(cuda::look(&word, &nothing, 2, 3), 2U) << "nobody has seen anything yet";
+}
+
+TEST(DataPath, StepsMayWrapWhileAWordIsAwaited) {
+  uint32_t word = 1;
+  cuda::Seen seen{};
+  EXPECT_EQ(cuda::look(&word, &seen, ~0U, ~0U), ~0U) << "known well enough";
+  EXPECT_EQ(cuda::look(&word, &seen, ~0U, 1), 1U);
+  const cuda::Awaited none{&word, &seen, ~0U, 1, -1};
+  cuda::Awaited one{&word, &seen, ~0U, 1, 3};
+  EXPECT_FALSE(none.waits());
+  EXPECT_TRUE(one.waits());
+  EXPECT_TRUE(cuda::await_words(nullptr, one));
+  EXPECT_EQ(one.value, 1U);
+}
+
 // Least and greatest of floats depend on the GPU's instructions for NaN and zeros.
 TEST(DataPath, SumsOfFloatsHaveTheBitsOfTheRules) {
   check_all<DataType::kFloat32, Combine::kSum>();

@@ -1,0 +1,109 @@
+// How kernels wait for peers: patience that ends with the communicator or when time is up, and words that peers write.
+#pragma once
+
+#include "executor/cuda/parameters.h"
+#include "executor/cuda/wires.h"
+
+namespace nitinol::cuda {
+
+/// Counts turns of a waiting loop and looks at the host's signals now and then: they are a microsecond away.
+class Patience {
+ public:
+  __device__ __forceinline__ explicit Patience(volatile Signals* signals) : signals_(signals) {}
+
+  /// Whether to give up: the communicator is aborted, or the time is up. Then whoever is waited for counts as late:
+  /// each source of which the bit is set.
+  __device__ __forceinline__ bool exhausted(const Endpoint* sources, uint32_t waited_for) {
+    if (++turns_ % kTurnsPerLook != 0) return false;
+    if (signals_->aborted != 0) return true;
+    if (!out_of_time()) return false;
+    for (uint32_t left = waited_for; left != 0; left &= left - 1) signals_->late[sources[__ffs(left) - 1].peer] = 1;
+    return true;
+  }
+  __device__ __forceinline__ bool exhausted(int waited_for) {
+    if (++turns_ % kTurnsPerLook != 0) return false;
+    if (signals_->aborted != 0) return true;
+    if (!out_of_time()) return false;
+    signals_->late[waited_for] = 1;
+    return true;
+  }
+
+ private:
+  __device__ __forceinline__ bool out_of_time() {
+    const uint32_t limit = signals_->patience;
+    const auto now = static_cast<uint32_t>(nanoseconds() >> 20);
+    if (turns_ == kTurnsPerLook || limit == 0) began_ = now;
+    return now - began_ > limit;
+  }
+
+  static constexpr uint32_t kTurnsPerLook = 0x1000;
+
+  volatile Signals* signals_;
+  uint32_t turns_ = 0;
+  volatile uint32_t began_;  ///< when it first looked; volatile, as no register is to be spent on it
+};
+
+/// A word that a peer writes, as the CTA has last seen it. It may lie in host memory, where each look takes a
+/// microsecond and looks at the same line are served one after the other: so one thread looks for all warps. Reached
+/// by atomic operations only.
+struct Seen {
+  uint32_t value;
+  uint32_t state;                          ///< bits: kLooking, kKnown
+  static constexpr uint32_t kLooking = 1;  ///< a thread is looking right now
+  static constexpr uint32_t kKnown = 2;    ///< there is a value
+};
+struct __align__(16) SeenOfPeer {
+  Seen filled, credit;
+};
+
+/// The word as far as it is known: after a look at it, unless `wanted` has been seen before or another thread is
+/// looking. `known` is what the caller knows already.
+__device__ __forceinline__ uint32_t look(const uint32_t* word, Seen* seen, uint32_t known, uint32_t wanted) {
+  const uint32_t state = atomicOr(&seen->state, Seen::kLooking);
+  uint32_t value = (state & Seen::kKnown) != 0 ? atomicOr(&seen->value, 0U) : known;
+  if ((state & Seen::kLooking) == 0) {
+    const bool enough = static_cast<int32_t>(value - wanted) >= 0;
+    if (!enough) {
+      value = load_acquire(word);
+      __threadfence_block();
+      atomicExch(&seen->value, value);
+    }
+    __threadfence_block();
+    atomicExch(&seen->state, enough ? state : Seen::kKnown);
+  }
+  __threadfence_block();
+  return value;
+}
+
+/// A word of a peer that is to reach a value.
+struct Awaited {
+  const uint32_t* word;
+  Seen* seen;
+  uint32_t value;  ///< as far as it is known
+  uint32_t wanted;
+  int peer;  ///< -1: this lane waits for nothing
+
+  __device__ __forceinline__ bool waits() const { return peer >= 0 && static_cast<int32_t>(value - wanted) < 0; }
+};
+
+/// Waits until the words of all lanes have their values: the lanes leave together, as LL128 needs all of a warp to
+/// store a line. False: aborted.
+__device__ __forceinline__ bool await_words(volatile Signals* signals, Awaited& mine) {
+  Patience patience(signals);
+  bool aborted = false;
+  while (__any_sync(0xffffffffU, mine.waits())) {
+    if (mine.waits()) {
+      mine.value = look(mine.word, mine.seen, mine.value, mine.wanted);
+      aborted = patience.exhausted(mine.peer);
+    }
+    if (__any_sync(0xffffffffU, aborted)) return false;
+  }
+  return true;
+}
+
+/// The same as a function of its own, for what happens rarely.
+__device__ __noinline__ inline bool await_words_apart(volatile Signals* signals, Awaited& mine) {
+  return await_words(signals, mine);
+}
+
+}  // namespace nitinol::cuda
