@@ -9,8 +9,8 @@
 namespace nitinol {
 namespace {
 
-/// So many looks at the same calls make half a second.
-constexpr int kLooksThatMakeStuck = 10;
+/// A rank that gets no further for so long is stuck.
+constexpr std::chrono::milliseconds kStuckAfter{500};
 
 /// Collectives of a peer among which one is looked for that cannot end.
 constexpr uint64_t kCollectivesToSearch = 64;
@@ -57,21 +57,18 @@ std::string CallCheck::doings_of(int peer, bool answered) const {
   return doings_text(describe(peer), doings);
 }
 
-std::optional<std::string> CallCheck::look(const std::function<bool()>& idle) {
+std::optional<std::string> CallCheck::look(const std::function<bool()>& idle, Clock::time_point now) {
   const auto finding = find();
-  if (!finding) {
-    looks_without_progress_ = 0;
-    return std::nullopt;
-  }
-  if (!finding->certain && !stuck(idle)) return std::nullopt;
+  if (!finding) without_progress_since_.reset();
+  if (!finding || (!finding->certain && !stuck(idle, now))) return std::nullopt;
   return finding->sentence;
 }
 
-bool CallCheck::stuck(const std::function<bool()>& idle) {
+bool CallCheck::stuck(const std::function<bool()>& idle, Clock::time_point now) {
   const uint64_t issued = board_.page(rank_).calls.last();
-  if (idle() || issued != issued_then_) looks_without_progress_ = 0;
-  issued_then_ = issued;
-  return ++looks_without_progress_ > kLooksThatMakeStuck;
+  const bool moves = std::exchange(issued_then_, issued) != issued || idle();
+  if (moves || !without_progress_since_) without_progress_since_ = now;
+  return !moves && now - *without_progress_since_ >= kStuckAfter;
 }
 
 std::optional<CallCheck::Finding> CallCheck::find() const {

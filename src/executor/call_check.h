@@ -2,6 +2,7 @@
 // whatever else the ranks do, and however far they are apart.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -18,9 +19,11 @@ class CallCheck {
   CallCheck(const CallBoard& board, const std::vector<Peer>& peers, int rank, size_t unreceived)
       : board_(board), peers_(peers), rank_(rank), unreceived_(unreceived) {}
 
-  /// A sentence once calls cannot match. To be called every few hundredths of a second; `idle`: whether all that this
-  /// rank has issued is through, which is asked for only now and then.
-  std::optional<std::string> look(const std::function<bool()>& idle);
+  using Clock = std::chrono::steady_clock;
+
+  /// A sentence once calls cannot match. To be called every few hundredths of a second, `now`; `idle`: whether all that
+  /// this rank has issued is through, which is asked for only if something looks wrong.
+  std::optional<std::string> look(const std::function<bool()>& idle, Clock::time_point now);
 
   /// "rank 3 (host h, pid 17, device 2)".
   std::string describe(int peer) const;
@@ -42,13 +45,13 @@ class CallCheck {
   std::optional<std::string> never(int peer, bool leaves, uint64_t begun) const;
   std::string reason_why_never(int peer, bool leaves, uint64_t begun, uint64_t after) const;
   std::optional<std::string> left_without(int peer, bool leaves) const;
-  bool stuck(const std::function<bool()>& idle);
+  bool stuck(const std::function<bool()>& idle, Clock::time_point now);
 
   const CallBoard& board_;
   const std::vector<Peer>& peers_;
   int rank_;
   size_t unreceived_;
-  int looks_without_progress_ = 0;
+  std::optional<Clock::time_point> without_progress_since_;
   uint64_t issued_then_ = 0;
 };
 

@@ -104,9 +104,7 @@ std::string describe_threads(pid_t pid) {
 }
 
 void run_rank(int rank, int ranks, const ncclUniqueId& id, const std::function<void(Rank&)>& body) {
-  int devices = 0;
-  EXPECT_CALL(cudaGetDeviceCount(&devices));
-  EXPECT_CALL(cudaSetDevice(rank % devices));
+  use_device_of(rank);
   Rank self;
   self.rank = rank;
   self.ranks = ranks;
@@ -119,6 +117,12 @@ void run_rank(int rank, int ranks, const ncclUniqueId& id, const std::function<v
 }
 
 }  // namespace
+
+void use_device_of(int rank) {
+  int devices = 0;
+  EXPECT_CALL(cudaGetDeviceCount(&devices));
+  EXPECT_CALL(cudaSetDevice(rank % devices));
+}
 
 void expect(ncclResult_t result, const char* call) {
   if (result == ncclSuccess) return;

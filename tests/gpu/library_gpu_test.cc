@@ -152,6 +152,41 @@ TEST_F(Ranks, AGraphMayOutliveItsCommunicator) {
   comms.clear();
 }
 
+TEST_F(Ranks, CallsInGraphsThatDoNotMatchAreTold) {
+  make(2);
+  if (IsSkipped()) return;
+  std::vector<cudaGraphExec_t> graphs(ranks());
+  each([&](size_t rank) {
+    cudaGraph_t graph = nullptr;
+    CUDA_OK(cudaStreamBeginCapture(streams[rank], cudaStreamCaptureModeThreadLocal));
+    const int root = rank == 0 ? 1 : 0;  // each waits for the other
+    NCCL_OK(ncclBroadcast(inputs[rank], outputs[rank], 100, ncclInt, root, comms[rank], streams[rank]));
+    CUDA_OK(cudaStreamEndCapture(streams[rank], &graph));
+    CUDA_OK(cudaGraphInstantiate(&graphs[rank], graph, 0));
+    CUDA_OK(cudaGraphDestroy(graph));
+  });
+  for (const ncclComm_t comm : comms) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    ncclResult_t state = ncclSuccess;
+    NCCL_OK(ncclCommGetAsyncError(comm, &state));
+    EXPECT_EQ(state, ncclSuccess) << "nothing has run yet";
+  }
+  const auto start = Clock::now();
+  each([&](size_t rank) {
+    CUDA_OK(cudaGraphLaunch(graphs[rank], streams[rank]));
+    ncclResult_t state = ncclSuccess;
+    while (state == ncclSuccess && seconds_since(start) < 20) NCCL_OK(ncclCommGetAsyncError(comms[rank], &state));
+    EXPECT_EQ(state, ncclInvalidUsage);
+    const std::string sentence = ncclGetLastError(comms[rank]);
+    EXPECT_NE(sentence.find("among the calls captured into graphs"), std::string::npos) << sentence;
+    EXPECT_NE(sentence.find("root 1"), std::string::npos) << sentence;
+    EXPECT_NE(sentence.find("root 0"), std::string::npos) << sentence;
+    CUDA_OK(cudaStreamSynchronize(streams[rank]));
+  });
+  std::printf("noticed after %.3f s\n", seconds_since(start));
+  for (const cudaGraphExec_t graph : graphs) CUDA_OK(cudaGraphExecDestroy(graph));
+}
+
 TEST_F(Ranks, MemoryOfNcclMemAllocWorks) {
   make(2);
   if (IsSkipped()) return;

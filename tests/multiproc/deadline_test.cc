@@ -33,6 +33,7 @@ void live_through(Trouble trouble, int process, const ncclUniqueId& id) {
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
   float* data = nullptr;
+  use_device_of(process);
   EXPECT_CALL(cudaStreamCreate(&stream));
   EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
   EXPECT_CALL(ncclCommInitRank(&comm, kProcesses, id, process));

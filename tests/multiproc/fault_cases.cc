@@ -55,6 +55,7 @@ void expect_that(bool holds, const std::string& what) {
 struct Signals {
   Pipe done;            // one byte from each survivor that is through
   Pipe other_id;        // of a second communicator
+  SharedCount started;  // how many are ready to make the communicator: on GPUs that takes its time
   SharedCount joined;   // how many have the communicator
   SharedCount through;  // how many survivors are
   void say_done(int process) const {
@@ -340,6 +341,7 @@ void run_process(const Case& c, int process, const ncclUniqueId& id, const Signa
   const bool bad = process == c.victim;
   if (bad && c.fault == Fault::kStop) start_helper(signals);
   Scene s;
+  use_device_of(process);
   EXPECT_CALL(cudaStreamCreateWithFlags(&s.stream, cudaStreamNonBlocking));
   EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&s.data), 1 << 16));
   if (process == 0 && c.fault == Fault::kWrongOrder && c.moment == Moment::kInit) {
@@ -347,6 +349,8 @@ void run_process(const Case& c, int process, const ncclUniqueId& id, const Signa
     EXPECT_CALL(ncclGetUniqueId(&other));
     signals.other_id.put(&other, sizeof(other));
   }
+  signals.started.add();
+  signals.started.wait_for(kProcesses);
   reach_the_moment(c, s, process, id, signals);
   if (outcome_of(c) == Outcome::kSuccess) {
     return bad ? misbehave_and_succeed(c, s, process, id) : succeed(c, s, process, id);

@@ -135,6 +135,7 @@ std::string hear_of_the_odd_rank(const Step& usual, const Step& odd, const char*
   return run_processes(3, [&](int process, const ncclUniqueId& id) {
     Rank self{process, 3, nullptr, nullptr};
     float* data = nullptr;
+    use_device_of(process);
     EXPECT_CALL(cudaStreamCreateWithFlags(&self.stream, cudaStreamNonBlocking));
     EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 20'000'000));
     EXPECT_CALL(ncclCommInitRank(&self.comm, 3, id, process));

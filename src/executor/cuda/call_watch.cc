@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -15,8 +16,14 @@ namespace nitinol::cuda {
 
 namespace {
 
-/// After so many looks without an answer a peer is taken for one that gives none.
-constexpr int kPatienceWithAnswers = 6;
+/// After so long without an answer a peer is taken for one that gives none.
+constexpr std::chrono::milliseconds kPatienceWithAnswers{300};
+
+/// A call is on the board a moment before its launch is in the stream.
+constexpr std::chrono::milliseconds kFromNoteToLaunch{20};
+
+/// How long whoever asks how far a GPU has come waits for the looking thread.
+constexpr int kMillisecondsForProgress = 100;
 
 /// Messages larger than this wait for their receiver: there is not so much room on the way.
 size_t unreceived_bytes(const Domain& domain) {
@@ -49,7 +56,7 @@ CallWatch::CallWatch(std::shared_ptr<Domain> domain)
 }
 
 void CallWatch::stop() {
-  if (watch_ != 0) stop_watching(std::exchange(watch_, 0));
+  if (const uint64_t watch = watch_.exchange(0)) stop_watching(watch);
 }
 
 void CallWatch::prepare() {
@@ -79,13 +86,32 @@ void CallWatch::leave() {
 
 std::optional<Executor::Progress> CallWatch::progress() {
   if (ranks_ == 1 || !domain_->setup().check || !domain_->setup().idle) return std::nullopt;
+  const uint64_t question = ++asked_;
+  look_soon();
+  for (int i = 0; i < kMillisecondsForProgress && watch_ != 0 && answered_ < question; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   const CallBoard* const board = board_.load(std::memory_order_acquire);
   const uint64_t begun = board == nullptr ? 0 : board->page(rank_).calls.last();
-  const bool all_through = idle() && noted_as_late().empty();
   const std::lock_guard lock(marks_mutex_);
-  collect_marks();
-  if (all_through) ended_ = begun;
   return Executor::Progress{begun, std::min(begun, ended_)};
+}
+
+void CallWatch::find_progress() {
+  const CallBoard* const board = board_.load(std::memory_order_acquire);
+  const uint64_t begun = board == nullptr ? 0 : board->page(rank_).calls.last();
+  const auto now = std::chrono::steady_clock::now();
+  if (std::exchange(begun_, begun) != begun) begun_since_ = now;
+  const uint64_t question = asked_;
+  if (question == answered_) return;
+  // What was aborted is over, but has not come to its end.
+  if (board != nullptr && domain_->signals().aborted == 0 && noted_as_late().empty()) {
+    const bool all_through = now - begun_since_ > kFromNoteToLaunch && idle();
+    const std::lock_guard lock(marks_mutex_);
+    collect_marks();
+    if (all_through) ended_ = begun;
+  }
+  answered_ = question;
 }
 
 void CallWatch::mark(uint64_t behind, cudaStream_t stream) {
@@ -116,15 +142,17 @@ void CallWatch::collect_marks() {
 bool CallWatch::idle() const { return domain_->setup().idle && domain_->setup().idle(); }
 
 void CallWatch::look() {
-  if (reported_ || domain_->signals().aborted != 0) return;
-  wants_mark_.store(true, std::memory_order_relaxed);
   try {
+    find_progress();
+    if (reported_ || domain_->signals().aborted != 0) return;
+    wants_mark_.store(true, std::memory_order_relaxed);
     const CallBoard* const board = board_.load(std::memory_order_acquire);
     if (board != nullptr) {
       if (!check_) {
         check_ = std::make_unique<CallCheck>(*board, domain_->setup().peers, rank_, unreceived_bytes(*domain_));
       }
-      if (const auto sentence = check_->look([this] { return idle(); })) return report(ncclInvalidUsage, *sentence);
+      if (const auto sentence = check_->look([this] { return idle(); }, std::chrono::steady_clock::now()))
+        return report(ncclInvalidUsage, *sentence);
       answer();
     }
     look_for_late_ranks();
@@ -162,12 +190,13 @@ void CallWatch::look_for_late_ranks() {
                   timeout_.load().count(), states_of(domain_->setup(), noted)));
   }
   if (questions_.empty()) return ask_all();
-  if (!all_have_answered() && ++looks_since_asked_ < kPatienceWithAnswers) return;
+  if (!all_have_answered() && std::chrono::steady_clock::now() - asked_at_ < kPatienceWithAnswers) return;
   report(ncclRemoteError, late_sentence(noted));
 }
 
 void CallWatch::ask_all() {
   const CallBoard& board = *board_.load();
+  asked_at_ = std::chrono::steady_clock::now();
   for (int peer = 0; peer < ranks_; ++peer) questions_.push_back(board.page(peer).asked.fetch_add(1) + 1);
 }
 

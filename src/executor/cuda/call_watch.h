@@ -43,7 +43,7 @@ class CallWatch {
   /// Afterwards nobody is told of anything any more. Not under a lock that whoever is told takes.
   void stop();
 
-  /// Any thread.
+  /// Any thread. Waits a moment for the looking thread, and makes do with older news if that does not come.
   std::optional<Executor::Progress> progress();
 
  private:
@@ -53,6 +53,7 @@ class CallWatch {
     uint64_t behind = 0;
     bool pending = false;
   };
+  void find_progress();
   void mark(uint64_t behind, cudaStream_t stream);
   void collect_marks();
 
@@ -78,13 +79,18 @@ class CallWatch {
   std::mutex marks_mutex_;  // guards what follows
   std::array<Mark, 4> marks_;
   uint64_t ended_ = 0;  ///< collectives that are known to be through
+  // How often that was asked for, and found out: by the looking thread, since it may take CUDA long to answer.
+  std::atomic<uint64_t> asked_{0};
+  std::atomic<uint64_t> answered_{0};
 
-  uint64_t watch_ = 0;  ///< 0: nobody looks
+  std::atomic<uint64_t> watch_{0};  ///< 0: nobody looks
 
   // Of the looking thread.
+  uint64_t begun_ = 0;                                   ///< the last collective that it has seen issued,
+  std::chrono::steady_clock::time_point begun_since_{};  ///< and when it saw that first
   std::unique_ptr<CallCheck> check_;
   std::vector<uint64_t> questions_;  ///< that the peers were asked; empty: they were not
-  int looks_since_asked_ = 0;
+  std::chrono::steady_clock::time_point asked_at_{};
   bool reported_ = false;
 };
 

@@ -26,6 +26,12 @@ class Watch {
     return last_;
   }
 
+  void hurry() {
+    const std::lock_guard lock(mutex_);
+    hurries_ = true;
+    changed_.notify_all();
+  }
+
   void remove(uint64_t id) {
     std::unique_lock lock(mutex_);
     looks_.erase(id);
@@ -38,7 +44,8 @@ class Watch {
     set_thread_name("NitinolWatch");
     std::unique_lock lock(mutex_);
     while (!looks_.empty()) {
-      changed_.wait_for(lock, kBetweenLooks, [this] { return looks_.empty(); });
+      changed_.wait_for(lock, kBetweenLooks, [this] { return looks_.empty() || hurries_; });
+      hurries_ = false;
       for (auto entry = looks_.begin(); entry != looks_.end(); entry = looks_.upper_bound(looking_at_)) {
         looking_at_ = entry->first;
         const std::function<void()> look = entry->second;
@@ -59,6 +66,7 @@ class Watch {
   uint64_t last_ = 0;
   uint64_t looking_at_ = 0;
   bool running_ = false;
+  bool hurries_ = false;
 };
 
 Watch& watch() {
@@ -69,6 +77,7 @@ Watch& watch() {
 }  // namespace
 
 uint64_t start_watching(std::function<void()> look) { return watch().add(std::move(look)); }
+void look_soon() { watch().hurry(); }
 void stop_watching(uint64_t id) { watch().remove(id); }
 
 }  // namespace nitinol::cuda

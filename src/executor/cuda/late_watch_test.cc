@@ -41,6 +41,17 @@ TEST(LateWatch, ManyAreWatchedAndGoFromAnyThread) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST(LateWatch, LooksSoonIfItIsAskedTo) {
+  std::atomic<int> looks{0};
+  const uint64_t id = start_watching([&] { ++looks; });
+  for (int i = 0; i < 100; ++i) {
+    const int before = looks;
+    look_soon();
+    wait_for(looks, before + 1);
+  }
+  stop_watching(id);
+}
+
 TEST(LateWatch, EndingTwiceIsFine) {
   const uint64_t id = start_watching([] {});
   stop_watching(id);
