@@ -113,7 +113,10 @@ SocketAddress resolve(const HostAndPort& where, int family) {
   hints.ai_socktype = SOCK_STREAM;
   if (where.bracketed) hints.ai_flags = AI_NUMERICHOST;
   addrinfo* found = nullptr;
-  const int code = getaddrinfo(where.host.c_str(), nullptr, &hints, &found);
+  int code = getaddrinfo(where.host.c_str(), nullptr, &hints, &found);
+  if (code != 0 && where.host == "localhost") {  // a container without /etc/hosts; no name means loopback
+    code = getaddrinfo(nullptr, "0", &hints, &found);
+  }
   if (code != 0) {
     fail(ncclInvalidArgument, "cannot resolve the address '{}': {}; write ipv4:port, [ipv6]:port or hostname:port",
          where.host, gai_strerror(code));

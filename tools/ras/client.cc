@@ -76,7 +76,10 @@ Socket connect_to_job(const Options& options) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  const int code = getaddrinfo(options.host.c_str(), options.port.c_str(), &hints, &found);
+  int code = getaddrinfo(options.host.c_str(), options.port.c_str(), &hints, &found);
+  if (code != 0 && options.host == "localhost") {  // a container without /etc/hosts; no name means loopback
+    code = getaddrinfo(nullptr, options.port.c_str(), &hints, &found);
+  }
   if (code != 0) throw NoAnswer("cannot find " + where(options) + ": " + gai_strerror(code));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
   std::string trouble;
