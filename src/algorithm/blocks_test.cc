@@ -1,8 +1,6 @@
 // The pure helpers that cut data: nothing may be lost, done twice or too long.
 #include <gtest/gtest.h>
 
-#include <set>
-
 #include "algorithm/primitives.h"
 #include "algorithm/tree.h"
 
@@ -14,10 +12,7 @@ template <class Visit>
 void for_each_share(Visit&& visit) {
   for (const size_t begin : {0, 16, 7}) {
     for (const size_t chunk : {1, 5, 16, 31, 32, 48}) {
-      for (const size_t lead : std::set<size_t>{0, chunk / 2, chunk - 1}) {
-        for (size_t count = 1; count <= 300; ++count)
-          visit(Share{begin, begin + count, chunk, begin + count + 3, lead});
-      }
+      for (size_t count = 1; count <= 300; ++count) visit(Share{begin, begin + count, chunk, begin + count + 3});
     }
   }
 }
@@ -50,7 +45,7 @@ TEST(ChunkOf, ChunksCoverTheShareOnceInOrder) {
       const auto chunk = chunk_of(share, k);
       ASSERT_EQ(chunk.offset, next);
       ASSERT_GT(chunk.count, 0u);
-      ASSERT_LE(chunk.count, k == 0 ? share.chunk - share.lead : share.chunk);
+      ASSERT_LE(chunk.count, share.chunk);
       next += chunk.count;
     }
     ASSERT_EQ(next, share.end);
@@ -69,7 +64,7 @@ TEST(BlockOf, RoundsAndBlocksCoverTheShareOnceInOrder) {
         ASSERT_EQ(round.begin, next);
         for (int index = 0; index < ranks; ++index) {
           const auto block = block_of(round, index);
-          ASSERT_LE(block.count, k == 0 ? share.chunk - share.lead : share.chunk);
+          ASSERT_LE(block.count, share.chunk);
           ASSERT_EQ(block.offset, next);
           next += block.count;
         }
@@ -85,7 +80,7 @@ TEST(BlockOf, RoundsAndBlocksCoverTheShareOnceInOrder) {
 }
 
 TEST(BlockOf, BlocksOfARoundAreEvenAndAligned) {
-  const Share share{32, 32 + 1000, 256, 2000, 0};
+  const Share share{32, 32 + 1000, 256, 2000};
   const Round round = round_of(share, 0, 8);
   EXPECT_EQ(round.block, 128u);  // 125 rounded up
   for (int index = 0; index < 7; ++index) EXPECT_EQ(block_of(round, index).offset % kGrain, 0u);
@@ -106,10 +101,10 @@ TEST(EvenChunks, NeverMoreRoundsNorLongerChunksAndAboutEven) {
       ASSERT_TRUE(even.chunk == share.chunk || even.chunk % kGrain == 0);
     }
   });
-  EXPECT_EQ(even_chunks(Share{0, 1100, 1000, 1100, 0}, 1).chunk, 560u);
-  EXPECT_EQ(even_chunks(Share{0, 8800, 1000, 8800, 0}, 8).chunk, 560u);
-  EXPECT_EQ(even_chunks(Share{0, 1000, 1000, 1000, 0}, 1).chunk, 1000u);
-  EXPECT_EQ(even_chunks(Share{0, 10, 1000, 10, 0}, 1).chunk, 1000u);
+  EXPECT_EQ(even_chunks(Share{0, 1100, 1000, 1100}, 1).chunk, 560u);
+  EXPECT_EQ(even_chunks(Share{0, 8800, 1000, 8800}, 8).chunk, 560u);
+  EXPECT_EQ(even_chunks(Share{0, 1000, 1000, 1000}, 1).chunk, 1000u);
+  EXPECT_EQ(even_chunks(Share{0, 10, 1000, 10}, 1).chunk, 1000u);
 }
 
 TEST(RankAfter, GoesAround) {

@@ -152,7 +152,7 @@ inline constexpr size_t kGrain = 16;
 NITINOL_HOST_DEVICE Share even_chunks(Share share, int blocks) {
   const size_t count = share.end - share.begin;
   const size_t round = share.chunk * blocks;
-  if (count <= round || share.lead > 0) return share;
+  if (count <= round) return share;
   const size_t rounds = (count + round - 1) / round;
   const size_t even = (count + rounds * blocks - 1) / (rounds * blocks);
   const size_t chunk = (even + kGrain - 1) / kGrain * kGrain;
@@ -168,13 +168,12 @@ struct Run {
 
 /// The k-th chunk of a share. Empty beyond the last.
 NITINOL_HOST_DEVICE Run chunk_of(const Share& share, size_t k) {
-  const size_t most = k == 0 ? share.chunk - share.lead : share.chunk;
-  const size_t offset = share.begin + k * share.chunk - (k == 0 ? 0 : share.lead);
+  const size_t offset = share.begin + k * share.chunk;
   if (offset >= share.end) return Run{share.end, 0};
-  return Run{offset, share.end - offset < most ? share.end - offset : most};
+  return Run{offset, share.end - offset < share.chunk ? share.end - offset : share.chunk};
 }
 NITINOL_HOST_DEVICE size_t chunks_in(const Share& share) {
-  return (share.end - share.begin + share.lead + share.chunk - 1) / share.chunk;
+  return (share.end - share.begin + share.chunk - 1) / share.chunk;
 }
 
 /// A part of a share that is cut into blocks, one for each of some ranks: at most blocks * chunk elements, the last
@@ -185,17 +184,16 @@ struct Round {
   size_t block = 0;  ///< elements of each block; the last ones may be shorter or empty
 };
 NITINOL_HOST_DEVICE size_t rounds_in(const Share& share, int blocks) {
-  return (share.end - share.begin + (share.lead + share.chunk) * blocks - 1) / (share.chunk * blocks);
+  return (share.end - share.begin + share.chunk * blocks - 1) / (share.chunk * blocks);
 }
 /// Empty beyond the last.
 NITINOL_HOST_DEVICE Round round_of(const Share& share, size_t k, int blocks) {
-  const size_t most = k == 0 ? share.chunk - share.lead : share.chunk;
-  const size_t begin = share.begin + (k * share.chunk - (k == 0 ? 0 : share.lead)) * blocks;
-  if (begin >= share.end) return Round{share.end, share.end, most};
+  const size_t begin = share.begin + k * share.chunk * blocks;
+  if (begin >= share.end) return Round{share.end, share.end, share.chunk};
   const size_t left = share.end - begin;
-  if (left >= most * blocks) return Round{begin, begin + most * blocks, most};
+  if (left >= share.chunk * blocks) return Round{begin, begin + share.chunk * blocks, share.chunk};
   const size_t block = ((left + blocks - 1) / blocks + kGrain - 1) / kGrain * kGrain;
-  return Round{begin, share.end, block < most ? block : most};
+  return Round{begin, share.end, block < share.chunk ? block : share.chunk};
 }
 NITINOL_HOST_DEVICE Run block_of(const Round& round, int index) {
   const size_t offset = round.begin + round.block * index;

@@ -55,7 +55,6 @@ struct Share {
   size_t end = 0;
   size_t chunk = 1;   ///< most elements a primitive may move at once
   size_t stride = 0;  ///< elements from one rank's block to the next in an n-fold buffer
-  size_t lead = 0;    ///< the first chunk is so much shorter than the others, so that channels do not move in step
 };
 
 /// Splits [0, count) over channels in multiples of `grain` elements (so that every channel but the last starts
@@ -65,7 +64,7 @@ NITINOL_HOST_DEVICE Share share_of(size_t count, size_t chunk, int channel, int 
   const size_t per_channel = (grains + channels - 1) / channels * grain;
   const size_t begin = per_channel * channel < count ? per_channel * channel : count;
   const size_t end = begin + per_channel < count ? begin + per_channel : count;
-  return Share{begin, end, chunk, count, 0};
+  return Share{begin, end, chunk, count};
 }
 
 }  // namespace nitinol

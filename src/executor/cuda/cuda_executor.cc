@@ -42,9 +42,6 @@ Machine machine_of(const ExecutorSetup& setup) {
   return machine;
 }
 
-/// With fewer chunks than this a channel does not gain from starting out of step with the others.
-constexpr int kRoundsWorthALead = 4;
-
 /// The plan's protocol, but where there are kernels for fewer: one rank alone, and LL128 for reductions other than
 /// sums.
 Protocol protocol_of(const CollectiveWork& work, int ranks) {
@@ -237,9 +234,6 @@ class CudaExecutor : public Executor {
     work.chunk = static_cast<uint32_t>(from.plan.chunk == 0 || from.plan.chunk > slot ? slot : from.plan.chunk);
     if (from.plan.algorithm == Algorithm::kTwoShot && protocol == Protocol::kLL128) {
       work.chunk = std::min(work.chunk, static_cast<uint32_t>(sizes_.two_shot_chunk / size / 16 * 16));
-    }
-    if (protocol == Protocol::kSimple && work.per_channel >= size_t{kRoundsWorthALead} * work.chunk) {
-      work.lead = work.chunk / kLeads / 128 * 128;
     }
     work.root = static_cast<int16_t>(from.root);
     work.what = from.what;

@@ -63,8 +63,7 @@ __device__ __forceinline__ void run_all(P& p, const CollectiveParameters& parame
   for (int i = 0; i < parameters.works; ++i) {
     const Work& work = parameters.work[i];
     const size_t begin = min(work.per_channel * blockIdx.x, work.count);
-    const size_t lead = work.lead * (blockIdx.x % kLeads);
-    const Share share{begin, min(begin + work.per_channel, work.count), work.chunk, work.count, lead};
+    const Share share{begin, min(begin + work.per_channel, work.count), work.chunk, work.count};
     if (share.begin == share.end) continue;
     p.begin(work);
     if constexpr (kAlone) {

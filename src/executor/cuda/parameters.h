@@ -29,7 +29,6 @@ struct Work {
   size_t count = 0;        ///< elements of one rank's block
   size_t per_channel = 0;  ///< elements of the block that each channel takes
   uint32_t chunk = 0;      ///< elements
-  uint32_t lead = 0;       ///< elements by which each further channel's first chunk is shorter, kLeads in turn
   int16_t root = 0;
   Collective what = Collective::kAllReduce;
   Algorithm algorithm = Algorithm::kOneShot;
@@ -39,10 +38,6 @@ struct Work {
 };
 
 inline constexpr int kMaxWorks = 8;
-
-/// Channels that move the same chunks fill the wire all at once and then all leave it idle while they sum and copy. Of
-/// so many channels each starts with a chunk of another length.
-inline constexpr int kLeads = 8;
 
 struct CollectiveParameters {
   QueueView queue;
