@@ -1,11 +1,15 @@
-// What the flight recorder costs a call, in nanoseconds: noting an operation as it is issued, and the times of its
-// beginning and end while it runs. Prints the median of several rounds, and their spread.
+// What bookkeeping costs a call, in nanoseconds: the flight recorder (noting an operation as it is issued, and the
+// times of its beginning and end while it runs), and what ranks compare their calls by: the tags and records of virtual
+// GPUs are made of a Signature, GPUs write on the call board. Prints the median of several rounds, and their spread.
 #include "diagnostics/flight_recorder.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <vector>
+
+#include "executor/call_board.h"
 
 namespace {
 
@@ -43,6 +47,15 @@ int main() {
     times->begin(Signature::of(work, ++number));
     times->end(number);
   });
+  std::atomic<uint32_t> tag{0};
+  measure("tag of one collective", [&] { tag.store(Signature::of(work, ++number).tag(), std::memory_order_relaxed); });
+  const CallBoard board(SharedMemory::create(CallBoard::bytes_for(8), false), 8);
+  measure("one collective on the call board", [&] { note_calls(board, 0, launch, false); });
+  Launch messages;
+  for (const auto direction : {MessageWork::Direction::kSend, MessageWork::Direction::kReceive}) {
+    messages.messages.push_back({.direction = direction, .peer = 1, .buffer = nullptr, .bytes = 100});
+  }
+  measure("a send and a receive on the call board", [&] { note_calls(board, 0, messages, false); });
   measure("one reading of the clock", [&] { static_cast<void>(TimeStamp::now()); });
   return 0;
 }

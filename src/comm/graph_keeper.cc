@@ -48,7 +48,7 @@ void keep_with_graph(cudaStream_t stream, std::shared_ptr<void> what) {
 }
 
 void let_go_of_gone_graphs() {
-  const RelaxedCaptureGuard relaxed;  // what goes is freed, and this may happen during another capture
+  const RelaxedCaptureGuard relaxed;        // what goes is freed, and this may happen during another capture
   std::vector<std::shared_ptr<void>> kept;  // goes after the lock
   const std::lock_guard lock(gone().mutex);
   kept.swap(gone().kept);
