@@ -1,7 +1,10 @@
 #include "executor/cuda/late_watch.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -13,12 +16,19 @@ namespace nitinol::cuda {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks{50};
+constexpr std::chrono::seconds kPatienceAtTheEnd{1};
 
 class Watch {
  public:
   uint64_t add(std::function<void()> look) {
     const std::lock_guard lock(mutex_);
-    looks_[++last_] = std::move(look);
+    ++last_;
+    if (over_) return last_;
+    looks_[last_] = std::move(look);
+    if (!ends_with_process_) {
+      ends_with_process_ = std::atexit(end_with_process) == 0;
+      process_ = getpid();
+    }
     if (!running_) {
       running_ = true;
       std::thread([this] { run(); }).detach();  // it ends by itself; this object never does
@@ -30,6 +40,16 @@ class Watch {
     const std::lock_guard lock(mutex_);
     hurries_ = true;
     changed_.notify_all();
+  }
+
+  /// Nothing is looked at any more: what that is goes with CUDA, which ends later, as it began earlier.
+  void end() {
+    if (getpid() != process_) return;  // forked: there is no thread, but perhaps what it had locked
+    std::unique_lock lock(mutex_);
+    over_ = true;
+    looks_.clear();
+    changed_.notify_all();
+    changed_.wait_for(lock, kPatienceAtTheEnd, [this] { return looking_at_ == 0; });
   }
 
   void remove(uint64_t id) {
@@ -60,6 +80,8 @@ class Watch {
     running_ = false;
   }
 
+  static void end_with_process();
+
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<uint64_t, std::function<void()>> looks_;
@@ -67,12 +89,17 @@ class Watch {
   uint64_t looking_at_ = 0;
   bool running_ = false;
   bool hurries_ = false;
+  bool ends_with_process_ = false;
+  bool over_ = false;
+  pid_t process_ = 0;  ///< that has the thread
 };
 
 Watch& watch() {
   static Watch* const one = new Watch;  // outlives static destruction, as its thread may
   return *one;
 }
+
+void Watch::end_with_process() { watch().end(); }
 
 }  // namespace
 

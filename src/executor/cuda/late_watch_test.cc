@@ -1,8 +1,11 @@
 #include "executor/cuda/late_watch.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <thread>
 #include <vector>
 
@@ -50,6 +53,23 @@ TEST(LateWatch, LooksSoonIfItIsAskedTo) {
     wait_for(looks, before + 1);
   }
   stop_watching(id);
+}
+
+std::atomic<int> looks_at_the_end{0};
+
+TEST(LateWatchDeathTest, NothingIsLookedAtOnceTheProcessEnds) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto end_while_watching = [] {
+    std::atexit([] {  // as CUDA would have done, earlier
+      const int then = looks_at_the_end;
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      if (looks_at_the_end != then) _exit(1);
+    });
+    start_watching([] { ++looks_at_the_end; });
+    wait_for(looks_at_the_end, 2);
+    std::exit(0);
+  };
+  EXPECT_EXIT(end_while_watching(), testing::ExitedWithCode(0), "");
 }
 
 TEST(LateWatch, EndingTwiceIsFine) {
