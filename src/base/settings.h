@@ -47,6 +47,7 @@ enum class Setting : std::uint8_t {
   kReproducible,
   kP2pDisable,
   kShmDisable,
+  kBulkBytes,
   kSpin,
   kWinEnable,
   kLaunchOrderImplicit,

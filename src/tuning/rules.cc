@@ -30,8 +30,9 @@ constexpr Word kAlgorithmWords[] = {
     {"pat", 0},
 };
 
-constexpr Word kProtocolWords[] = {
-    {"ll", bit(Protocol::kLL)}, {"ll128", bit(Protocol::kLL128)}, {"simple", bit(Protocol::kSimple)}};
+constexpr Word kProtocolWords[] = {{"ll", bit(Protocol::kLL)},
+                                   {"ll128", bit(Protocol::kLL128)},
+                                   {"simple", bit(Protocol::kSimple) | bit(Protocol::kBulk)}};
 
 struct Function {
   std::string_view name;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "algorithm/table.h"
+#include "executor/cuda/kernels.h"
 #include "expected_values.h"
 #include "gpu_ranks.h"
 
@@ -28,6 +29,37 @@ struct Case {
   size_t misaligned = 0;  ///< elements by which buffers are moved from an aligned address
   bool in_place = false;
 };
+
+inline std::string describe(const Case& test, int ranks) {
+  const CollectiveWork& w = test.work;
+  return std::string(name_of(w.what)) + " " + name_of(w.plan.algorithm) + " " + name_of(w.plan.protocol) + " ranks " +
+         std::to_string(ranks) + " type " + std::to_string(static_cast<int>(w.type)) + " op " +
+         std::to_string(static_cast<int>(w.reduction.combine)) + " count " + std::to_string(w.count) + " root " +
+         std::to_string(w.root) + " channels " + std::to_string(w.plan.channels) + " chunk " +
+         std::to_string(w.plan.chunk) + " shift " + std::to_string(test.misaligned) +
+         (test.in_place ? " in place" : "");
+}
+
+inline bool built(DataType type, Combine combine) { return cuda::find_reduce_kernels(type, combine) != nullptr; }
+
+/// All rows of the table of algorithms with all protocols the executor offers.
+template <class Visit>
+void for_each_algorithm(const Limits& limits, Visit&& visit) {
+  algorithm::Table::for_each([&](auto entry) {
+    for (int protocol = 0; protocol < kProtocols; ++protocol) {
+      if (limits.slot_bytes[static_cast<size_t>(protocol)] == 0) continue;
+      if (static_cast<Protocol>(protocol) == Protocol::kBulk &&
+          !suits_bulk(decltype(entry)::row.what, decltype(entry)::row.algorithm)) {
+        continue;
+      }
+      CollectiveWork work;
+      work.what = decltype(entry)::row.what;
+      work.plan.algorithm = decltype(entry)::row.algorithm;
+      work.plan.protocol = static_cast<Protocol>(protocol);
+      visit(work);
+    }
+  });
+}
 
 /// Ranks with a pair of buffers each.
 class Cluster {

@@ -19,33 +19,6 @@ namespace {
 #define REQUIRE_GPU() \
   if (gpus() == 0) GTEST_SKIP() << "no GPU here"
 
-std::string describe(const Case& test, int ranks) {
-  const CollectiveWork& w = test.work;
-  return std::string(name_of(w.what)) + " " + name_of(w.plan.algorithm) + " " + name_of(w.plan.protocol) + " ranks " +
-         std::to_string(ranks) + " type " + std::to_string(static_cast<int>(w.type)) + " op " +
-         std::to_string(static_cast<int>(w.reduction.combine)) + " count " + std::to_string(w.count) + " root " +
-         std::to_string(w.root) + " channels " + std::to_string(w.plan.channels) + " chunk " +
-         std::to_string(w.plan.chunk) + " shift " + std::to_string(test.misaligned) +
-         (test.in_place ? " in place" : "");
-}
-
-bool built(DataType type, Combine combine) { return cuda::find_reduce_kernels(type, combine) != nullptr; }
-
-/// All rows of the table of algorithms with all protocols the executor offers.
-template <class Visit>
-void for_each_algorithm(const Limits& limits, Visit&& visit) {
-  algorithm::Table::for_each([&](auto entry) {
-    for (int protocol = 0; protocol < kProtocols; ++protocol) {
-      if (limits.slot_bytes[static_cast<size_t>(protocol)] == 0) continue;
-      CollectiveWork work;
-      work.what = decltype(entry)::row.what;
-      work.plan.algorithm = decltype(entry)::row.algorithm;
-      work.plan.protocol = static_cast<Protocol>(protocol);
-      visit(work);
-    }
-  });
-}
-
 class OverRanks : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, OverRanks, testing::Values(1, 2, 3, 4, 8), testing::PrintToStringParamName());
 
