@@ -24,13 +24,14 @@ using cuda::BulkWorker;
 using cuda::QueueLayout;
 using cuda::QueueView;
 
+constexpr unsigned kCtas = cuda::kBulkGroups + 2;
 constexpr int kSlots = 2;
 constexpr uint32_t kSlotBytes = 1024;
 
 /// What lives from one operation to the next.
 class Machine {
  public:
-  Machine(int ranks, unsigned ctas) : ctas_(ctas), layout_(cuda::make_layout(ranks, kSlots, 1, kSlotBytes)) {
+  explicit Machine(int ranks) : layout_(cuda::make_layout(ranks, kSlots, 1, kSlotBytes)) {
     for (int rank = 0; rank < ranks; ++rank) {
       regions_.emplace_back((layout_.bytes() + 63) / 16);
       counters_.emplace_back(layout_.counter_bytes() / 16 + 1);
@@ -44,7 +45,7 @@ class Machine {
     std::vector<std::unique_ptr<host_threads::Cta>> barriers;
     std::vector<std::unique_ptr<BulkState>> states;
     for (int rank = 0; rank < ranks(); ++rank) {
-      for (unsigned block = 0; block < ctas_; ++block) {
+      for (unsigned block = 0; block < kCtas; ++block) {
         barriers.push_back(std::make_unique<host_threads::Cta>());
         states.push_back(std::make_unique<BulkState>());
         for (unsigned lane = 0; lane < 32; ++lane) {
@@ -53,7 +54,7 @@ class Machine {
             threadIdx.x = lane;
             blockIdx.x = block;
             blockDim.x = 32;
-            gridDim.x = ctas_;
+            gridDim.x = kCtas;
             host_threads::cta = cta;
             const QueueView view = view_of(rank);
             BulkWorker<type, Combine::kSum> worker(view, pushers, *state);
@@ -82,7 +83,6 @@ class Machine {
     return view;
   }
 
-  unsigned ctas_;
   QueueLayout layout_;
   std::vector<Memory> regions_;
   std::vector<Memory> counters_;
@@ -97,8 +97,12 @@ struct Buffers {
 };
 
 template <class Entry, DataType type>
-void check(Machine& machine, size_t count, int root, size_t shift, bool average) {
+void check(Machine& machine, size_t count, int turn) {
   const int n = machine.ranks();
+  const int root = turn % n;
+  const bool odd = turn % 2 == 1;
+  const size_t shift = odd ? bytes_of(type) : 0;
+  const bool average = odd && reduces(Entry::row.what);
   CollectiveWork work;
   work.what = Entry::row.what;
   work.count = count;
@@ -126,7 +130,9 @@ void check(Machine& machine, size_t count, int root, size_t shift, bool average)
     mine.average = average;
     works.push_back(mine);
   }
-  machine.run<Entry, type>(works, 5);
+  // Of one kind or the other there is a single CTA, and of the other a group has two; or all groups have one.
+  constexpr unsigned kPushers[] = {kCtas - 1, 1, kCtas / 2};
+  machine.run<Entry, type>(works, kPushers[turn % 3]);
   for (int rank = 0; rank < n; ++rank) {
     const Bytes expected = expected_output(work, rank, b.inputs);
     const auto* got = reinterpret_cast<const unsigned char*>(works[static_cast<size_t>(rank)].output);
@@ -142,15 +148,14 @@ void check_all(int ranks) {
     using Entry = decltype(entry);
     if constexpr (suits_bulk(Entry::row.what, Entry::row.algorithm)) {
       constexpr DataType moved = reduces(Entry::row.what) ? type : DataType::kUint8;
-      Machine machine(ranks, 10);
+      Machine machine(ranks);
       const size_t chunk = kSlotBytes / bytes_of(moved);
       int turn = 0;
       // Next to nothing, a chunk, and more rounds than there are slots, with and without a rest.
       for (const size_t count : {size_t{7}, chunk, 3 * chunk + 5, 6 * chunk}) {
         if (ranks > 3 && count == 6 * chunk) continue;
         if (testing::Test::HasFatalFailure()) return;
-        const bool odd = ++turn % 2 == 1;
-        check<Entry, moved>(machine, count, turn % ranks, odd ? bytes_of(moved) : 0, odd && reduces(Entry::row.what));
+        check<Entry, moved>(machine, count, ++turn);
       }
     }
   });

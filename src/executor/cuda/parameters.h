@@ -41,7 +41,7 @@ inline constexpr int kMaxWorks = 8;
 
 /// Of kernels for large messages: threads of a CTA, and how many groups the CTAs of either kind stand in (bulk.h).
 inline constexpr int kBulkThreads = 512;
-inline constexpr uint32_t kBulkGroups = 4;
+inline constexpr uint32_t kBulkGroups = 8;
 
 struct CollectiveParameters {
   QueueView queue;
