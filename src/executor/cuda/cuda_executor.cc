@@ -43,8 +43,8 @@ Machine machine_of(const ExecutorSetup& setup) {
   return machine;
 }
 
-/// The plan's protocol, but where there are kernels for fewer: one rank alone, LL128 for reductions other than sums, and
-/// kBulk where inputs are to be multiplied.
+/// The plan's protocol, but where there are kernels for fewer: one rank alone, LL128 for reductions other than sums,
+/// and kBulk where inputs are to be multiplied.
 Protocol protocol_of(const CollectiveWork& work, int ranks) {
   const bool rare = reduces(work.what) && work.reduction.combine != Combine::kSum;
   const bool scaled = work.reduction.scalar != Reduction::Scalar::kNone;
