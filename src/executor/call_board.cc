@@ -29,19 +29,23 @@ void note_calls(const CallBoard& board, int rank, const Launch& launch, bool cap
   CallPage& page = board.page(rank);
   if (captured) {
     page.captures.store(1, std::memory_order_release);
-    for (const CollectiveWork& work : launch.collectives) page.captured.add(work);
+    for (const CollectiveWork& work : launch.collectives) page.captured.add(work, 0);
     return;
   }
-  for (const CollectiveWork& work : launch.collectives) page.calls.add(work);
+  const uint64_t number = page.launches.load(std::memory_order_relaxed) + 1;
+  page.launches.store(number, std::memory_order_relaxed);  // before all that follows
+  for (const CollectiveWork& work : launch.collectives) page.calls.add(work, number);
   bool messages = false;
   for (const MessageWork& message : launch.messages) {
     if (message.peer == rank || message.bytes == 0) continue;
     const bool sends = message.direction == MessageWork::Direction::kSend;
     MessageLog& log = sends ? board.sent(rank, message.peer) : board.received(rank, message.peer);
-    log.add({message.bytes, page.calls.last()});
+    log.add({message.bytes, page.calls.last(), number});
     messages = true;
   }
   page.in_messages.store(messages ? 1 : 0, std::memory_order_release);
+  if (messages) page.messages.store(page.messages.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  page.written.store(number, std::memory_order_release);
 }
 
 void announce_calls(const CallBoard& board, int rank, const Launch& launch) {

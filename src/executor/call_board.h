@@ -36,14 +36,18 @@ class CallLog {
  public:
   static constexpr size_t kKept = kNotes;
 
-  /// By the page's rank alone.
-  void add(const CollectiveWork& work) {
+  /// By the page's rank alone; `launch`: the number of the launch that it is in.
+  void add(const CollectiveWork& work, uint64_t launch) {
     const Signature next = Signature::of(work, log_.last() + 1);
     const uint64_t trace = extended(trace_.load(std::memory_order_relaxed), next.count, next.call);
     trace_.store(trace, std::memory_order_relaxed);
-    log_.add(next.sequence, {next.count, next.call, trace});
+    log_.add(next.sequence, {next.count, next.call, trace, launch});
   }
   uint64_t last() const { return log_.last(); }
+  std::optional<uint64_t> launch_of(uint64_t number) const {
+    const auto found = log_.find(number);
+    return found ? std::optional((*found)[3]) : std::nullopt;
+  }
   std::optional<Signature> find(uint64_t number) const {
     const auto found = log_.find(number);
     return found ? std::optional(Signature{number, (*found)[0], (*found)[1]}) : std::nullopt;
@@ -56,7 +60,7 @@ class CallLog {
 
  private:
   std::atomic<uint64_t> trace_;
-  SharedLog<kNotes, 3> log_;
+  SharedLog<kNotes, 4> log_;
 };
 
 /// The messages of one rank to or from one other, in order. Those of no bytes do not count: nothing is sent for them.
@@ -66,17 +70,18 @@ class MessageLog {
 
   struct Note {
     uint64_t bytes = 0;
-    uint64_t after = 0;  ///< how many collectives its rank issued before
+    uint64_t after = 0;   ///< how many collectives its rank issued before
+    uint64_t launch = 0;  ///< the number of the launch that it is in
   };
   void add(const Note& note) {
     const uint64_t trace = extended(trace_.load(std::memory_order_relaxed), note.bytes, 0);
     trace_.store(trace, std::memory_order_relaxed);
-    log_.add(log_.last() + 1, {note.bytes, note.after, trace});
+    log_.add(log_.last() + 1, {note.bytes, note.after, trace, note.launch});
   }
   uint64_t last() const { return log_.last(); }
   std::optional<Note> find(uint64_t number) const {
     const auto found = log_.find(number);
-    return found ? std::optional(Note{(*found)[0], (*found)[1]}) : std::nullopt;
+    return found ? std::optional(Note{(*found)[0], (*found)[1], (*found)[3]}) : std::nullopt;
   }
   std::optional<uint64_t> trace(uint64_t number) const {
     const auto found = log_.find(number);
@@ -85,7 +90,7 @@ class MessageLog {
 
  private:
   std::atomic<uint64_t> trace_;
-  SharedLog<kKept, 3> log_;
+  SharedLog<kKept, 4> log_;
 };
 
 /// One rank's page: written by it alone, but for `asked`.
@@ -94,6 +99,9 @@ struct CallPage {
   CallLog<1024> calls;
   CallLog<256> captured;
   SharedLog<8, 2> announced;       ///< counts and calls of what it is about to issue
+  std::atomic<uint64_t> launches;     ///< how many it has issued or is writing down, but for those into graphs
+  std::atomic<uint64_t> written;      ///< how many of them stand here as a whole
+  std::atomic<uint64_t> messages;     ///< how many of them have messages
   std::atomic<uint32_t> captures;  ///< not zero: something was captured, so launches of graphs may come between calls
   std::atomic<uint32_t> in_messages;        ///< whether messages were issued after the last collective
   std::atomic<uint32_t> leaving;            ///< whether it is through with all calls, and makes no more

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "executor/call_circles.h"
 #include "executor/call_words.h"
 
 namespace nitinol {
@@ -60,8 +61,34 @@ std::string CallCheck::doings_of(int peer, bool answered) const {
 std::optional<std::string> CallCheck::look(const std::function<bool()>& idle, Clock::time_point now) {
   const auto finding = find();
   if (!finding) without_progress_since_.reset();
-  if (!finding || (!finding->certain && !stuck(idle, now))) return std::nullopt;
+  if (!finding) return look_for_circle(idle, now);
+  if (!finding->certain && !stuck(idle, now)) return std::nullopt;
   return finding->sentence;
+}
+
+/// Circles are looked for once when all have been quiet for a while.
+std::optional<std::string> CallCheck::look_for_circle(const std::function<bool()>& idle, Clock::time_point now) {
+  if (board_.page(rank_).messages.load(std::memory_order_acquire) == 0) return std::nullopt;
+  const auto launches = launches_on(board_);
+  if (!launches || launches != std::exchange(launches_, launches)) {
+    quiet_since_ = now;
+    looked_for_circle_ = false;
+  }
+  if (!launches || looked_for_circle_ || now - quiet_since_ < kStuckAfter) return std::nullopt;
+  looked_for_circle_ = true;
+  for (int rank = 0; rank < board_.ranks(); ++rank) {
+    if (board_.page(rank).captures.load(std::memory_order_acquire) != 0) return std::nullopt;
+  }
+  if (idle()) return std::nullopt;
+  const auto circle = find_circle(board_, unreceived_);
+  if (!circle) return std::nullopt;
+  std::string text = describe(circle->front());
+  for (size_t i = 1; i < circle->size(); ++i) text += formatted(" waits for {}, which", describe((*circle)[i]));
+  return formatted(
+      "the ranks' calls wait for each other in a circle: {} waits for {}; each would go on only by a call that another "
+      "makes after the one in which it waits: sends and receives that depend on each other belong into one group "
+      "(ncclGroupStart)",
+      text, describe(circle->front()));
 }
 
 bool CallCheck::stuck(const std::function<bool()>& idle, Clock::time_point now) {

@@ -45,6 +45,7 @@ class CallCheck {
   std::optional<std::string> never(int peer, bool leaves, uint64_t begun) const;
   std::string reason_why_never(int peer, bool leaves, uint64_t begun, uint64_t after) const;
   std::optional<std::string> left_without(int peer, bool leaves) const;
+  std::optional<std::string> look_for_circle(const std::function<bool()>& idle, Clock::time_point now);
   bool stuck(const std::function<bool()>& idle, Clock::time_point now);
 
   const CallBoard& board_;
@@ -53,6 +54,11 @@ class CallCheck {
   size_t unreceived_;
   std::optional<Clock::time_point> without_progress_since_;
   uint64_t issued_then_ = 0;
+
+  // Since when nobody has issued anything, and whether a circle was looked for since.
+  std::optional<uint64_t> launches_;
+  Clock::time_point quiet_since_{};
+  bool looked_for_circle_ = false;
 };
 
 }  // namespace nitinol

@@ -235,6 +235,20 @@ TEST(CallCheck, OnlyALargeMessageWaitsForItsReceiver) {
   EXPECT_TRUE(contains(others.look(0), "before rank 0 has joined it")) << others.look(0);
 }
 
+TEST(CallCheck, TellsOfACircleOnceAllAreQuiet) {
+  Ranks ranks(3);
+  for (int rank = 0; rank < 2; ++rank) ranks.receive(rank, 1 - rank, 10);
+  for (int rank = 0; rank < 2; ++rank) ranks.send(rank, 1 - rank, 10);
+  EXPECT_EQ(ranks.look(0), "");
+  EXPECT_EQ(ranks.look_for_long(2), "");  // takes no part
+  EXPECT_EQ(ranks.look_for_long(1, true), "");
+  EXPECT_TRUE(
+      contains(ranks.look_for_long(0),
+               "wait for each other in a circle: rank 0 (host , pid 100, device -1) waits for rank 1 (host , pid "
+               "101, device -1), which waits for rank 0 (host , pid 100, device -1); each would"))
+      << ranks.look_for_long(0);
+}
+
 TEST(CallCheck, WhoeverWaitsForARankThatHasLeftIsTold) {
   Ranks ranks(3);
   ranks.all_reduce(0, 10);

@@ -152,6 +152,23 @@ TEST_F(Ranks, AGraphMayOutliveItsCommunicator) {
   comms.clear();
 }
 
+TEST_F(Ranks, SendsAndReceivesInACircleAreTold) {
+  make(2);
+  if (IsSkipped()) return;
+  const auto start = Clock::now();
+  each([&](size_t rank) {
+    const int other = rank == 0 ? 1 : 0;
+    ncclResult_t state = ncclRecv(outputs[rank], 100, ncclInt, other, comms[rank], streams[rank]);
+    if (state == ncclSuccess) state = ncclSend(inputs[rank], 100, ncclInt, other, comms[rank], streams[rank]);
+    while (state == ncclSuccess && seconds_since(start) < 20) NCCL_OK(ncclCommGetAsyncError(comms[rank], &state));
+    EXPECT_EQ(state, ncclInvalidUsage);
+    const std::string sentence = ncclGetLastError(comms[rank]);
+    EXPECT_NE(sentence.find("wait for each other in a circle"), std::string::npos) << sentence;
+    CUDA_OK(cudaStreamSynchronize(streams[rank]));
+  });
+  std::printf("noticed after %.3f s\n", seconds_since(start));
+}
+
 TEST_F(Ranks, CallsInGraphsThatDoNotMatchAreTold) {
   make(2);
   if (IsSkipped()) return;

@@ -1,0 +1,23 @@
+// Ranks that wait for each other in a circle: each for a call that another makes only after one that never ends.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "executor/call_board.h"
+
+namespace nitinol {
+
+/// Ranks of which each waits for the next, and the last for the first; nothing if there are none, or calls came
+/// meanwhile. For boards without captured calls. `unreceived`: messages larger than this cannot be sent before somebody
+/// receives them.
+///
+/// A launch can begin when all earlier ones of its rank have ended. It can end when, for all that it receives and for
+/// all that it needs of others in a collective, the launch with the other end has begun. What is not known to hold a
+/// launch up is taken to let it pass; so ranks that are found to be held up are.
+std::optional<std::vector<int>> find_circle(const CallBoard& board, size_t unreceived);
+
+/// How many launches all ranks together have issued; nothing while one is being written down.
+std::optional<uint64_t> launches_on(const CallBoard& board);
+
+}  // namespace nitinol
