@@ -30,7 +30,7 @@ struct Anchor {
 
 }  // namespace
 
-const bool TimeStamp::counter_is_even_ = kernel_uses_counter();
+const bool TimeStamp::kCounterIsEven = kernel_uses_counter();
 
 namespace {
 const Anchor kLoaded;  // every stamp comes after it

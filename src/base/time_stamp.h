@@ -15,7 +15,7 @@ class TimeStamp {
   /// In units of its own, not 0: to be compared with others of this process, and told by nanoseconds().
   static int64_t now() {
 #if defined(__x86_64__)
-    if (counter_is_even_) return static_cast<int64_t>(__rdtsc());
+    if (kCounterIsEven) return static_cast<int64_t>(__rdtsc());
 #elif defined(__aarch64__)
     int64_t count = 0;
     asm volatile("mrs %0, cntvct_el0" : "=r"(count));
@@ -27,7 +27,7 @@ class TimeStamp {
   static int64_t nanoseconds(int64_t stamp);
 
  private:
-  static const bool counter_is_even_;
+  static const bool kCounterIsEven;
 };
 
 }  // namespace nitinol

@@ -162,7 +162,7 @@ void fuzz_operation(Input input) {
   write_as_peers(team, expected, input);
   const auto own = team.arena(0);
   stop_word = &own->header().aborted;
-  std::unique_ptr<Kernel> kernel = team.engine().make_kernel(std::move(launch));
+  std::unique_ptr<Kernel> kernel = team.engine().make_kernel(launch);
   kernel->run();
   Engine::recycle(std::move(kernel));
   stop_word = nullptr;

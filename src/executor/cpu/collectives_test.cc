@@ -301,7 +301,7 @@ TEST(Groups, RunTheirCollectivesInOrder) {
       buffers.emplace_back(test, rank, team.ranks());
       launch.collectives.push_back(buffers.back().work());
     }
-    Team::run_launch(engine, std::move(launch));
+    Team::run_launch(engine, launch);
     for (const Buffers& each : buffers) each.check();
   });
   EXPECT_EQ(team.failures(), std::vector<std::string>{});

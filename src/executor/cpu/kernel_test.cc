@@ -71,7 +71,7 @@ TEST(Kernel, ReadsADeviceScalarWhenItRuns) {
     work.reduction.pointer = &scalar;
     Launch launch = launch_of(work);
     engine.rank().prepare(launch);
-    const std::unique_ptr<Kernel> kernel = engine.make_kernel(std::move(launch));
+    const std::unique_ptr<Kernel> kernel = engine.make_kernel(launch);
     for (int i = 1; i < 4; ++i) {
       scalar = static_cast<float>(i * (rank + 1));  // as a graph's next replay may find it
       kernel->run();

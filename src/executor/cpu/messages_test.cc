@@ -38,7 +38,7 @@ void exchange_everything(Team& team, const std::vector<size_t>& sizes, int times
       }
     }
     engine.rank().prepare(launch);
-    const std::unique_ptr<Kernel> kernel = engine.make_kernel(std::move(launch));
+    const std::unique_ptr<Kernel> kernel = engine.make_kernel(launch);
     for (int i = 0; i < times; ++i) {
       for (std::vector<std::byte>& each : in) std::fill(each.begin(), each.end(), std::byte{0xa5});
       kernel->run();
@@ -75,7 +75,7 @@ TEST(Messages, OfZeroBytesKeepTheirPlace) {
     const Direction direction = rank == 0 ? Direction::kSend : Direction::kReceive;
     for (int i = 0; i < 10; ++i) launch.messages.push_back({direction, 1 - rank, nullptr, 0});
     launch.messages.push_back({direction, 1 - rank, &value, sizeof value});
-    Team::run_launch(engine, std::move(launch));
+    Team::run_launch(engine, launch);
     EXPECT_EQ(value, 42);
   });
 }
@@ -125,7 +125,7 @@ TEST(Messages, OfDifferentSizesOnTheTwoSidesAreReported) {
     } else {
       launch.messages.push_back({Direction::kReceive, 0, data.data(), 100});
     }
-    Team::run_launch(engine, std::move(launch));
+    Team::run_launch(engine, launch);
   });
   ASSERT_EQ(team.failures().size(), 1U);
   EXPECT_NE(team.failures()[0].find("rank 1 receives 100 bytes from rank 0"), std::string::npos);

@@ -104,7 +104,7 @@ class Team {
   /// Prepares and runs a launch of one rank, on the calling thread.
   static void run_launch(Engine& engine, const Launch& launch) {
     engine.rank().prepare(launch);
-    std::unique_ptr<Kernel> kernel = engine.make_kernel(std::move(launch));
+    std::unique_ptr<Kernel> kernel = engine.make_kernel(launch);
     kernel->run();
     Engine::recycle(std::move(kernel));
   }
