@@ -179,9 +179,9 @@ void Communicator::fail_with(ncclResult_t code, const std::string& sentence, boo
     const Phase phase = phase_.load(std::memory_order_acquire);
     if (phase == Phase::kRevoking || phase == Phase::kRevoked) return;  // nothing runs that could fail
     failure_text_.store(keep_sentence(sentence), std::memory_order_release);
+    log_warn("rank {}: {}", rank_, sentence);  // the last error, for whoever sees the state
     state_.store(code, std::memory_order_release);
   }
-  log_warn("rank {}: {}", rank_, sentence);
   stop_operations();
   seat_.note_failure();
   if (tell_others && bootstrap_ && phase_.load() != Phase::kInitialising) {

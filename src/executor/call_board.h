@@ -99,9 +99,9 @@ struct CallPage {
   CallLog<1024> calls;
   CallLog<256> captured;
   SharedLog<8, 2> announced;       ///< counts and calls of what it is about to issue
-  std::atomic<uint64_t> launches;     ///< how many it has issued or is writing down, but for those into graphs
-  std::atomic<uint64_t> written;      ///< how many of them stand here as a whole
-  std::atomic<uint64_t> messages;     ///< how many of them have messages
+  std::atomic<uint64_t> launches;  ///< how many it has issued or is writing down, but for those into graphs
+  std::atomic<uint64_t> written;   ///< how many of them stand here as a whole
+  std::atomic<uint64_t> messages;  ///< how many of them have messages
   std::atomic<uint32_t> captures;  ///< not zero: something was captured, so launches of graphs may come between calls
   std::atomic<uint32_t> in_messages;        ///< whether messages were issued after the last collective
   std::atomic<uint32_t> leaving;            ///< whether it is through with all calls, and makes no more
