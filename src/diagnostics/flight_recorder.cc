@@ -46,25 +46,55 @@ std::string run_json(const OperationTimes::Run& run, const FlightRecorder::About
 
 void FlightRecorder::note(const Launch& launch, const void* stream) {
   const int64_t now = TimeStamp::now();
-  const std::lock_guard lock(mutex_);
+  uint64_t number = issued();
   for (const CollectiveWork& work : launch.collectives) {
-    keep({Signature::of(work, ++collectives_), work.plan, 0, stream, now});
+    keep({Signature::of(work, ++number), work.plan, 0, stream, now});
   }
+  collectives_.store(number, std::memory_order_relaxed);
   if (!launch.messages.empty()) keep({{}, {}, static_cast<uint32_t>(launch.messages.size()), stream, now});
 }
 
-uint64_t FlightRecorder::issued() const {
-  const std::lock_guard lock(mutex_);
-  return collectives_;
+uint64_t FlightRecorder::issued() const { return collectives_.load(std::memory_order_relaxed); }
+
+FlightRecorder::Log::Words FlightRecorder::packed(const Entry& entry) {
+  const Plan& plan = entry.plan;
+  const uint64_t how = static_cast<uint64_t>(plan.algorithm) | static_cast<uint64_t>(plan.protocol) << 8 |
+                       static_cast<uint64_t>(plan.channels) << 16;
+  return {entry.signature.sequence,
+          entry.signature.count,
+          entry.signature.call,
+          how,
+          plan.chunk,
+          entry.messages,
+          reinterpret_cast<uintptr_t>(entry.stream),
+          static_cast<uint64_t>(entry.enqueued)};
+}
+
+FlightRecorder::Entry FlightRecorder::unpacked(const Log::Words& words) {
+  const Plan plan{static_cast<Algorithm>(words[3] & 0xff), static_cast<Protocol>(words[3] >> 8 & 0xff),
+                  static_cast<int>(words[3] >> 16), words[4]};
+  return {{words[0], words[1], words[2]},
+          plan,
+          static_cast<uint32_t>(words[5]),
+          reinterpret_cast<const void*>(words[6]),
+          static_cast<int64_t>(words[7])};
+}
+
+std::vector<FlightRecorder::Entry> FlightRecorder::kept() const {
+  std::vector<Entry> entries;
+  const uint64_t last = log_.last();
+  for (uint64_t number = last > kKept ? last - kKept + 1 : 1; number <= last; ++number) {
+    if (const auto words = log_.find(number)) entries.push_back(unpacked(*words));
+  }
+  return entries;
 }
 
 FlightRecorder::Issued FlightRecorder::last_issued() const {
-  const std::lock_guard lock(mutex_);
-  for (uint64_t i = noted_; i > 0 && i + kKept > noted_; --i) {
-    const Entry& entry = ring_[(i - 1) % kKept];
-    if (entry.signature.sequence != 0) return {entry.signature.text(), TimeStamp::nanoseconds(entry.enqueued)};
-  }
-  return {};
+  const std::vector<Entry> entries = kept();
+  const auto last =
+      std::find_if(entries.rbegin(), entries.rend(), [](const Entry& entry) { return entry.signature.sequence != 0; });
+  if (last == entries.rend()) return {};
+  return {last->signature.text(), TimeStamp::nanoseconds(last->enqueued)};
 }
 
 std::string FlightRecorder::Told::name() const {
@@ -74,11 +104,10 @@ std::string FlightRecorder::Told::name() const {
 std::vector<FlightRecorder::Told> FlightRecorder::entries(const About& about,
                                                           const std::vector<OperationTimes::Run>& runs) const {
   std::vector<Told> all;
-  {
-    const std::lock_guard lock(mutex_);
-    for (uint64_t i = noted_ > kKept ? noted_ - kKept : 0; i < noted_; ++i) all.push_back({ring_[i % kKept]});
+  for (const Entry& entry : kept()) {
+    all.push_back({entry});
+    all.back().entry.enqueued = TimeStamp::nanoseconds(entry.enqueued);
   }
-  for (Told& told : all) told.entry.enqueued = TimeStamp::nanoseconds(told.entry.enqueued);
   for (Told& told : all) {
     const uint64_t number = told.entry.signature.sequence;
     if (number == 0 || !about.progress_known) continue;

@@ -2,16 +2,16 @@
 // opens in Chrome's and Perfetto's trace viewers and that tools/trace.py merges over ranks.
 #pragma once
 
-#include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "model/operation_times.h"
 #include "model/plan.h"
+#include "model/shared_log.h"
 #include "model/signature.h"
 
 namespace nitinol {
@@ -20,7 +20,8 @@ class FlightRecorder {
  public:
   static constexpr size_t kKept = 256;
 
-  /// Notes what is about to be put into a stream.
+  /// Notes what is about to be put into a stream. By one thread at a time, as calls on one communicator are made; what
+  /// several note at once may be lost.
   void note(const Launch& launch, const void* stream);
   /// For the executor, which tells here when collectives begin and end if it knows.
   std::shared_ptr<OperationTimes> times() const { return times_; }
@@ -65,14 +66,18 @@ class FlightRecorder {
     int64_t ended = 0;
     std::string name() const;
   };
-  void keep(const Entry& entry) { ring_[noted_++ % kKept] = entry; }
+  using Log = SharedLog<kKept, 8>;
+  static Log::Words packed(const Entry& entry);
+  static Entry unpacked(const Log::Words& words);
+
+  void keep(const Entry& entry) { log_.add(log_.last() + 1, packed(entry)); }
+  /// Oldest first.
+  std::vector<Entry> kept() const;
   std::vector<Told> entries(const About& about, const std::vector<OperationTimes::Run>& runs) const;
 
   const std::shared_ptr<OperationTimes> times_ = std::make_shared<OperationTimes>();
-  mutable std::mutex mutex_;  // guards what follows
-  uint64_t noted_ = 0;
-  uint64_t collectives_ = 0;
-  std::array<Entry, kKept> ring_;
+  std::atomic<uint64_t> collectives_{0};
+  Log log_;
 };
 
 }  // namespace nitinol

@@ -16,7 +16,7 @@
 #include <optional>
 #include <utility>
 
-#include "executor/shared_log.h"
+#include "model/shared_log.h"
 #include "model/signature.h"
 #include "transport/transport.h"
 

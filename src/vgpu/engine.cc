@@ -22,8 +22,6 @@ constexpr int kWatchMicroseconds = 10'000;      // a stream with nothing to do i
 constexpr std::chrono::seconds kWorkerIdle{2};  // then an idle worker ends
 constexpr uint64_t kEverything = std::numeric_limits<uint64_t>::max();
 
-std::atomic<bool> g_stopped{false};
-
 struct WorkerPool {
   std::mutex mutex;
   std::condition_variable work;
@@ -342,8 +340,6 @@ void watch(Stream& stream) {
   }
 }
 
-void stop_engine() { g_stopped.store(true, std::memory_order_release); }
-
-bool engine_stopped() { return g_stopped.load(std::memory_order_acquire); }
+void stop_engine() { g_engine_stopped.store(true, std::memory_order_release); }
 
 }  // namespace nitinol::vgpu

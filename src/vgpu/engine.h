@@ -24,6 +24,7 @@ void watch(Stream& stream);
 
 // Stops workers from beginning further operations, for the end of the process.
 void stop_engine();
-bool engine_stopped();
+inline std::atomic<bool> g_engine_stopped{false};
+inline bool engine_stopped() { return g_engine_stopped.load(std::memory_order_acquire); }
 
 }  // namespace nitinol::vgpu

@@ -68,17 +68,22 @@ Submission::~Submission() {
   if (stream_.sleepers > 0) stream_.changed.notify_all();
 }
 
-void Submission::run(Task task) { push({std::move(task), {}}); }
+void Submission::run(Task&& task) {
+  Operation& operation = add();
+  operation.task = std::move(task);
+  operation.wait = {};
+}
 
 void Submission::wait(Point point) {
   if (point.stream == &stream_ || point.reached()) return;
-  push({{}, point});
+  add().wait = point;
 }
 
-void Submission::push(Operation operation) {
-  stream_.queue.push(std::move(operation));
+Operation& Submission::add() {
+  Operation& operation = stream_.queue.add();
   stream_.submitted.store(stream_.submitted.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   pushed_ = true;
+  return operation;
 }
 
 Stream* create_stream(StreamKind kind, int device, unsigned flags, int priority) {

@@ -98,12 +98,12 @@ class Submission {
   Submission(const Submission&) = delete;
   Submission& operator=(const Submission&) = delete;
 
-  void run(Task task);
+  void run(Task&& task);
   void wait(Point point);  // adds nothing if it is reached already
   Point end() const { return stream_.end(); }
 
  private:
-  void push(Operation operation);
+  Operation& add();
 
   Stream& stream_;
   std::unique_lock<SpinLock> lock_;

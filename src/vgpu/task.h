@@ -95,10 +95,10 @@ class RingQueue {
   bool empty() const { return size_ == 0; }
   T& front() { return slots_[first_]; }
 
-  void push(T value) {
+  // The new last one, for the caller to fill: it is what some earlier one was left as.
+  T& add() {
     if (size_ == slots_.size()) grow();
-    slots_[(first_ + size_) & (slots_.size() - 1)] = std::move(value);
-    ++size_;
+    return slots_[(first_ + size_++) & (slots_.size() - 1)];
   }
 
   void pop() {

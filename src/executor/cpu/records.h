@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "executor/shared_log.h"
+#include "model/shared_log.h"
 #include "model/signature.h"
 
 namespace nitinol::cpu {

@@ -1,4 +1,4 @@
-// A ring of numbered notes in shared memory: written by one rank, read by any, nothing ever waits.
+// A ring of numbered notes, in shared memory for one: written by one rank, read by any, nothing ever waits.
 #pragma once
 
 #include <array>
