@@ -43,14 +43,16 @@ Machine machine_of(const ExecutorSetup& setup) {
   return machine;
 }
 
-/// The plan's protocol, but where there are kernels for fewer: one rank alone, LL128 for reductions other than sums,
-/// and kBulk where inputs are to be multiplied.
+/// The plan's protocol, but where there are kernels for fewer: one rank alone, LL128 and kBulk for reductions other
+/// than sums, and kBulk where inputs are to be multiplied.
 Protocol protocol_of(const CollectiveWork& work, int ranks) {
+  if (ranks == 1) return Protocol::kSimple;
+  const Protocol planned = work.plan.protocol;
   const bool rare = reduces(work.what) && work.reduction.combine != Combine::kSum;
   const bool scaled = work.reduction.scalar != Reduction::Scalar::kNone;
-  if (ranks == 1 || (rare && work.plan.protocol == Protocol::kLL128)) return Protocol::kSimple;
-  if (scaled && work.plan.protocol == Protocol::kBulk) return Protocol::kSimple;
-  return work.plan.protocol;
+  if (rare && (planned == Protocol::kLL128 || planned == Protocol::kBulk)) return Protocol::kSimple;
+  if (scaled && planned == Protocol::kBulk) return Protocol::kSimple;
+  return planned;
 }
 
 const void* kernel_of(const CollectiveWork& work, int ranks) {

@@ -255,10 +255,12 @@ template <DataType type, Combine how, bool kReduces>
 KernelSet make_kernel_set() {
   KernelSet set;
   add_kernels<LL, type, how, kReduces>(set);
-  // Sums are what matters; for the rest LL128 is not worth the space. The executor then takes Simple.
-  if constexpr (how == Combine::kSum) add_kernels<LL128, type, how, kReduces>(set);
+  // Sums are what matters; for the rest LL128 and kBulk are not worth the space. The executor then takes Simple.
+  if constexpr (how == Combine::kSum) {
+    add_kernels<LL128, type, how, kReduces>(set);
+    add_bulk_kernels<type, how, kReduces>(set);
+  }
   add_kernels<Simple, type, how, kReduces>(set);
-  add_bulk_kernels<type, how, kReduces>(set);
   const void* alone = reinterpret_cast<const void*>(&run_collectives<Simple, type, how, algorithm::Table, true, true>);
   for (auto& algorithms : set.kernel[kCollectives]) {
     for (const void*& protocol : algorithms) protocol = alone;
