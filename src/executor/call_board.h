@@ -30,67 +30,67 @@ inline uint64_t extended(uint64_t trace, uint64_t count, uint64_t call) {
   return mix ^ mix >> 32;
 }
 
-/// Collectives in the order in which they were issued, numbered from 1.
+/// Calls of one kind in the order in which they were issued, numbered from 1, each with the trace of all up to it.
 template <size_t kNotes>
-class CallLog {
+class TracedLog {
  public:
   static constexpr size_t kKept = kNotes;
 
-  /// By the page's rank alone; `launch`: the number of the launch that it is in.
-  void add(const CollectiveWork& work, uint64_t launch) {
-    const Signature next = Signature::of(work, log_.last() + 1);
-    const uint64_t trace = extended(trace_.load(std::memory_order_relaxed), next.count, next.call);
-    trace_.store(trace, std::memory_order_relaxed);
-    log_.add(next.sequence, {next.count, next.call, trace, launch});
-  }
   uint64_t last() const { return log_.last(); }
-  std::optional<uint64_t> launch_of(uint64_t number) const {
-    const auto found = log_.find(number);
-    return found ? std::optional((*found)[3]) : std::nullopt;
-  }
-  std::optional<Signature> find(uint64_t number) const {
-    const auto found = log_.find(number);
-    return found ? std::optional(Signature{number, (*found)[0], (*found)[1]}) : std::nullopt;
-  }
   /// Of all calls up to this one.
   std::optional<uint64_t> trace(uint64_t number) const {
     const auto found = log_.find(number);
     return found ? std::optional((*found)[2]) : std::nullopt;
   }
 
+ protected:
+  using Log = SharedLog<kNotes, 4>;
+
+  /// `first` and `call` go into the trace; `second` and `launch` do not.
+  void add_traced(uint64_t first, uint64_t second, uint64_t call, uint64_t launch) {
+    const uint64_t trace = extended(trace_.load(std::memory_order_relaxed), first, call);
+    trace_.store(trace, std::memory_order_relaxed);
+    log_.add(log_.last() + 1, {first, second, trace, launch});
+  }
+  std::optional<typename Log::Words> words(uint64_t number) const { return log_.find(number); }
+
  private:
   std::atomic<uint64_t> trace_;
-  SharedLog<kNotes, 4> log_;
+  Log log_;
+};
+
+/// Collectives.
+template <size_t kNotes>
+class CallLog : public TracedLog<kNotes> {
+ public:
+  /// By the page's rank alone; `launch`: the number of the launch that it is in.
+  void add(const CollectiveWork& work, uint64_t launch) {
+    const Signature next = Signature::of(work, this->last() + 1);
+    this->add_traced(next.count, next.call, next.call, launch);
+  }
+  std::optional<uint64_t> launch_of(uint64_t number) const {
+    const auto found = this->words(number);
+    return found ? std::optional((*found)[3]) : std::nullopt;
+  }
+  std::optional<Signature> find(uint64_t number) const {
+    const auto found = this->words(number);
+    return found ? std::optional(Signature{number, (*found)[0], (*found)[1]}) : std::nullopt;
+  }
 };
 
 /// The messages of one rank to or from one other, in order. Those of no bytes do not count: nothing is sent for them.
-class MessageLog {
+class MessageLog : public TracedLog<512> {
  public:
-  static constexpr size_t kKept = 512;
-
   struct Note {
     uint64_t bytes = 0;
     uint64_t after = 0;   ///< how many collectives its rank issued before
     uint64_t launch = 0;  ///< the number of the launch that it is in
   };
-  void add(const Note& note) {
-    const uint64_t trace = extended(trace_.load(std::memory_order_relaxed), note.bytes, 0);
-    trace_.store(trace, std::memory_order_relaxed);
-    log_.add(log_.last() + 1, {note.bytes, note.after, trace, note.launch});
-  }
-  uint64_t last() const { return log_.last(); }
+  void add(const Note& note) { add_traced(note.bytes, note.after, 0, note.launch); }
   std::optional<Note> find(uint64_t number) const {
-    const auto found = log_.find(number);
+    const auto found = words(number);
     return found ? std::optional(Note{(*found)[0], (*found)[1], (*found)[3]}) : std::nullopt;
   }
-  std::optional<uint64_t> trace(uint64_t number) const {
-    const auto found = log_.find(number);
-    return found ? std::optional((*found)[2]) : std::nullopt;
-  }
-
- private:
-  std::atomic<uint64_t> trace_;
-  SharedLog<kKept, 4> log_;
 };
 
 /// One rank's page: written by it alone, but for `asked`.

@@ -83,29 +83,34 @@ Point event_point(Event& event) {
   return event.captured != nullptr ? Point{} : event.point;
 }
 
-/// Records an event that needs no time where nothing needs to be submitted for it.
-void set_point(Event& event, Point point) {
-  std::lock_guard lock(event.mutex);
-  if (!event.alive.load(std::memory_order_relaxed)) return;
+namespace {
+
+// The event is recorded at the point; its mutex is held.
+void mark_recorded(Event& event, Point point) {
   ++event.version;
   event.recorded = true;
   event.captured.reset();
   event.point = point;
 }
 
+// Records an event that needs no time where nothing needs to be submitted for it.
+void record_untimed(Event& event, Point point) {
+  std::lock_guard lock(event.mutex);
+  if (event.alive.load(std::memory_order_relaxed)) mark_recorded(event, point);
+}
+
+}  // namespace
+
 void record_event(Event& event, Submission& submission) {
   std::lock_guard lock(event.mutex);
   if (!event.alive.load(std::memory_order_relaxed)) return;
-  const uint64_t version = ++event.version;
   if (event.timed()) {
-    submission.run(Task([&event, version] {
+    submission.run(Task([&event, version = event.version + 1] {
       std::lock_guard when_executed(event.mutex);
       if (event.version == version) event.time = std::chrono::steady_clock::now();
     }));
   }
-  event.recorded = true;
-  event.captured.reset();
-  event.point = submission.end();
+  mark_recorded(event, submission.end());
 }
 
 // What is declared in the global namespace: functions with C linkage are the same in any namespace.
@@ -156,7 +161,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event_handle, cudaStream_t stre
       Submission submission(*stream);
       record_event(*event, submission);
     } else {
-      set_point(*event, stream->end());
+      record_untimed(*event, stream->end());
     }
     return cudaSuccess;
   });
