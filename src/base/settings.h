@@ -47,7 +47,6 @@ enum class Setting : std::uint8_t {
   kReproducible,
   kP2pDisable,
   kShmDisable,
-  kBulkBytes,
   kSpin,
   kWinEnable,
   kLaunchOrderImplicit,

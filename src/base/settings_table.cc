@@ -48,7 +48,6 @@ constexpr SettingRow kRows[] = {
     {kReproducible, "NITINOL_REPRODUCIBLE", kSwitch, "1", "1: a reduction's bits depend on values and ranks alone; 0: algorithms may add in another order where that is faster", "Nitinol"},
     {kP2pDisable, "NCCL_P2P_DISABLE", kSwitch, "0", "1: no direct access to another rank's device memory", "2.0"},
     {kShmDisable, "NCCL_SHM_DISABLE", kSwitch, "0", "1: no shared memory between processes", "2.0"},
-    {kBulkBytes, "NITINOL_BULK_BYTES", kInteger, "", "on GPUs: collectives of blocks of so many bytes and more go by a protocol in which some CTAs push and others receive (a trial: its speed is not known yet); not set: never", "Nitinol", 0, kMost},
     {kSpin, "NITINOL_SPIN", kInteger, "", "how often a waiting CPU thread looks before it sleeps; not set: by the number of cores", "Nitinol", 0, kMost},
     {kWinEnable, "NCCL_WIN_ENABLE", kSwitch, "1", "0: window registration succeeds but yields no window", "2.27"},
     {kLaunchOrderImplicit, "NCCL_LAUNCH_ORDER_IMPLICIT", kSwitch, "0", "1: operations of different communicators on a device run in the order in which the program issued them", "2.26"},

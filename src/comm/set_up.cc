@@ -35,11 +35,10 @@ std::string agreed_settings(const Config& config) {
   const Settings& s = settings();
   return formatted(
       "NCCL_ALGO={} NCCL_PROTO={} NCCL_BUFFSIZE={} NCCL_NTHREADS={} NITINOL_REPRODUCIBLE={} NCCL_P2P_DISABLE={} "
-      "NITINOL_BULK_BYTES={} "
       "minCTAs={} maxCTAs={} CTAPolicy={}",
       s.text_if_set(Setting::kAlgo).value_or(""), s.text_if_set(Setting::kProto).value_or(""),
       s.integer_if_set(Setting::kBuffSize).value_or(0), s.integer_if_set(Setting::kNthreads).value_or(0),
-      s.flag(Setting::kReproducible), s.flag(Setting::kP2pDisable), s.integer_if_set(Setting::kBulkBytes).value_or(0),
+      s.flag(Setting::kReproducible), s.flag(Setting::kP2pDisable),
       config.min_ctas, config.max_ctas, config.cta_policy);
 }
 
@@ -179,7 +178,6 @@ void Communicator::make_executor_for(std::vector<Peer> peers) {
   setup.max_channels = config_.max_ctas;
   setup.buffer_bytes = static_cast<size_t>(settings().integer_if_set(Setting::kBuffSize).value_or(0));
   setup.peer_access = !settings().flag(Setting::kP2pDisable);
-  if (const auto bytes = settings().integer_if_set(Setting::kBulkBytes)) setup.bulk_bytes = static_cast<size_t>(*bytes);
   setup.timeout = std::chrono::seconds(settings().integer(Setting::kTimeout));
   handles_->set_patience(setup.timeout);
   setup.check = settings().text_if_set(Setting::kCheck).value_or("") != "off";

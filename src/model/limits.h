@@ -23,9 +23,6 @@ struct Limits {
   size_t bytes_per_channel = 1 << 16;       ///< less than this is not worth another channel
   size_t many_channels_bytes = 0;           ///< blocks of fewer bytes are not worth more than
   int few_channels = 32;                    ///< so many channels
-  size_t bulk_bytes = SIZE_MAX;             ///< from so many bytes of a rank's block on with kBulk, where it serves,
-  size_t bulk_rounds = 8;                   ///< which cuts what goes from one rank to one peer into so many chunks,
-  size_t least_bulk = 1 << 17;              ///< but none of fewer bytes
 };
 
 }  // namespace nitinol

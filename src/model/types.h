@@ -130,23 +130,15 @@ constexpr const char* name_of(Algorithm algorithm) {
   return "?";
 }
 
-/// Algorithms whose transfers a rank may make in any order that data and free slots allow: in place too, nothing that
-/// is still to be sent is overwritten before a peer has answered it.
-constexpr bool suits_bulk(Collective what, Algorithm algorithm) {
-  return algorithm == Algorithm::kTwoShot || (algorithm == Algorithm::kOneShot && what != Collective::kAllReduce);
-}
-
-/// How data and its arrival flag travel (GPU executor; virtual GPUs use kSimple only). kBulk is Simple for large
-/// messages: long chunks, and sending and receiving are the work of different CTAs.
-enum class Protocol : int { kLL, kLL128, kSimple, kBulk };
-inline constexpr int kProtocols = 4;
+/// How data and its arrival flag travel (GPU executor; virtual GPUs use kSimple only).
+enum class Protocol : int { kLL, kLL128, kSimple };
+inline constexpr int kProtocols = 3;
 
 constexpr const char* name_of(Protocol protocol) {
   switch (protocol) {
     case Protocol::kLL: return "LL";
     case Protocol::kLL128: return "LL128";
     case Protocol::kSimple: return "Simple";
-    case Protocol::kBulk: return "Bulk";
   }
   return "?";
 }

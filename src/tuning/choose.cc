@@ -42,11 +42,6 @@ size_t message_bytes(const Question& question, Algorithm algorithm) {
   return algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kRing ? bytes / question.ranks : bytes;
 }
 
-bool is_bulk(const Question& question, const Limits& limits, Algorithm algorithm) {
-  const size_t bytes = question.count * bytes_of(question.type);
-  return suits_bulk(question.what, algorithm) && bytes >= limits.bulk_bytes;
-}
-
 Protocol choose_protocol(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
   const auto what = static_cast<size_t>(question.what);
   const size_t message = message_bytes(question, algorithm);
@@ -57,7 +52,6 @@ Protocol choose_protocol(const Question& question, const Limits& limits, const R
     const int index = static_cast<int>(protocol);
     return limits.slot_bytes[index] > 0 && allowed(rules.protocols[what], index);
   };
-  if (usable(Protocol::kBulk) && is_bulk(question, limits, algorithm)) return Protocol::kBulk;
   for (const Protocol protocol : {wanted, Protocol::kSimple, Protocol::kLL128, Protocol::kLL}) {
     if (usable(protocol)) return protocol;
   }
@@ -73,15 +67,6 @@ int choose_channels(const Limits& limits, const Rules& rules, size_t bytes) {
   return rules.max_channels > 0 ? std::min(channels, rules.max_channels) : channels;
 }
 
-/// In bytes. Long chunks are moved faster, but a pipeline of several stages needs some.
-size_t choose_chunk(const Question& question, const Limits& limits, const Plan& plan) {
-  constexpr size_t kWhole = 1024;  // chunks are multiples of so many bytes
-  const size_t slot = limits.slot_bytes[static_cast<int>(plan.protocol)];
-  if (plan.protocol != Protocol::kBulk) return slot;
-  const size_t wanted = message_bytes(question, plan.algorithm) / limits.bulk_rounds / kWhole * kWhole;
-  return std::min(std::max(wanted, limits.least_bulk), slot);
-}
-
 }  // namespace
 
 Plan choose(const Question& question, const Limits& limits, const Rules& rules) {
@@ -89,7 +74,7 @@ Plan choose(const Question& question, const Limits& limits, const Rules& rules) 
   plan.algorithm = choose_algorithm(question, limits, rules);
   plan.protocol = choose_protocol(question, limits, rules, plan.algorithm);
   plan.channels = choose_channels(limits, rules, question.count * bytes_of(question.type));
-  plan.chunk = choose_chunk(question, limits, plan) / bytes_of(question.type);
+  plan.chunk = limits.slot_bytes[static_cast<size_t>(plan.protocol)] / bytes_of(question.type);
   return plan;
 }
 

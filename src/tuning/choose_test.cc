@@ -47,40 +47,6 @@ TEST(Choose, OnlyLargeBlocksGetManyChannels) {
   EXPECT_EQ(choose(all_reduce(8192), many, Rules::any()).channels, 8);
 }
 
-TEST(Choose, LargeMessagesGoInBulkWhereThatServes) {
-  Limits offered = limits();
-  offered.slot_bytes[static_cast<size_t>(Protocol::kBulk)] = 1 << 20;
-  offered.bulk_bytes = 1 << 20;
-  const size_t count = 1 << 18;
-  EXPECT_EQ(choose(all_reduce(count - 1), offered, Rules::any()).protocol, Protocol::kSimple);
-  EXPECT_EQ(choose(all_reduce(count), offered, Rules::any()).protocol, Protocol::kBulk);
-  EXPECT_EQ(choose(all_reduce(count), limits(), Rules::any()).protocol, Protocol::kSimple);
-  for (const char* algorithms : {"Ring", "OneShot"}) {
-    Rules rules = Rules::any();
-    restrict_algorithms(algorithms, rules);
-    EXPECT_EQ(choose(all_reduce(count), offered, rules).protocol, Protocol::kSimple) << algorithms;
-  }
-  Rules others = Rules::any();
-  restrict_protocols("^LL", others);
-  EXPECT_EQ(choose(all_reduce(count), offered, others).protocol, Protocol::kBulk);
-  restrict_protocols("Simple", others);
-  EXPECT_EQ(choose(all_reduce(count), offered, others).protocol, Protocol::kBulk);
-  restrict_protocols("LL128", others);
-  EXPECT_EQ(choose(all_reduce(count), offered, others).protocol, Protocol::kLL128);
-}
-
-TEST(Choose, BulkChunksAreFewAndLong) {
-  Limits offered = limits();
-  offered.slot_bytes[static_cast<size_t>(Protocol::kBulk)] = 4 << 20;
-  offered.bulk_bytes = 1 << 20;
-  offered.bulk_rounds = 8;
-  offered.least_bulk = 256 << 10;
-  const auto chunk = [&](size_t bytes) { return choose(all_reduce(bytes / 4), offered, Rules::any()).chunk * 4; };
-  EXPECT_EQ(chunk(8 << 20), size_t{256} << 10);
-  EXPECT_EQ(chunk(64 << 20), size_t{1} << 20);
-  EXPECT_EQ(chunk(size_t{1} << 30), size_t{4} << 20);
-}
-
 TEST(Choose, ReduceHasACrossoverOfItsOwn) {
   Question question = all_reduce(8192);
   question.what = Collective::kReduce;

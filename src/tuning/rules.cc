@@ -30,9 +30,8 @@ constexpr Word kAlgorithmWords[] = {
     {"pat", 0},
 };
 
-constexpr Word kProtocolWords[] = {{"ll", bit(Protocol::kLL)},
-                                   {"ll128", bit(Protocol::kLL128)},
-                                   {"simple", bit(Protocol::kSimple) | bit(Protocol::kBulk)}};
+constexpr Word kProtocolWords[] = {
+    {"ll", bit(Protocol::kLL)}, {"ll128", bit(Protocol::kLL128)}, {"simple", bit(Protocol::kSimple)}};
 
 struct Function {
   std::string_view name;

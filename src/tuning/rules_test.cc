@@ -52,8 +52,7 @@ TEST(ProtocolRules, NamesSelectProtocols) {
   Rules rules = Rules::any();
   restrict_protocols("^LL128;allreduce:Simple", rules);
   EXPECT_EQ(rules.protocols[static_cast<size_t>(Collective::kReduce)], ~(1U << static_cast<int>(Protocol::kLL128)));
-  EXPECT_EQ(rules.protocols[static_cast<size_t>(Collective::kAllReduce)],
-            1U << static_cast<int>(Protocol::kSimple) | 1U << static_cast<int>(Protocol::kBulk));
+  EXPECT_EQ(rules.protocols[static_cast<size_t>(Collective::kAllReduce)], 1U << static_cast<int>(Protocol::kSimple));
 }
 
 }  // namespace

@@ -48,10 +48,6 @@ void for_each_algorithm(const Limits& limits, Visit&& visit) {
   algorithm::Table::for_each([&](auto entry) {
     for (int protocol = 0; protocol < kProtocols; ++protocol) {
       if (limits.slot_bytes[static_cast<size_t>(protocol)] == 0) continue;
-      if (static_cast<Protocol>(protocol) == Protocol::kBulk &&
-          !suits_bulk(decltype(entry)::row.what, decltype(entry)::row.algorithm)) {
-        continue;
-      }
       CollectiveWork work;
       work.what = decltype(entry)::row.what;
       work.plan.algorithm = decltype(entry)::row.algorithm;

@@ -37,22 +37,17 @@ Machine machine_of(const ExecutorSetup& setup) {
     machine.multiprocessors = std::min(machine.multiprocessors, peer.multiprocessors);
   machine.lines_stay_whole = reaches_peers(setup) && all_have(setup.peers, kKeepsLinesWhole);
   machine.in_host_memory = !reaches_peers(setup);
-  machine.bulk_bytes = setup.bulk_bytes;
   machine.max_channels = setup.max_channels;
   machine.buffer_bytes = setup.buffer_bytes;
   return machine;
 }
 
-/// The plan's protocol, but where there are kernels for fewer: one rank alone, LL128 and kBulk for reductions other
-/// than sums, and kBulk where inputs are to be multiplied.
+/// The plan's protocol, but where there are kernels for fewer: one rank alone, and LL128 for reductions other than sums.
 Protocol protocol_of(const CollectiveWork& work, int ranks) {
   if (ranks == 1) return Protocol::kSimple;
   const Protocol planned = work.plan.protocol;
   const bool rare = reduces(work.what) && work.reduction.combine != Combine::kSum;
-  const bool scaled = work.reduction.scalar != Reduction::Scalar::kNone;
-  if (rare && (planned == Protocol::kLL128 || planned == Protocol::kBulk)) return Protocol::kSimple;
-  if (scaled && planned == Protocol::kBulk) return Protocol::kSimple;
-  return planned;
+  return rare && planned == Protocol::kLL128 ? Protocol::kSimple : planned;
 }
 
 const void* kernel_of(const CollectiveWork& work, int ranks) {
@@ -186,9 +181,7 @@ class CudaExecutor : public Executor {
       }
       const void* kernel = kernel_of(all[first], ranks_);
       size_t end = first + 1;
-      // Large ones are not worth sharing a launch, in which one operation would not wait for the one before.
-      const bool shares = protocol_of(all[first], ranks_) != Protocol::kBulk;
-      while (shares && end < all.size() && end - first < kMaxWorks && all[end].count > 0 &&
+      while (end < all.size() && end - first < kMaxWorks && all[end].count > 0 &&
              kernel_of(all[end], ranks_) == kernel) {
         ++end;
       }
@@ -208,7 +201,7 @@ class CudaExecutor : public Executor {
       if (works[i].count == 0) continue;
       Work& work = parameters.work[parameters.works++];
       work = translate(works[i], protocol);
-      channels = std::max(channels, std::min(works[i].plan.channels, most_channels(protocol)));
+      channels = std::max(channels, std::min(works[i].plan.channels, parameters.queue.layout.channels));
       size_t elements = std::min<size_t>(work.chunk, work.per_channel);
       if (work.algorithm == Algorithm::kTwoShot) {
         const auto n = static_cast<size_t>(ranks_);
@@ -216,21 +209,10 @@ class CudaExecutor : public Executor {
       }
       most_bytes = std::max(most_bytes, elements * bytes_of(works[i].type));
     }
-    if (protocol == Protocol::kBulk) {
-      channels = std::max(channels, 2);
-      parameters.pushers = channels / 2;
-    }
     if (parameters.works > 0) run(kernel, channels, threads_for(protocol, most_bytes), &parameters, stream);
   }
 
-  /// The channels of the queue set for large messages are its slots, of which all CTAs use all.
-  int most_channels(Protocol protocol) const {
-    if (protocol == Protocol::kBulk) return sizes_.limits.channels;
-    return sizes_.layouts[static_cast<size_t>(queue_of(protocol))].channels;
-  }
-
   static int threads_for(Protocol protocol, size_t bytes) {
-    if (protocol == Protocol::kBulk) return kBulkThreads;
     const size_t per_warp = shape_of(protocol).bytes * 32 / shape_of(protocol).threads;
     const size_t clerk = protocol == Protocol::kSimple ? 1 : 0;
     const size_t workers = std::clamp<size_t>((bytes + per_warp - 1) / per_warp, 1, kMaxWorkers);

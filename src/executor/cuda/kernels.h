@@ -3,13 +3,11 @@
 #pragma once
 
 #include <array>
-#include <type_traits>
 
 #include "executor/cuda/parameters.h"
 
 #if defined(__CUDACC__)
 #include "algorithm/table.h"
-#include "executor/cuda/bulk.h"
 #include "executor/cuda/primitives.h"
 #endif
 
@@ -106,20 +104,6 @@ __global__ void __launch_bounds__(max_threads(Wire::kProtocol), 1)
     run_all<Entries, kAlone>(worker, parameters);
   }
   connections.suspend();
-}
-
-/// The same with the protocol for large messages: all CTAs run the whole algorithm.
-template <DataType type, Combine how, class Entries>
-__global__ void __launch_bounds__(kBulkThreads, 1)
-    run_bulk_collectives(const __grid_constant__ CollectiveParameters parameters) {
-  __shared__ BulkState state;
-  BulkWorker<type, how> worker(parameters.queue, parameters.pushers, state);
-  for (int i = 0; i < parameters.works; ++i) {
-    const Work& work = parameters.work[i];
-    worker.begin(work);
-    run_one_of(Entries{}, worker, work, Share{0, work.count, work.chunk, work.count});
-  }
-  worker.finish();
 }
 
 /// The channel's part of a message, chunk by chunk.
@@ -228,38 +212,12 @@ void add_kernels(KernelSet& set) {
   });
 }
 
-/// The entries of the table that kernels for large messages run.
-template <bool kReduces, class... Chosen, class Entry, class... More>
-constexpr auto bulk_entries(algorithm::List<Chosen...>, algorithm::List<Entry, More...>) {
-  constexpr bool chosen = reduces(Entry::row.what) == kReduces && suits_bulk(Entry::row.what, Entry::row.algorithm);
-  using Longer = std::conditional_t<chosen, algorithm::List<Chosen..., Entry>, algorithm::List<Chosen...>>;
-  if constexpr (sizeof...(More) == 0) {
-    return Longer{};
-  } else {
-    return bulk_entries<kReduces>(Longer{}, algorithm::List<More...>{});
-  }
-}
-
-template <DataType type, Combine how, bool kReduces>
-void add_bulk_kernels(KernelSet& set) {
-  using Entries = decltype(bulk_entries<kReduces>(algorithm::List<>{}, algorithm::Table{}));
-  Entries::for_each([&](auto entry) {
-    constexpr algorithm::Row row = decltype(entry)::row;
-    set.kernel[static_cast<size_t>(row.what)][static_cast<size_t>(row.algorithm)]
-              [static_cast<size_t>(Protocol::kBulk)] =
-        reinterpret_cast<const void*>(&run_bulk_collectives<type, how, Entries>);
-  });
-}
-
 template <DataType type, Combine how, bool kReduces>
 KernelSet make_kernel_set() {
   KernelSet set;
   add_kernels<LL, type, how, kReduces>(set);
-  // Sums are what matters; for the rest LL128 and kBulk are not worth the space. The executor then takes Simple.
-  if constexpr (how == Combine::kSum) {
-    add_kernels<LL128, type, how, kReduces>(set);
-    add_bulk_kernels<type, how, kReduces>(set);
-  }
+  // Sums are what matters; for the rest LL128 is not worth the space. The executor then takes Simple.
+  if constexpr (how == Combine::kSum) add_kernels<LL128, type, how, kReduces>(set);
   add_kernels<Simple, type, how, kReduces>(set);
   const void* alone = reinterpret_cast<const void*>(&run_collectives<Simple, type, how, algorithm::Table, true, true>);
   for (auto& algorithms : set.kernel[kCollectives]) {

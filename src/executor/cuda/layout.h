@@ -20,8 +20,8 @@ namespace nitinol::cuda {
 inline constexpr int kMaxRanks = 72;
 
 /// The queue sets. Messages have their own, so that they and collectives never share a connection.
-enum class Queue : int { kLL, kLL128, kSimple, kBulk, kMessageLL, kMessageSimple };
-inline constexpr int kQueues = 6;
+enum class Queue : int { kLL, kLL128, kSimple, kMessageLL, kMessageSimple };
+inline constexpr int kQueues = 5;
 
 constexpr Queue queue_of(Protocol protocol) { return static_cast<Queue>(protocol); }
 
@@ -75,8 +75,7 @@ NITINOL_HOST_DEVICE constexpr WireShape shape_of(Protocol protocol) {
   switch (protocol) {
     case Protocol::kLL: return {8, 16, 1};
     case Protocol::kLL128: return {960, 1024, 32};
-    case Protocol::kSimple:
-    case Protocol::kBulk: return {16, 16, 1};
+    case Protocol::kSimple: return {16, 16, 1};
   }
   return {};
 }

@@ -39,14 +39,9 @@ struct Work {
 
 inline constexpr int kMaxWorks = 8;
 
-/// Of kernels for large messages: threads of a CTA, and how many groups the CTAs of either kind stand in (bulk.h).
-inline constexpr int kBulkThreads = 512;
-inline constexpr uint32_t kBulkGroups = 8;
-
 struct CollectiveParameters {
   QueueView queue;
   int works = 0;
-  int pushers = 0;  ///< kBulk: so many CTAs push the rank's own data
   Work work[kMaxWorks] = {};
 };
 static_assert(sizeof(CollectiveParameters) < 4096);

@@ -29,15 +29,6 @@ QueueLayout fit(int ranks, const Wish& wish) {
   return make_layout(ranks, wish.channels, wish.slots, bytes);
 }
 
-/// For large messages the channels are the slots. A chunk of 1 MB keeps a group of CTAs busy for longer than it takes
-/// to tell of it.
-QueueLayout fit_bulk(const Machine& m) {
-  constexpr size_t kSlots = 8;
-  constexpr size_t kBudget = size_t{32} << 20;
-  const size_t share = kBudget / (kSlots * static_cast<size_t>(std::max(m.ranks - 1, 1))) / kStride * kStride;
-  return make_layout(m.ranks, kSlots, 1, static_cast<uint32_t>(std::clamp<size_t>(share, kStride, 1024 * kKi)));
-}
-
 /// Measured with 2 and 4 H200 over NVLink; between more ranks what follows from that.
 void set_crossovers(const Machine& m, Limits& limits) {
   limits.one_shot_bytes = m.ranks <= 4 ? 256 * kKi : 64 * kKi;
@@ -46,9 +37,6 @@ void set_crossovers(const Machine& m, Limits& limits) {
   limits.ll_bytes = 32 * kKi;
   limits.ll128_bytes = (m.ranks == 2 ? 8192 : 4096) * kKi;
   limits.many_channels_bytes = 256 * kKi;
-  limits.bulk_bytes = m.bulk_bytes;
-  limits.bulk_rounds = 8;
-  limits.least_bulk = 128 * kKi;
   if (!m.in_host_memory) return;
   // Measured with 4. A message costs two microseconds with LL and five with Simple, what passes the bus of a GPU 20 us
   // a megabyte, and twice as much with LL.
@@ -83,13 +71,12 @@ Sizes sizes_for(const Machine& m) {
       fit(m.ranks, {low_channels, 8, 1 * kKi, 16 * kKi, size_t{16} << 20}),
       fit(m.ranks, {channels, channels > 32 ? 4U : 8U, 1 * kKi, 32 * kKi, size_t{28} << 20}),
       fit(m.ranks, {channels, simple_slots, 2 * kKi, most, size_t{116} << 20}),
-      fit_bulk(m),
       fit(m.ranks, {std::min(message_channels, 8), 8, 1 * kKi, 8 * kKi, size_t{6} << 20}),
       fit(m.ranks, {message_channels, simple_slots, 2 * kKi, most, size_t{16} << 20}),
   };
   sizes.limits.slot_bytes = {
       payload_of(Protocol::kLL, sizes.layouts[0].slot_bytes), payload_of(Protocol::kLL128, sizes.layouts[1].slot_bytes),
-      payload_of(Protocol::kSimple, sizes.layouts[2].slot_bytes), channels >= 2 ? sizes.layouts[3].slot_bytes : 0};
+      payload_of(Protocol::kSimple, sizes.layouts[2].slot_bytes)};
   for (size_t& bytes : sizes.limits.slot_bytes) bytes = bytes / 128 * 128;
   // What the warps of a CTA move at once: shorter chunks leave some of them idle, longer ones fill the pipeline later.
   sizes.two_shot_chunk = size_t{kMaxWorkers} * shape_of(Protocol::kLL128).bytes;

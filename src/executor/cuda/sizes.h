@@ -12,7 +12,6 @@ struct Machine {
   int multiprocessors = 64;      ///< of the smallest GPU
   bool lines_stay_whole = true;  ///< 128-byte stores arrive at once: LL128 may be used
   bool in_host_memory = false;   ///< what ranks exchange goes through host memory
-  size_t bulk_bytes = SIZE_MAX;  ///< from so many bytes on with kBulk
   int max_channels = 0;          ///< 0: free to choose
   size_t buffer_bytes = 0;       ///< for the slots of one connection (Simple); 0: free to choose
 };

@@ -14,13 +14,6 @@ Machine machine(int ranks, int ranks_per_gpu = 1, int multiprocessors = 132) {
   return Machine{.ranks = ranks, .ranks_per_gpu = ranks_per_gpu, .multiprocessors = multiprocessors};
 }
 
-/// The layouts whose channels are CTAs.
-std::vector<QueueLayout> with_channels(const Sizes& sizes) {
-  std::vector<QueueLayout> layouts(sizes.layouts.begin(), sizes.layouts.end());
-  layouts.erase(layouts.begin() + static_cast<int>(Queue::kBulk));
-  return layouts;
-}
-
 TEST(Sizes, SmallMessagesNeedLessThan64MegabytesWhateverTheNumberOfRanks) {
   for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
     const Sizes sizes = sizes_for(machine(ranks));
@@ -34,7 +27,7 @@ TEST(Sizes, SmallMessagesNeedLessThan64MegabytesWhateverTheNumberOfRanks) {
 
 TEST(Sizes, EveryConnectionHasTheSlotsThatAlgorithmsNeed) {
   for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
-    for (const QueueLayout& layout : with_channels(sizes_for(machine(ranks)))) {
+    for (const QueueLayout& layout : sizes_for(machine(ranks)).layouts) {
       // Consumed slots are given back once half of them are.
       EXPECT_GE(static_cast<int>(layout.slots - (layout.slots + 1) / 2 + 1), algorithm::kLeastSlots);
       EXPECT_EQ(layout.slots & (layout.slots - 1), 0U);
@@ -53,7 +46,7 @@ TEST(Sizes, KernelsOfAllRanksOnAGpuAreResidentAtOnce) {
 TEST(Sizes, ConfiguredLimitsAreObeyed) {
   Machine limited = machine(8);
   limited.max_channels = 3;
-  for (const QueueLayout& layout : with_channels(sizes_for(limited))) EXPECT_LE(layout.channels, 3);
+  for (const QueueLayout& layout : sizes_for(limited).layouts) EXPECT_LE(layout.channels, 3);
   EXPECT_EQ(sizes_for(limited).limits.channels, 3);
 }
 
@@ -70,20 +63,6 @@ TEST(Sizes, EightRanksFillSlotsInWholeStrides) {
   const Sizes sizes = sizes_for(machine(8));
   EXPECT_EQ(sizes.layouts[static_cast<size_t>(Queue::kSimple)].slot_bytes, uint32_t{128} << 10);
   EXPECT_LT(sizes.layouts[static_cast<size_t>(Queue::kSimple)].bytes(), size_t{116} << 20);
-}
-
-TEST(Sizes, LargeMessagesHaveEnoughSlotsWhateverTheNumberOfRanks) {
-  for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
-    const Sizes sizes = sizes_for(machine(ranks));
-    const QueueLayout& layout = sizes.layouts[static_cast<size_t>(Queue::kBulk)];
-    EXPECT_GE(layout.channels, algorithm::kLeastSlots);
-    EXPECT_EQ(layout.channels & (layout.channels - 1), 0);
-    EXPECT_LE(layout.bytes(), size_t{40} << 20) << ranks << " ranks";
-    EXPECT_EQ(sizes.limits.slot_bytes[static_cast<size_t>(Protocol::kBulk)], layout.slot_bytes);
-  }
-  Machine single = machine(4);
-  single.max_channels = 1;  // one CTA cannot do both kinds of work
-  EXPECT_EQ(sizes_for(single).limits.slot_bytes[static_cast<size_t>(Protocol::kBulk)], 0U);
 }
 
 TEST(Sizes, LL128IsNotOfferedWhereLinesMayBeCut) {
