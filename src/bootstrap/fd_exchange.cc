@@ -10,11 +10,18 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
+#include <system_error>
+#include <thread>
+#include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/thread_name.h"
 #include "bootstrap/connect.h"
 #include "bootstrap/connection.h"
 #include "bootstrap/network.h"
@@ -65,7 +72,10 @@ UniqueFd listen_at(const FdServerName& name) {
 /// What one communicator has published in this process. Shared by its ranks here.
 class FdStore : public std::enable_shared_from_this<FdStore> {
  public:
-  using Maker = std::function<SharedFd()>;
+  struct Maker {
+    std::function<SharedFd()> make;
+    bool on_demand = false;  ///< not on the network thread, since it may take long
+  };
 
   void put(const FdKey& key, Maker maker) {
     const std::lock_guard lock(mutex_);
@@ -82,30 +92,86 @@ class FdStore : public std::enable_shared_from_this<FdStore> {
 
   /// On the network thread.
   void accepted(UniqueFd fd) {
-    const auto connection_slot = std::make_shared<std::weak_ptr<Connection>>();
+    const auto client = std::make_shared<Client>();
     Connection::Events events;
-    events.on_frame = [weak = weak_from_this(), connection_slot](const Frame& frame) {
+    events.on_frame = [weak = weak_from_this(), client](const Frame& frame) {
       const auto store = weak.lock();
-      const auto connection = connection_slot->lock();
+      const auto connection = client->connection.lock();
       if (!connection) return;
-      if (!store) return connection->close_now();  // the communicator has gone: the peer must not wait for an answer
-      store->serve(*connection, frame);
+      // The communicator has gone: the peer must not wait for an answer. Nor is there more than one for a connection.
+      if (!store || std::exchange(client->has_asked, true)) return connection->close_now();
+      store->serve(connection, frame);
     };
-    *connection_slot = Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
+    client->connection = Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
   }
 
  private:
-  void serve(Connection& connection, const Frame& frame) {
+  struct Client {
+    std::weak_ptr<Connection> connection;
+    bool has_asked = false;
+  };
+  /// Somebody who waits for what takes long.
+  struct Errand {
+    std::shared_ptr<const Maker> maker;
+    std::weak_ptr<Connection> client;
+  };
+
+  void serve(const std::shared_ptr<Connection>& connection, const Frame& frame) {
     FdKey key;
     ByteReader reader(frame.payload);
     reader.block(key.bytes.data(), key.bytes.size());
-    if (frame.type != FrameType::kFetch || !reader.complete()) return connection.close_now();
-    SharedFd shared;
+    if (frame.type != FrameType::kFetch || !reader.complete()) return connection->close_now();
+    const auto maker = find(key);
+    if (maker && maker->on_demand && send_for({maker, connection})) return;
+    give(*connection, maker && !maker->on_demand ? made_by(*maker) : SharedFd());
+  }
+
+  /// False: the system has no thread for it.
+  bool send_for(Errand errand) {
+    const std::lock_guard lock(mutex_);
+    errands_.push_back(std::move(errand));
+    if (runs_errands_) return true;
     try {
-      if (const auto maker = find(key)) shared = (*maker)();
-    } catch (const std::exception&) {
-      shared = {};
+      std::thread([self = shared_from_this(), reactor = &Network::instance().reactor()] {
+        set_thread_name("NitinolOffers");
+        self->run_errands(*reactor);
+      }).detach();  // it ends by itself
+    } catch (const std::system_error&) {
+      errands_.pop_back();
+      return false;
     }
+    return runs_errands_ = true;
+  }
+
+  void run_errands(Reactor& reactor) {
+    while (const auto errand = next_errand()) {
+      if (errand->client.expired()) continue;  // has given up
+      const auto shared = std::make_shared<SharedFd>(made_by(*errand->maker));
+      reactor.post([client = errand->client, shared] {
+        if (const auto connection = client.lock()) give(*connection, *shared);
+      });
+    }
+  }
+
+  std::optional<Errand> next_errand() {
+    const std::lock_guard lock(mutex_);
+    runs_errands_ = !errands_.empty();
+    if (errands_.empty()) return std::nullopt;
+    Errand next = std::move(errands_.front());
+    errands_.pop_front();
+    return next;
+  }
+
+  static SharedFd made_by(const Maker& maker) {
+    try {
+      return maker.make();
+    } catch (const std::exception& error) {
+      log_info(Subsystem::kInit, "nothing to share for a peer that asks: {}", error.what());
+      return {};
+    }
+  }
+
+  static void give(Connection& connection, const SharedFd& shared) {
     Frame answer;
     answer.type = FrameType::kDescriptor;
     ByteWriter writer;
@@ -126,8 +192,10 @@ class FdStore : public std::enable_shared_from_this<FdStore> {
     return found == makers_.end() ? nullptr : found->second;
   }
 
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards what follows
   std::map<FdKey, std::shared_ptr<const Maker>> makers_;
+  std::deque<Errand> errands_;
+  bool runs_errands_ = false;  ///< on a thread, while there are any
 };
 
 namespace {
@@ -280,6 +348,11 @@ struct PublishedKeys {
   ~PublishedKeys() {
     for (const FdKey& key : keys) store->erase(key);
   }
+  void put(const FdKey& key, FdStore::Maker maker) {
+    store->put(key, std::move(maker));
+    const std::lock_guard lock(mutex);
+    keys.insert(key);
+  }
 };
 
 FdExchange::FdExchange(const Secret& secret) : secret_(fd_key(secret)), published_(std::make_shared<PublishedKeys>()) {
@@ -298,9 +371,11 @@ void FdExchange::publish(const FdKey& key, UniqueFd fd, std::uint64_t metadata) 
 }
 
 void FdExchange::publish(const FdKey& key, std::function<SharedFd()> make) {
-  published_->store->put(key, std::move(make));
-  const std::lock_guard lock(published_->mutex);
-  published_->keys.insert(key);
+  published_->put(key, {std::move(make), false});
+}
+
+void FdExchange::publish_on_demand(const FdKey& key, std::function<SharedFd()> make) {
+  published_->put(key, {std::move(make), true});
 }
 
 void FdExchange::withdraw(const FdKey& key) {
@@ -310,10 +385,7 @@ void FdExchange::withdraw(const FdKey& key) {
 }
 
 SharedFd FdExchange::fetch(const FdServerName& server, const FdKey& key, std::chrono::steady_clock::time_point deadline,
-                           const std::atomic<bool>* abort_flag) const {
-  const Interrupt interrupt = [abort_flag] {
-    if (abort_flag != nullptr && abort_flag->load()) fail(ncclRemoteError, "the communicator is being aborted");
-  };
+                           const std::function<void()>& interrupt) const {
   const UniqueFd fd = connect_unix(server, deadline, interrupt);
   const std::string problem = prove_as_client(fd.get(), secret_, deadline, interrupt);
   if (!problem.empty()) {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <compare>
 #include <cstdint>
@@ -54,12 +53,15 @@ class FdExchange {
   void publish(const FdKey& key, UniqueFd fd, std::uint64_t metadata);
   /// `make` is called for each fetch, on the process's network thread: it must be quick and must not wait for anything.
   void publish(const FdKey& key, std::function<SharedFd()> make);
+  /// The same for what may take long: `make` runs on a thread of this communicator, one call at a time.
+  void publish_on_demand(const FdKey& key, std::function<SharedFd()> make);
   void withdraw(const FdKey& key);
 
   /// Fetches what another process (or this one) published. Throws Error if the process is gone, does not know the
-  /// secret, has not published the key, or the deadline passes; with ncclRemoteError if the abort flag is raised.
+  /// secret, has not published the key, or the deadline passes. `interrupt` is called now and then, and throws to end
+  /// the wait.
   SharedFd fetch(const FdServerName& server, const FdKey& key, std::chrono::steady_clock::time_point deadline,
-                 const std::atomic<bool>* abort_flag = nullptr) const;
+                 const std::function<void()>& interrupt = {}) const;
 
  private:
   Secret secret_;

@@ -6,6 +6,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <future>
+#include <thread>
+
 #include "bootstrap/testing.h"
 
 namespace nitinol {
@@ -55,6 +59,51 @@ TEST(FdExchangeOf, RanksOfOneCommunicatorShareAndThreadsFetchAtOnce) {
     const SharedFd got = mine.fetch(first.server_name(), keys[static_cast<std::size_t>(i)], soon());
     EXPECT_EQ(text_of(got.fd), "made");
   });
+}
+
+TEST(FdExchangeOf, WhatTakesLongHoldsUpNothingElse) {
+  const Secret secret = random_secret();
+  FdExchange exchange(secret);
+  const FdKey slow = FdKey::random();
+  const FdKey quick = FdKey::random();
+  std::promise<void> go_on;
+  const std::shared_future<void> may_go_on = go_on.get_future().share();
+  std::atomic<int> begun{0};
+  exchange.publish_on_demand(slow, [&begun, may_go_on] {
+    ++begun;
+    may_go_on.wait();
+    return SharedFd{memory_with("slow"), 5};
+  });
+  exchange.publish(quick, memory_with("quick"), 6);
+  run_threads(3, [&](int i) {
+    if (i > 0) {
+      EXPECT_EQ(text_of(exchange.fetch(exchange.server_name(), slow, soon()).fd), "slow");
+      return;
+    }
+    while (begun == 0) std::this_thread::yield();
+    EXPECT_EQ(text_of(exchange.fetch(exchange.server_name(), quick, soon()).fd), "quick");
+    EXPECT_EQ(begun, 1);  // one after the other
+    go_on.set_value();
+  });
+  EXPECT_EQ(begun, 2);
+  EXPECT_EQ(exchange.fetch(exchange.server_name(), slow, soon()).metadata, 5u);
+}
+
+TEST(FdExchangeOf, WhoeverWaitsMayBeInterrupted) {
+  FdExchange exchange(random_secret());
+  const FdKey key = FdKey::random();
+  std::promise<void> go_on;
+  exchange.publish_on_demand(key, [may_go_on = go_on.get_future().share()] {
+    may_go_on.wait();
+    return SharedFd{memory_with("late"), 0};
+  });
+  int looks = 0;
+  const auto interrupt = [&looks] {
+    if (++looks == 5) fail(ncclInternalError, "enough");
+  };
+  EXPECT_EQ(error_of([&] { exchange.fetch(exchange.server_name(), key, soon(), interrupt); }).code(),
+            ncclInternalError);
+  go_on.set_value();
 }
 
 TEST(FdExchangeOf, WithdrawnUnknownAndForeignKeysAreErrors) {

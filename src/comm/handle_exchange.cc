@@ -10,7 +10,7 @@
 namespace nitinol {
 namespace {
 
-constexpr std::chrono::seconds kFetchDeadline{60};
+constexpr std::chrono::seconds kPatienceWithStopped{60};
 
 FdKey key_of(int rank, uint64_t name) {
   FdKey key;
@@ -19,33 +19,48 @@ FdKey key_of(int rank, uint64_t name) {
   return key;
 }
 
-}  // namespace
-
-SocketHandleExchange::SocketHandleExchange(const Secret& secret, int rank, const std::atomic<bool>* abort_flag)
-    : exchange_(secret), rank_(rank), abort_flag_(abort_flag) {}
-
-void SocketHandleExchange::offer(uint64_t name, std::function<MemoryHandle()> make) {
-  exchange_.publish(key_of(rank_, name), [make = std::move(make)] {
+std::function<SharedFd()> shared_by(std::function<MemoryHandle()> make) {
+  return [make = std::move(make)] {
     MemoryHandle handle = make();
     return SharedFd{std::move(handle.fd), handle.bytes};
-  });
+  };
+}
+
+}  // namespace
+
+SocketHandleExchange::SocketHandleExchange(const Secret& secret, int rank, std::chrono::milliseconds longest,
+                                           const std::atomic<bool>* abort_flag)
+    : exchange_(secret), rank_(rank), longest_(longest), abort_flag_(abort_flag) {}
+
+void SocketHandleExchange::offer(uint64_t name, std::function<MemoryHandle()> make) {
+  exchange_.publish(key_of(rank_, name), shared_by(std::move(make)));
+}
+
+void SocketHandleExchange::offer_on_demand(uint64_t name, std::function<MemoryHandle()> make) {
+  exchange_.publish_on_demand(key_of(rank_, name), shared_by(std::move(make)));
 }
 
 void SocketHandleExchange::withdraw(uint64_t name) { exchange_.withdraw(key_of(rank_, name)); }
 
 MemoryHandle SocketHandleExchange::fetch(int peer, uint64_t name) {
+  const Peer& other = peers_.at(static_cast<size_t>(peer));
+  const PeerIdentity process{this_process().host, other.pid};  // descriptors pass within a host only
   FdServerName server;
-  const auto& text = peers_.at(static_cast<size_t>(peer)).handle_server;
-  std::copy_n(text.begin(), server.text.size(), server.text.begin());
-  const std::chrono::milliseconds patience = patience_;
-  const auto deadline =
-      std::chrono::steady_clock::now() + (patience.count() > 0 ? patience : std::chrono::milliseconds(kFetchDeadline));
+  std::copy_n(other.handle_server.begin(), server.text.size(), server.text.begin());
+  const auto begin = std::chrono::steady_clock::now();
+  const auto interrupt = [&] {
+    if (abort_flag_->load()) fail(ncclRemoteError, "the communicator is being aborted");
+    const std::chrono::milliseconds set = patience_;
+    const auto patience = set.count() > 0 ? set : std::chrono::milliseconds(kPatienceWithStopped);
+    // Whoever is alive is on its way; whoever is dead breaks the connection.
+    if (std::chrono::steady_clock::now() - begin > patience && is_stopped(process)) {
+      fail(ncclRemoteError, "it did not answer in time");
+    }
+  };
   try {
-    SharedFd shared = exchange_.fetch(server, key_of(peer, name), deadline, abort_flag_);
+    SharedFd shared = exchange_.fetch(server, key_of(peer, name), begin + longest_, interrupt);
     return {std::move(shared.fd), shared.metadata};
   } catch (const Error& error) {
-    const Peer& other = peers_.at(static_cast<size_t>(peer));
-    const PeerIdentity process{this_process().host, other.pid};  // descriptors pass within a host only
     fail(error.code(), "cannot reach the memory of rank {} (host {}, pid {}): {}{}", peer, other.host_name.data(),
          other.pid, error.what(), error.code() == ncclRemoteError ? fate_of(process) : "");
   }

@@ -13,23 +13,27 @@ namespace nitinol {
 
 class SocketHandleExchange : public HandleExchange {
  public:
-  SocketHandleExchange(const Secret& secret, int rank, const std::atomic<bool>* abort_flag);
+  /// `longest`: how long a peer that is alive may take to answer. It may have to start up its GPU first.
+  SocketHandleExchange(const Secret& secret, int rank, std::chrono::milliseconds longest,
+                       const std::atomic<bool>* abort_flag);
 
   /// Name of this process's server, for Peer::handle_server.
   FdServerName server_name() const { return exchange_.server_name(); }
   /// What all ranks told about themselves; before the first fetch.
   void set_peers(std::vector<Peer> peers) { peers_ = std::move(peers); }
-  /// How long a peer's process may take to answer; 0: the default. Any thread.
+  /// How long to wait for a peer whose process is stopped; 0: the default. Any thread.
   void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
   const Peer& peer(int rank) const { return peers_.at(static_cast<size_t>(rank)); }
 
   void offer(uint64_t name, std::function<MemoryHandle()> make) override;
+  void offer_on_demand(uint64_t name, std::function<MemoryHandle()> make) override;
   void withdraw(uint64_t name) override;
   MemoryHandle fetch(int peer, uint64_t name) override;
 
  private:
   FdExchange exchange_;
   int rank_;
+  std::chrono::milliseconds longest_;
   const std::atomic<bool>* abort_flag_;
   std::atomic<std::chrono::milliseconds> patience_{};
   std::vector<Peer> peers_;

@@ -150,7 +150,8 @@ void Communicator::check_peers(const std::vector<Peer>& peers) const {
 }
 
 void Communicator::meet_peers() {
-  handles_ = std::make_unique<SocketHandleExchange>(bootstrap_->secret(), rank_, &stopped_);
+  const std::chrono::seconds longest(settings().integer(Setting::kInitTimeout));
+  handles_ = std::make_unique<SocketHandleExchange>(bootstrap_->secret(), rank_, longest, &stopped_);
   std::vector<Peer> peers = bootstrap_->all_gather_value(describe());
   for (size_t rank = 0; rank < peers.size(); ++rank) {
     tidy(peers[rank]);
@@ -179,6 +180,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers) {
   setup.buffer_bytes = static_cast<size_t>(settings().integer_if_set(Setting::kBuffSize).value_or(0));
   setup.peer_access = !settings().flag(Setting::kP2pDisable);
   setup.timeout = std::chrono::seconds(settings().integer(Setting::kTimeout));
+  setup.set_up_timeout = std::chrono::seconds(settings().integer(Setting::kInitTimeout));
   handles_->set_patience(setup.timeout);
   setup.check = settings().text_if_set(Setting::kCheck).value_or("") != "off";
   setup.idle = order_.idle_probe();

@@ -105,6 +105,7 @@ struct CallPage {
   std::atomic<uint32_t> captures;  ///< not zero: something was captured, so launches of graphs may come between calls
   std::atomic<uint32_t> in_messages;        ///< whether messages were issued after the last collective
   std::atomic<uint32_t> leaving;            ///< whether it is through with all calls, and makes no more
+  std::atomic<uint32_t> setting_up;         ///< whether it is busy reaching memory and loading code for its next call
   alignas(64) std::atomic<uint64_t> asked;  ///< by any rank: what it is doing is to be written down
   std::atomic<uint64_t> answered;           ///< the question that what follows is the answer to
   std::atomic<uint32_t> running;            ///< whether something that it issued is not through

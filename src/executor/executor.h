@@ -29,6 +29,7 @@ struct ExecutorSetup {
   size_t buffer_bytes = 0;               ///< NCCL_BUFFSIZE; 0: free to choose
   bool peer_access = true;               ///< false: NCCL_P2P_DISABLE
   std::chrono::milliseconds timeout{0};  ///< after which an operation that makes no progress fails; 0: never
+  std::chrono::milliseconds set_up_timeout{300'000};  ///< for which a rank may be busy reaching memory and loading code
   bool check = true;  ///< whether ranks compare what they call where that costs nothing (false: NITINOL_CHECK=off)
   /// Whether everything launched so far is through; may be empty. Any thread, also after the executor has gone.
   std::function<bool()> idle{};

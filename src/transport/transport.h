@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <utility>
 
 #include "base/unique_fd.h"
 
@@ -22,12 +23,14 @@ class HandleExchange {
 
   /// From now on a peer that fetches `name` from this rank gets what `make` returns. `make` runs on a service thread,
   /// once per fetch, may be called at any time until the exchange is destroyed or the name withdrawn, and must not
-  /// block long.
+  /// block.
   virtual void offer(uint64_t name, std::function<MemoryHandle()> make) = 0;
+  /// The same for what may take long, as allocating a GPU's memory may: `make` may block.
+  virtual void offer_on_demand(uint64_t name, std::function<MemoryHandle()> make) { offer(name, std::move(make)); }
   virtual void withdraw(uint64_t name) = 0;
 
-  /// The handle that `peer` offers under `name`. Waits for the peer's service thread, and while the peer has not
-  /// offered the name yet. Throws Error(ncclRemoteError) if the peer has died, ncclSystemError after a deadline.
+  /// The handle that `peer` offers under `name`. Waits for the peer's service threads. Throws Error: ncclRemoteError
+  /// if the peer has died, offers nothing of this name, or has not answered in time.
   virtual MemoryHandle fetch(int peer, uint64_t name) = 0;
 };
 

@@ -25,6 +25,13 @@ constexpr int kProcesses = 3;
 constexpr std::chrono::seconds kInTime{20};  // deadlines are 1 and 2 s; the rest is for busy machines
 constexpr std::chrono::milliseconds kSlowness{300};
 
+/// Seconds that ranks may take to come. GPUs take some to start up.
+#if defined(NITINOL_CUDA)
+constexpr const char* kInitTimeout = "15";
+#else
+constexpr const char* kInitTimeout = "2";
+#endif
+
 constexpr std::array<const char*, kFaults> kFaultNames = {"Kill",        "Stop",          "Exit",
                                                           "NeverCalls",  "WrongCall",     "WrongOrder",
                                                           "WrongSize",   "ClosesSockets", "FullDescriptors",
@@ -394,7 +401,7 @@ std::string name_of(const Case& c) {
 std::string run_case(const Case& c) {
   if (c.fault != Fault::kSlow) {
     setenv("NITINOL_TIMEOUT", "1", 1);
-    setenv("NITINOL_INIT_TIMEOUT", "2", 1);
+    setenv("NITINOL_INIT_TIMEOUT", kInitTimeout, 1);
   }
   setenv("NCCL_SOCKET_RETRY_CNT", "3", 1);
   setenv("NCCL_SOCKET_RETRY_SLEEP_MSEC", "10", 1);

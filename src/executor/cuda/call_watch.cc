@@ -64,20 +64,49 @@ void CallWatch::prepare() {
   board_.store(domain_->reach_board(), std::memory_order_release);
 }
 
-void CallWatch::announce(const Launch& launch, cudaStream_t stream) {
+CallWatch::SettingUp CallWatch::announce(const Launch& launch, cudaStream_t stream) {
   const CallBoard* const board = board_.load(std::memory_order_relaxed);
-  if (board == nullptr) return;
+  if (board == nullptr) return SettingUp(nullptr);
   cudaStreamCaptureStatus captures = cudaStreamCaptureStatusNone;
   cuda_check(cudaStreamIsCapturing(stream, &captures), "cudaStreamIsCapturing");
   if (captures == cudaStreamCaptureStatusNone) announce_calls(*board, rank_, launch);
+  return SettingUp(&board->page(rank_));
 }
 
 void CallWatch::set_timeout(std::chrono::milliseconds timeout) {
   timeout_ = timeout;
-  // In the units that kernels count in, at least one.
+  domain_->signals().patience = units_of_patience();
+}
+
+/// The timeout in the units that kernels count in, at least one; 0: for ever.
+uint32_t CallWatch::units_of_patience() const {
+  const std::chrono::milliseconds timeout = timeout_;
+  if (timeout.count() <= 0) return 0;
   const int64_t units = (timeout.count() * 1'000'000 >> 20) + 1;
-  domain_->signals().patience =
-      timeout.count() <= 0 ? 0 : static_cast<uint32_t>(std::min<int64_t>(units, std::numeric_limits<int32_t>::max()));
+  return static_cast<uint32_t>(std::min<int64_t>(units, std::numeric_limits<int32_t>::max()));
+}
+
+/// Starting up a GPU takes long on large machines, and has nothing to do with what an operation may take: kernels'
+/// clocks begin when all ranks that are on their way have arrived.
+void CallWatch::adjust_patience() {
+  uint32_t wanted = units_of_patience();
+  if (wanted != 0) {
+    bool set_up = false;
+    for (int rank = 0; rank < ranks_ && !set_up; ++rank) set_up = is_setting_up(rank);
+    const auto now = std::chrono::steady_clock::now();
+    if (!set_up) set_up_since_.reset();
+    if (set_up && !set_up_since_) set_up_since_ = now;
+    if (set_up && now - *set_up_since_ < domain_->setup().set_up_timeout) wanted = 0;
+  }
+  volatile uint32_t& patience = domain_->signals().patience;
+  if (patience != wanted) patience = wanted;
+}
+
+/// And comes to an end with it: the process is not stopped.
+bool CallWatch::is_setting_up(int rank) const {
+  if (board_.load()->page(rank).setting_up.load(std::memory_order_acquire) == 0) return false;
+  const Peer& who = domain_->setup().peers[static_cast<size_t>(rank)];
+  return rank == rank_ || process_state(who.pid) != ProcessState::kStopped;
 }
 
 void CallWatch::leave() {
@@ -148,6 +177,7 @@ void CallWatch::look() {
     wants_mark_.store(true, std::memory_order_relaxed);
     const CallBoard* const board = board_.load(std::memory_order_acquire);
     if (board != nullptr) {
+      adjust_patience();
       if (!check_) {
         check_ = std::make_unique<CallCheck>(*board, domain_->setup().peers, rank_, unreceived_bytes(*domain_));
       }

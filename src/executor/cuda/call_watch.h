@@ -28,9 +28,23 @@ class CallWatch {
 
   /// Before the first launch; waits at most for peers' service threads. Throws Error.
   void prepare();
+  /// While it lives the others know that this rank is busy setting something up, and their kernels have patience.
+  class SettingUp {
+   public:
+    explicit SettingUp(CallPage* page) : page_(page) { set(1); }
+    ~SettingUp() { set(0); }
+    SettingUp(const SettingUp&) = delete;
+    SettingUp& operator=(const SettingUp&) = delete;
+
+   private:
+    void set(uint32_t value) {
+      if (page_ != nullptr) page_->setting_up.store(value, std::memory_order_release);
+    }
+    CallPage* page_;
+  };
   /// What this rank is about to note, when that may take long: until then it may have to wait for kernels that wait for
   /// others.
-  void announce(const Launch& launch, cudaStream_t stream);
+  [[nodiscard]] SettingUp announce(const Launch& launch, cudaStream_t stream);
   /// A launch that comes next, in a stream that waits for all earlier ones.
   void note(const Launch& launch, cudaStream_t stream, bool captured) {
     const CallBoard* const board = board_.load(std::memory_order_relaxed);
@@ -60,6 +74,9 @@ class CallWatch {
   void look();
   bool idle() const;
   void answer();
+  uint32_t units_of_patience() const;
+  void adjust_patience();
+  bool is_setting_up(int rank) const;
   std::vector<int> noted_as_late() const;
   void look_for_late_ranks();
   void ask_all();
@@ -86,6 +103,7 @@ class CallWatch {
   std::atomic<uint64_t> watch_{0};  ///< 0: nobody looks
 
   // Of the looking thread.
+  std::optional<std::chrono::steady_clock::time_point> set_up_since_;  ///< since when some rank is setting things up
   uint64_t begun_ = 0;                                   ///< the last collective that it has seen issued,
   std::chrono::steady_clock::time_point begun_since_{};  ///< and when it saw that first
   std::unique_ptr<CallCheck> check_;

@@ -100,7 +100,7 @@ class CudaExecutor : public Executor {
     watch_->prepare();
     if (is_ready_for(launch)) return;
     const RelaxedCaptureGuard relaxed;
-    watch_->announce(launch, stream);
+    const auto busy = watch_->announce(launch, stream);
     for (const CollectiveWork& work : launch.collectives) {
       if (work.count == 0) continue;
       domain_->reach(queue_of(protocol_of(work, ranks_)));

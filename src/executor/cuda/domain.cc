@@ -63,7 +63,7 @@ Domain::Domain(ExecutorSetup setup, const Layouts& layouts)
   register_arena(name_of_rank(setup_, setup_.rank), arena_);
   for (int index = 0; setup_.handles != nullptr && index < kQueues; ++index) {
     const auto queue = static_cast<Queue>(index);
-    setup_.handles->offer(offer_name(queue), [arena = arena_, device = device_, queue] {
+    setup_.handles->offer_on_demand(offer_name(queue), [arena = arena_, device = device_, queue] {
       const DeviceGuard on(device);
       return arena->region(queue)->share();
     });
