@@ -136,7 +136,8 @@ void CallWatch::find_progress() {
   // What was aborted is over, but has not come to its end.
   if (board != nullptr && domain_->signals().aborted == 0 && noted_as_late().empty()) {
     const bool all_through = idle();
-    if (all_through && now - begun_since_ <= kFromNoteToLaunch) return;  // or not in the stream yet: the next look tells
+    if (all_through && now - begun_since_ <= kFromNoteToLaunch)
+      return;  // or not in the stream yet: the next look tells
     const std::lock_guard lock(marks_mutex_);
     collect_marks();
     if (all_through) ended_ = begun;
