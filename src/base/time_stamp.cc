@@ -1,6 +1,7 @@
 #include "base/time_stamp.h"
 
 #include <fstream>
+#include <limits>
 #include <string>
 
 namespace nitinol {
@@ -22,10 +23,26 @@ bool kernel_uses_counter() {
   return name == "tsc";
 }
 
-/// One moment, by both clocks.
+/// One moment, by all clocks: of several readings the one in which the thread was interrupted least.
 struct Anchor {
-  int64_t stamp = TimeStamp::now();
-  int64_t nanoseconds = nanoseconds_of<steady_clock>();
+  Anchor() {
+    constexpr int kReadings = 5;
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (int i = 0; i < kReadings; ++i) {
+      const int64_t before = TimeStamp::now();
+      const auto by_steady = nanoseconds_of<steady_clock>();
+      const auto by_system = nanoseconds_of<system_clock>();
+      const int64_t length = TimeStamp::now() - before;
+      if (length >= least) continue;
+      least = length;
+      stamp = before;
+      steady = by_steady;
+      since_epoch = by_system;
+    }
+  }
+  int64_t stamp = 0;
+  int64_t steady = 0;       ///< nanoseconds
+  int64_t since_epoch = 0;  ///< nanoseconds
 };
 
 }  // namespace
@@ -36,13 +53,16 @@ namespace {
 const Anchor kLoaded;  // every stamp comes after it
 }  // namespace
 
-int64_t TimeStamp::nanoseconds(int64_t stamp) {
-  if (stamp == 0) return 0;
+TimeScale::TimeScale() {
   const Anchor now;
-  const int64_t since_epoch = nanoseconds_of<system_clock>();
-  const auto rate = static_cast<long double>(now.nanoseconds - kLoaded.nanoseconds) /
-                    static_cast<long double>(now.stamp - kLoaded.stamp);
-  return since_epoch - static_cast<int64_t>(static_cast<long double>(now.stamp - stamp) * rate);
+  stamp_ = now.stamp;
+  since_epoch_ = now.since_epoch;
+  rate_ = static_cast<long double>(now.steady - kLoaded.steady) / static_cast<long double>(now.stamp - kLoaded.stamp);
+}
+
+int64_t TimeScale::nanoseconds(int64_t stamp) const {
+  if (stamp == 0) return 0;
+  return since_epoch_ - static_cast<int64_t>(static_cast<long double>(stamp_ - stamp) * rate_);
 }
 
 }  // namespace nitinol

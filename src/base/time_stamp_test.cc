@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <thread>
+#include <vector>
 
 namespace nitinol {
 namespace {
@@ -19,8 +20,9 @@ TEST(TimeStamps, TellTheTimeOfDay) {
   const int64_t stamp = TimeStamp::now();
   const int64_t after = system_nanoseconds();
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
-  EXPECT_GE(TimeStamp::nanoseconds(stamp), before - kTolerance);
-  EXPECT_LE(TimeStamp::nanoseconds(stamp), after + kTolerance);
+  const TimeScale scale;
+  EXPECT_GE(scale.nanoseconds(stamp), before - kTolerance);
+  EXPECT_LE(scale.nanoseconds(stamp), after + kTolerance);
 }
 
 TEST(TimeStamps, KeepTheDistanceOfTheMomentsTheyWereTaken) {
@@ -30,12 +32,22 @@ TEST(TimeStamps, KeepTheDistanceOfTheMomentsTheyWereTaken) {
   const int64_t second = TimeStamp::now();
   const auto passed = std::chrono::steady_clock::now() - start;
   ASSERT_GT(second, first);
-  const int64_t told = TimeStamp::nanoseconds(second) - TimeStamp::nanoseconds(first);
+  const TimeScale scale;
+  const int64_t told = scale.nanoseconds(second) - scale.nanoseconds(first);
   EXPECT_GE(told, 50'000'000 - kTolerance);
   EXPECT_LE(told, std::chrono::nanoseconds(passed).count() + kTolerance);
 }
 
-TEST(TimeStamps, OfNothingAreNothing) { EXPECT_EQ(TimeStamp::nanoseconds(0), 0); }
+TEST(TimeStamps, ToldByOneScaleKeepTheirOrder) {
+  std::vector<int64_t> stamps(1000);
+  for (int64_t& stamp : stamps) stamp = TimeStamp::now();
+  const TimeScale scale;
+  for (size_t i = 1; i < stamps.size(); ++i) {
+    EXPECT_LE(scale.nanoseconds(stamps[i - 1]), scale.nanoseconds(stamps[i]));
+  }
+}
+
+TEST(TimeStamps, OfNothingAreNothing) { EXPECT_EQ(TimeScale().nanoseconds(0), 0); }
 
 }  // namespace
 }  // namespace nitinol

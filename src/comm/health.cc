@@ -39,12 +39,13 @@ ras::RankReport Communicator::health() const {
   report.issued = recorder_.issued();
   const auto now = progress();
   report.progress_known = now.has_value();
-  const FlightRecorder::Issued issued = recorder_.last_issued();
+  const TimeScale scale;
+  const FlightRecorder::Issued issued = recorder_.last_issued(scale);
   if (!now) {
     report.operation = issued.text;
     return report;
   }
-  const OperationTimes::Run run = recorder_.times()->current();
+  const OperationTimes::Run run = recorder_.times()->current(scale);
   const bool timed = run.signature.sequence != 0;
   report.begun = timed ? run.signature.sequence : now->begun;  // another one may have begun just now
   report.ended = std::min(now->ended, report.begun);
@@ -52,7 +53,7 @@ ras::RankReport Communicator::health() const {
   const int64_t since = timed ? run.begun : issued.enqueued;
   if (report.inside() && since != 0 && report.failure.empty()) {
     report.milliseconds =
-        static_cast<uint64_t>(std::max<int64_t>(1, (TimeStamp::nanoseconds(TimeStamp::now()) - since) / 1'000'000));
+        static_cast<uint64_t>(std::max<int64_t>(1, (scale.nanoseconds(TimeStamp::now()) - since) / 1'000'000));
   }
   return report;
 }

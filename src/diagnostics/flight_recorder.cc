@@ -89,12 +89,12 @@ std::vector<FlightRecorder::Entry> FlightRecorder::kept() const {
   return entries;
 }
 
-FlightRecorder::Issued FlightRecorder::last_issued() const {
+FlightRecorder::Issued FlightRecorder::last_issued(const TimeScale& scale) const {
   const std::vector<Entry> entries = kept();
   const auto last =
       std::find_if(entries.rbegin(), entries.rend(), [](const Entry& entry) { return entry.signature.sequence != 0; });
   if (last == entries.rend()) return {};
-  return {last->signature.text(), TimeStamp::nanoseconds(last->enqueued)};
+  return {last->signature.text(), scale.nanoseconds(last->enqueued)};
 }
 
 std::string FlightRecorder::Told::name() const {
@@ -102,11 +102,12 @@ std::string FlightRecorder::Told::name() const {
 }
 
 std::vector<FlightRecorder::Told> FlightRecorder::entries(const About& about,
-                                                          const std::vector<OperationTimes::Run>& runs) const {
+                                                          const std::vector<OperationTimes::Run>& runs,
+                                                          const TimeScale& scale) const {
   std::vector<Told> all;
   for (const Entry& entry : kept()) {
     all.push_back({entry});
-    all.back().entry.enqueued = TimeStamp::nanoseconds(entry.enqueued);
+    all.back().entry.enqueued = scale.nanoseconds(entry.enqueued);
   }
   for (Told& told : all) {
     const uint64_t number = told.entry.signature.sequence;
@@ -124,7 +125,8 @@ std::vector<FlightRecorder::Told> FlightRecorder::entries(const About& about,
 }
 
 std::string FlightRecorder::json(const About& about) const {
-  const auto runs = times_->last();
+  const TimeScale scale;
+  const auto runs = times_->last(scale);
   std::string text = formatted(
       "{{\"rank\": {}, \"ranks\": {}, \"host\": {}, \"pid\": {}, \"device\": {}, \"communicator\": {}, \"failure\": "
       "{}, "
@@ -132,7 +134,7 @@ std::string FlightRecorder::json(const About& about) const {
       about.rank, about.ranks, quoted(about.host), about.pid, about.device, quoted(about.communicator),
       quoted(about.failure), issued(), about.begun, about.ended, about.progress_known);
   const char* separator = "\n";
-  for (const Told& told : entries(about, runs)) {
+  for (const Told& told : entries(about, runs, scale)) {
     const Entry& entry = told.entry;
     text += formatted(
         "{}{{\"name\": {}, \"ph\": \"i\", \"s\": \"t\", \"ts\": {}, \"pid\": {}, \"tid\": {}, \"args\": {{\"number\": "
@@ -165,7 +167,8 @@ std::string FlightRecorder::text(const About& about) const {
   if (about.progress_known) text += formatted(", begun {}, ended {}", about.begun, about.ended);
   text += formatted("\n{:<8}{:<20}{:<20}{:<20}{:<16}{}\n", "state", "enqueued", "started", "finished", "stream",
                     "operation and plan");
-  for (const Told& told : entries(about, times_->last())) {
+  const TimeScale scale;
+  for (const Told& told : entries(about, times_->last(scale), scale)) {
     const Entry& entry = told.entry;
     text += formatted("{:<8}{:<20}{:<20}{:<20}{:<16}{}", told.state, clock_text(entry.enqueued), clock_text(told.begun),
                       clock_text(told.ended), formatted("{}", entry.stream), told.name());

@@ -33,7 +33,7 @@ class FlightRecorder {
     int64_t enqueued = 0;  ///< nanoseconds since the epoch
   };
   /// The one that was noted last; empty if none was.
-  Issued last_issued() const;
+  Issued last_issued(const TimeScale& scale) const;
 
   struct About {
     int rank = 0;
@@ -73,7 +73,8 @@ class FlightRecorder {
   void keep(const Entry& entry) { log_.add(log_.last() + 1, packed(entry)); }
   /// Oldest first.
   std::vector<Entry> kept() const;
-  std::vector<Told> entries(const About& about, const std::vector<OperationTimes::Run>& runs) const;
+  std::vector<Told> entries(const About& about, const std::vector<OperationTimes::Run>& runs,
+                            const TimeScale& scale) const;
 
   const std::shared_ptr<OperationTimes> times_ = std::make_shared<OperationTimes>();
   std::atomic<uint64_t> collectives_{0};

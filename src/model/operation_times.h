@@ -34,9 +34,9 @@ class OperationTimes {
     int64_t ended = 0;  ///< 0: not yet, or it was aborted
   };
   /// Oldest first.
-  std::vector<Run> last() const;
+  std::vector<Run> last(const TimeScale& scale) const;
   /// The last one; sequence 0 if there was none.
-  Run current() const { return read(last_.load(std::memory_order_acquire)); }
+  Run current(const TimeScale& scale) const { return read(last_.load(std::memory_order_acquire), scale); }
 
  private:
   struct Slot {
@@ -46,31 +46,31 @@ class OperationTimes {
     std::atomic<int64_t> begun{0};
     std::atomic<int64_t> ended{0};
   };
-  Run read(uint64_t sequence) const;
+  Run read(uint64_t sequence, const TimeScale& scale) const;
 
   std::atomic<uint64_t> last_{0};
   std::array<Slot, kKept> slots_;
 };
 
 /// Sequence 0 if it was overwritten meanwhile.
-inline OperationTimes::Run OperationTimes::read(uint64_t sequence) const {
+inline OperationTimes::Run OperationTimes::read(uint64_t sequence, const TimeScale& scale) const {
   const Slot& slot = slots_[sequence % kKept];
   if (sequence == 0 || slot.sequence.load(std::memory_order_acquire) != sequence) return {};
   Run run;
   run.signature.count = slot.count.load(std::memory_order_acquire);
   run.signature.call = slot.call.load(std::memory_order_acquire);
-  run.begun = TimeStamp::nanoseconds(slot.begun.load(std::memory_order_acquire));
-  run.ended = TimeStamp::nanoseconds(slot.ended.load(std::memory_order_acquire));
+  run.begun = scale.nanoseconds(slot.begun.load(std::memory_order_acquire));
+  run.ended = scale.nanoseconds(slot.ended.load(std::memory_order_acquire));
   if (slot.sequence.load(std::memory_order_acquire) != sequence) return {};
   run.signature.sequence = sequence;
   return run;
 }
 
-inline std::vector<OperationTimes::Run> OperationTimes::last() const {
+inline std::vector<OperationTimes::Run> OperationTimes::last(const TimeScale& scale) const {
   std::vector<Run> runs;
   const uint64_t last = last_.load(std::memory_order_acquire);
   for (uint64_t sequence = last > kKept ? last - kKept + 1 : 1; sequence <= last; ++sequence) {
-    const Run run = read(sequence);
+    const Run run = read(sequence, scale);
     if (run.signature.sequence != 0) runs.push_back(run);
   }
   return runs;
