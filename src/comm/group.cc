@@ -18,8 +18,9 @@ struct State {
   ncclResult_t error = ncclSuccess;
 };
 
+/// Every call asks for it, several times.
 State& state() {
-  thread_local State instance;
+  [[gnu::tls_model("initial-exec")]] thread_local State instance;
   return instance;
 }
 
@@ -105,7 +106,7 @@ struct Batch {
 };
 
 void run_on_one(std::span<const Task> tasks) {
-  thread_local Batch batch;  // keeps its memory from call to call
+  [[gnu::tls_model("initial-exec")]] thread_local Batch batch;  // keeps its memory from call to call
   batch.launch.clear();
   batch.streams.clear();
   for (const Task& task : tasks) batch.add(task);
@@ -136,6 +137,12 @@ void run_tasks(std::span<const Task> tasks) {
   one ? run_on_one(tasks) : run_on_many(tasks);
 }
 
+/// The next group uses the memory of these tasks again.
+void keep_memory(std::vector<Task>& tasks, State& next) {
+  tasks.clear();
+  if (next.tasks.empty()) next.tasks.swap(tasks);
+}
+
 }  // namespace
 
 namespace group {
@@ -149,9 +156,10 @@ ncclResult_t end() {
   if (current.depth == 0) fail(ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
   if (--current.depth > 0) return ncclSuccess;
   if (current.tasks.size() == 1 && current.jobs.empty() && current.error == ncclSuccess) {  // most calls
-    const Task task = current.tasks.front();
-    current.tasks.clear();
-    run_tasks({&task, 1});
+    std::vector<Task> tasks;
+    tasks.swap(current.tasks);
+    run_tasks(tasks);
+    keep_memory(tasks, current);
     return ncclSuccess;
   }
   State group = std::exchange(current, State{});
@@ -166,8 +174,7 @@ ncclResult_t end() {
   }
   const ncclResult_t result = run_jobs(group.jobs);
   run_tasks(group.tasks);
-  group.tasks.clear();
-  if (current.tasks.empty()) current.tasks.swap(group.tasks);  // the next group uses the memory again
+  keep_memory(group.tasks, current);
   return result;
 }
 
@@ -183,7 +190,7 @@ bool drop() {
 }
 
 void add(Job job) { state().jobs.push_back(std::move(job)); }
-void add(Task task) { state().tasks.push_back(std::move(task)); }
+Task& add_task() { return state().tasks.emplace_back(); }
 void note_error(ncclResult_t code) {
   if (open() && state().error == ncclSuccess) state().error = code;
 }

@@ -37,7 +37,8 @@ bool drop();
 bool open();
 
 void add(Job job);
-void add(Task task);
+/// A task of the group, for the caller to fill.
+Task& add_task();
 /// A call inside the group failed: its end will do nothing and return this.
 void note_error(ncclResult_t code);
 

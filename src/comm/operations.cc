@@ -72,8 +72,7 @@ bool multiplies_blocks(Collective what) {
          what == Collective::kGather || what == Collective::kScatter;
 }
 
-CollectiveWork make_work(const CollectiveCall& call, DataType type, size_t bytes, Communicator& communicator) {
-  CollectiveWork work;
+void fill(CollectiveWork& work, const CollectiveCall& call, DataType type, size_t bytes) {
   work.what = call.what;
   work.input = call.send;
   work.output = call.receive;
@@ -82,12 +81,10 @@ CollectiveWork make_work(const CollectiveCall& call, DataType type, size_t bytes
   if (reduces(call.what)) {
     work.count = call.count;
     work.type = type;
-    work.reduction = communicator.operators().resolve(call.op, type);
   } else {
     work.count = bytes;
     work.type = DataType::kUint8;
   }
-  return work;
 }
 
 }  // namespace
@@ -105,7 +102,7 @@ void record_collective(const CollectiveCall& call) {
   if (has_root(call.what)) check_rank(call.function, "root", call.root, ranks);
   const DataType type = checked_type(call.type, call.function);
   const size_t bytes = checked_bytes(call.function, call.count, type, multiplies_blocks(call.what) ? ranks : 1);
-  const CollectiveWork work = make_work(call, type, bytes, communicator);
+  const Reduction* const reduction = reduces(call.what) ? &communicator.operators().resolve(call.op, type) : nullptr;
   log_info(Subsystem::kColl,
            "{}: sendbuff {} recvbuff {} count {} datatype {} op {} root {} comm {} [nranks={}] stream {}",
            call.function, call.send, static_cast<const void*>(call.receive), call.count, static_cast<int>(call.type),
@@ -115,11 +112,11 @@ void record_collective(const CollectiveCall& call) {
   const Blocks blocks = blocks_of(call.what, call.root == communicator.rank(), ranks);
   if (call.count > 0 && blocks.send > 0) check_buffer(call.function, "sendbuff", call.send, communicator);
   if (call.count > 0 && blocks.receive > 0) check_buffer(call.function, "recvbuff", call.receive, communicator);
-  Task task;
+  Task& task = group::add_task();
   task.communicator = &communicator;
   task.stream = call.stream;
-  task.collective = work;
-  group::add(std::move(task));
+  fill(task.collective, call, type, bytes);
+  if (reduction != nullptr) task.collective.reduction = *reduction;
 }
 
 void record_message(const MessageCall& call) {
@@ -132,12 +129,11 @@ void record_message(const MessageCall& call) {
   log_info(Subsystem::kColl, "{}: buffer {} count {} datatype {} peer {} comm {} stream {}", call.function,
            static_cast<const void*>(call.buffer), call.count, static_cast<int>(call.type), call.peer,
            static_cast<const void*>(call.communicator), static_cast<const void*>(call.stream));
-  Task task;
+  Task& task = group::add_task();
   task.communicator = &communicator;
   task.stream = call.stream;
   task.is_message = true;
   task.message = {.direction = call.direction, .peer = call.peer, .buffer = call.buffer, .bytes = bytes};
-  group::add(std::move(task));
 }
 
 }  // namespace nitinol

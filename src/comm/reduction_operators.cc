@@ -53,13 +53,18 @@ size_t ReductionOperators::index_of(ncclRedOp_t op) const {
 
 void ReductionOperators::destroy(ncclRedOp_t op) { operators_[index_of(op)].reset(); }
 
-Reduction ReductionOperators::resolve(ncclRedOp_t op, DataType type) const {
+const Reduction& ReductionOperators::resolve(ncclRedOp_t op, DataType type) const {
+  static constexpr Reduction kSum{.combine = Combine::kSum};
+  static constexpr Reduction kProduct{.combine = Combine::kProduct};
+  static constexpr Reduction kMax{.combine = Combine::kMax};
+  static constexpr Reduction kMin{.combine = Combine::kMin};
+  static constexpr Reduction kAverage{.combine = Combine::kSum, .average = true};
   switch (static_cast<int>(op)) {
-    case ncclSum: return {.combine = Combine::kSum};
-    case ncclProd: return {.combine = Combine::kProduct};
-    case ncclMax: return {.combine = Combine::kMax};
-    case ncclMin: return {.combine = Combine::kMin};
-    case ncclAvg: return {.combine = Combine::kSum, .average = true};
+    case ncclSum: return kSum;
+    case ncclProd: return kProduct;
+    case ncclMax: return kMax;
+    case ncclMin: return kMin;
+    case ncclAvg: return kAverage;
     default: break;
   }
   const Operator& made = *operators_[index_of(op)];

@@ -21,7 +21,7 @@ class ReductionOperators {
 
   /// What the operator means for elements of `type`. Throws Error(ncclInvalidArgument) as destroy does, and if it was
   /// made for another type.
-  Reduction resolve(ncclRedOp_t op, DataType type) const;
+  const Reduction& resolve(ncclRedOp_t op, DataType type) const;
 
  private:
   struct Operator {

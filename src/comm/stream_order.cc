@@ -19,8 +19,8 @@ void StreamOrder::create_events() {
 cudaStream_t StreamOrder::enter(const std::vector<cudaStream_t>& streams, const MemoryOfKernels& memory) {
   create_events();
   const unsigned long long capture = capture_id(streams.front());
-  for (const cudaStream_t stream : streams) {
-    if (capture_id(stream) != capture) {
+  for (size_t i = 1; i < streams.size(); ++i) {
+    if (capture_id(streams[i]) != capture) {
       fail(ncclInvalidUsage,
            "one group uses streams of which some are captured (or into different graphs) and others not");
     }

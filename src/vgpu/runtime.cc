@@ -13,9 +13,6 @@ namespace {
 
 std::atomic<Runtime*> g_runtime{nullptr};
 std::once_flag g_runtime_once;
-std::atomic<bool> g_forked{false};
-
-thread_local ThreadState* t_state = nullptr;
 
 // Ends the thread's state. A later call from the thread (out of another thread-local's destructor) starts a new one.
 struct ThreadStateOwner {
@@ -56,21 +53,15 @@ Runtime& runtime() {
   return *g_runtime.load(std::memory_order_acquire);
 }
 
-ThreadState& thread_state() {
-  if (t_state == nullptr) {
-    static thread_local ThreadStateOwner owner;
-    (void)&owner;
-    static std::atomic<uint64_t> next_id{1};
-    t_state = new ThreadState;
-    t_state->id = next_id.fetch_add(1);
-  }
-  return *t_state;
-}
+constinit thread_local ThreadState* t_state = nullptr;
 
-cudaError_t usable() {
-  if (engine_stopped()) return cudaErrorCudartUnloading;
-  if (g_forked.load(std::memory_order_acquire)) return cudaErrorInitializationError;
-  return cudaSuccess;
+ThreadState& make_thread_state() {
+  static thread_local ThreadStateOwner owner;
+  (void)&owner;
+  static std::atomic<uint64_t> next_id{1};
+  t_state = new ThreadState;
+  t_state->id = next_id.fetch_add(1);
+  return *t_state;
 }
 
 void synchronize_device(int device) {

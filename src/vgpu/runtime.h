@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "driver_types.h"
+#include "vgpu/engine.h"
 #include "vgpu/stream.h"
 
 namespace nitinol::vgpu {
@@ -49,10 +50,18 @@ struct ThreadState {
   int captures = 0;                                   // begun by this thread, not relaxed, not ended
   std::vector<cudaGraphNode_t> capture_dependencies;  // what cudaStreamGetCaptureInfo handed out
 };
-ThreadState& thread_state();
+extern constinit thread_local ThreadState* t_state [[gnu::tls_model("initial-exec")]];  // null: the thread has none yet
+ThreadState& make_thread_state();
+inline ThreadState& thread_state() { return t_state != nullptr ? *t_state : make_thread_state(); }
 
-// Success, or why no call can work: the process is ending, or was forked from one that had used the runtime.
-cudaError_t usable();
+// Whether the process was forked from one that had used the runtime.
+inline constinit std::atomic<bool> g_forked{false};
+
+// Success, or why no call can work: the process is ending, or was forked.
+inline cudaError_t usable() {
+  if (engine_stopped()) return cudaErrorCudartUnloading;
+  return g_forked.load(std::memory_order_acquire) ? cudaErrorInitializationError : cudaSuccess;
+}
 
 template <typename Body>
 cudaError_t guarded(Body body) noexcept {

@@ -5,9 +5,9 @@
 //   from a new page   for each peer and lane: the slots' data
 //
 // A queue has kSlots slots. Slot k % kSlots is filled when its sequence is k + 1; the receiver counts in `consumed`
-// what it has taken. Small payloads lie beside their sequence, in the same cache line. The file behind the arena is
-// sparse: what no message has touched costs nothing. Collectives and messages have lanes of their own, so that their
-// order among each other does not matter.
+// what it has taken, kSlotsToCollect at a time. Small payloads lie beside their sequence, in the same cache line. The
+// file behind the arena is sparse: what no message has touched costs nothing. Collectives and messages have lanes of
+// their own, so that their order among each other does not matter.
 #pragma once
 
 #include <array>
@@ -24,6 +24,7 @@ namespace nitinol::cpu {
 enum class Lane : int { kCollectives, kMessages };
 inline constexpr int kLanes = 2;
 inline constexpr int kSlots = 4;
+inline constexpr int kSlotsToCollect = kSlots / 2;
 inline constexpr size_t kInlineBytes = 48;
 
 /// What a rank is told when it is woken, and what it says when it sleeps: which queue, and which end of it.

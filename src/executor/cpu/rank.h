@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "executor/cpu/arena.h"
+#include "executor/cpu/turn.h"
 #include "executor/cpu/waiter.h"
 #include "executor/executor.h"
 
@@ -60,7 +61,7 @@ class Rank {
 
   // Operations: one at a time, which the holder of the lock is.
 
-  std::unique_lock<std::mutex> begin() { return std::unique_lock(running_); }
+  Turn& turn() { return turn_; }
   /// Between these two everything belongs to one collective; peers are told which.
   void begin_collective(const CollectiveWork& work) {
     current_ = Signature::of(work, ++sequence_);
@@ -139,9 +140,11 @@ class Rank {
     slot.sequence.store(++link.sent);
     reached_[static_cast<size_t>(peer)]->arena->ring(bell_code(rank_, lane, Event::kFilled));
   }
+  /// The peer is told of every other slot: it waits only when all of them are full.
   void release(int peer, Lane lane) {
     Link& link = link_to(peer, lane);
-    link.in->consumed.store(++link.received);
+    if (++link.received % kSlotsToCollect != 0) return;
+    link.in->consumed.store(link.received);
     reached_[static_cast<size_t>(peer)]->arena->ring(bell_code(rank_, lane, Event::kFreed));
   }
 
@@ -199,7 +202,7 @@ class Rank {
   std::atomic<std::chrono::milliseconds> timeout_;
   std::shared_ptr<OperationTimes> times_;
 
-  std::mutex running_;
+  Turn turn_;
   std::mutex reporting_;
   std::function<void(ncclResult_t, const std::string&)> failed_;  ///< empty once it was called
 };
