@@ -20,7 +20,7 @@ struct State {
 
 /// Every call asks for it, several times.
 State& state() {
-  [[gnu::tls_model("initial-exec")]] thread_local State instance;
+  thread_local State instance;
   return instance;
 }
 
@@ -106,7 +106,7 @@ struct Batch {
 };
 
 void run_on_one(std::span<const Task> tasks) {
-  [[gnu::tls_model("initial-exec")]] thread_local Batch batch;  // keeps its memory from call to call
+  thread_local Batch batch;  // keeps its memory from call to call
   batch.launch.clear();
   batch.streams.clear();
   for (const Task& task : tasks) batch.add(task);

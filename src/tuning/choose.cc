@@ -46,7 +46,8 @@ Protocol choose_protocol(const Question& question, const Limits& limits, const R
   const auto what = static_cast<size_t>(question.what);
   const size_t message = message_bytes(question, algorithm);
   Protocol wanted = Protocol::kSimple;
-  if (message <= limits.ll128_bytes) wanted = Protocol::kLL128;
+  const size_t also = question.what == Collective::kReduce ? limits.reduce_ll128_bytes : 0;
+  if (message <= std::max(limits.ll128_bytes, also)) wanted = Protocol::kLL128;
   if (message <= limits.ll_bytes) wanted = Protocol::kLL;
   const auto usable = [&](Protocol protocol) {
     const int index = static_cast<int>(protocol);

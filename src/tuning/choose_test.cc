@@ -57,6 +57,16 @@ TEST(Choose, ReduceHasACrossoverOfItsOwn) {
   EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kTwoShot);
 }
 
+TEST(Choose, ReduceMayStayWithLL128WhereOthersHaveLeftIt) {
+  Question question = all_reduce(1 << 24);
+  Limits crossed = limits();
+  crossed.reduce_ll128_bytes = 1 << 26;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).protocol, Protocol::kSimple);
+  question.what = Collective::kReduce;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).protocol, Protocol::kLL128);
+  EXPECT_EQ(choose(question, limits(), Rules::any()).protocol, Protocol::kSimple);
+}
+
 TEST(Choose, BetweenTwoRanksBroadcastAndReduceGoInOneShot) {
   for (const Collective what : {Collective::kBroadcast, Collective::kReduce}) {
     Question question = all_reduce(1 << 24);

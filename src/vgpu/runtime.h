@@ -50,7 +50,7 @@ struct ThreadState {
   int captures = 0;                                   // begun by this thread, not relaxed, not ended
   std::vector<cudaGraphNode_t> capture_dependencies;  // what cudaStreamGetCaptureInfo handed out
 };
-extern constinit thread_local ThreadState* t_state [[gnu::tls_model("initial-exec")]];  // null: the thread has none yet
+extern constinit thread_local ThreadState* t_state;  // null: the thread has none yet
 ThreadState& make_thread_state();
 inline ThreadState& thread_state() { return t_state != nullptr ? *t_state : make_thread_state(); }
 

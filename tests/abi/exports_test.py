@@ -60,6 +60,11 @@ def check_needed(library, flavour):
             yield f"needs {needed} at run time"
 
 
+def check_thread_locals(library):
+    if "STATIC_TLS" in output("readelf", "-d", "--wide", library):
+        yield "has thread-local variables that need room from the program's start: it could not be loaded later or twice"
+
+
 def check_reference(library, reference):
     missing = exported(reference) - exported(library) - PRIVATE_TO_NVIDIA
     yield from (f"does not export {name}, which {reference} does" for name in sorted(missing) if OURS.match(name))
@@ -75,7 +80,7 @@ def main():
     if arguments.check == "exports":
         complaints = list(check_exports(arguments.library))
     elif arguments.check == "needed":
-        complaints = list(check_needed(arguments.library, arguments.flavour))
+        complaints = list(check_needed(arguments.library, arguments.flavour)) + list(check_thread_locals(arguments.library))
     elif not arguments.reference:
         print("skipped: no NCCL of NVIDIA's is installed here")
         return SKIPPED

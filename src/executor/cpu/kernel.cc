@@ -4,11 +4,7 @@
 
 namespace nitinol::cpu {
 
-/// In the place of the one spare: there will be none.
-Kernel* Engine::closed() {
-  static Kernel none;
-  return &none;
-}
+Engine::~Engine() { delete spare_.load(); }
 
 std::unique_ptr<Kernel> Engine::take_spare() {
   if (Kernel* const spare = spare_.exchange(nullptr)) return std::unique_ptr<Kernel>(spare);
@@ -21,30 +17,21 @@ std::unique_ptr<Kernel> Engine::take_spare() {
 
 std::unique_ptr<Kernel> Engine::make_kernel(const Launch& launch) {
   std::unique_ptr<Kernel> kernel = take_spare();
-  if (!kernel->engine_) kernel->engine_ = shared_from_this();
+  kernel->engine_ = shared_from_this();
   kernel->collectives_ = launch.collectives;
   kernel->messages_.assign(launch.messages, rank_);
   return kernel;
 }
 
 void Engine::recycle(std::unique_ptr<Kernel> kernel) {
+  const std::shared_ptr<Engine> engine = std::move(kernel->engine_);
   Kernel* none = nullptr;
-  if (kernel->engine_->spare_.compare_exchange_strong(none, kernel.get())) {
+  if (engine->spare_.compare_exchange_strong(none, kernel.get())) {
     static_cast<void>(kernel.release());
     return;
   }
-  const std::shared_ptr<Engine> engine = kernel->engine_;
   const std::lock_guard lock(engine->spares_mutex_);
-  if (!engine->closed_ && engine->spares_.size() < kMostSpares) engine->spares_.push_back(std::move(kernel));
-}
-
-void Engine::close() {
-  Kernel* const spare = spare_.exchange(closed());
-  if (spare != closed()) delete spare;
-  std::vector<std::unique_ptr<Kernel>> spares;
-  const std::lock_guard lock(spares_mutex_);
-  closed_ = true;
-  spares.swap(spares_);
+  if (engine->spares_.size() < kMostSpares) engine->spares_.push_back(std::move(kernel));
 }
 
 void Kernel::run() {

@@ -18,27 +18,25 @@ class Kernel;
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
   explicit Engine(ExecutorSetup setup) : rank_(std::move(setup)), workspace_(rank_.ranks()) {}
+  ~Engine();
+
   Rank& rank() { return rank_; }
   Workspace& workspace() { return workspace_; }
 
-  /// A kernel for the launch, used again after recycle(). Any thread, until close().
+  /// A kernel for the launch, used again after recycle(). Any thread.
   std::unique_ptr<Kernel> make_kernel(const Launch& launch);
   static void recycle(std::unique_ptr<Kernel> kernel);
-  /// Keeps no kernels any more: the engine goes with the last one that is in use.
-  void close();
 
  private:
   static constexpr size_t kMostSpares = 64;
 
   std::unique_ptr<Kernel> take_spare();
-  static Kernel* closed();
 
   Rank rank_;
   Workspace workspace_;
-  std::atomic<Kernel*> spare_{nullptr};  ///< one of the spares, owned; or closed()
+  std::atomic<Kernel*> spare_{nullptr};  ///< one of the spares, owned; the others are
   std::mutex spares_mutex_;
-  std::vector<std::unique_ptr<Kernel>> spares_;  ///< the others
-  bool closed_ = false;
+  std::vector<std::unique_ptr<Kernel>> spares_;
 };
 
 class Kernel {
@@ -51,7 +49,7 @@ class Kernel {
  private:
   friend class Engine;
 
-  std::shared_ptr<Engine> engine_;  ///< spares have it too, until the engine is closed
+  std::shared_ptr<Engine> engine_;  ///< empty while the kernel is a spare
   std::vector<CollectiveWork> collectives_;
   Messages messages_;
 };
