@@ -138,7 +138,7 @@ TEST(Shrink, SeveralRanksOfAThreadShrinkInAGroup) {
 }
 
 TEST(Shrink, RefusesWhatMakesNoSense) {
-  EXPECT_EQ("", run_ranks({2}, [](Rank& self) {
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
               int list[] = {1 - self.rank};
               int self_list[] = {self.rank};
               int wild[] = {7};
