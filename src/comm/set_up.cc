@@ -38,8 +38,8 @@ std::string agreed_settings(const Config& config) {
       "minCTAs={} maxCTAs={} CTAPolicy={}",
       s.text_if_set(Setting::kAlgo).value_or(""), s.text_if_set(Setting::kProto).value_or(""),
       s.integer_if_set(Setting::kBuffSize).value_or(0), s.integer_if_set(Setting::kNthreads).value_or(0),
-      s.flag(Setting::kReproducible), s.flag(Setting::kP2pDisable),
-      config.min_ctas, config.max_ctas, config.cta_policy);
+      s.flag(Setting::kReproducible), s.flag(Setting::kP2pDisable), config.min_ctas, config.max_ctas,
+      config.cta_policy);
 }
 
 #if defined(NITINOL_CUDA)

@@ -104,8 +104,8 @@ class CallWatch {
 
   // Of the looking thread.
   std::optional<std::chrono::steady_clock::time_point> set_up_since_;  ///< since when some rank is setting things up
-  uint64_t begun_ = 0;                                   ///< the last collective that it has seen issued,
-  std::chrono::steady_clock::time_point begun_since_{};  ///< and when it saw that first
+  uint64_t begun_ = 0;                                                 ///< the last collective that it has seen issued,
+  std::chrono::steady_clock::time_point begun_since_{};                ///< and when it saw that first
   std::unique_ptr<CallCheck> check_;
   std::vector<uint64_t> questions_;  ///< that the peers were asked; empty: they were not
   std::chrono::steady_clock::time_point asked_at_{};

@@ -42,7 +42,8 @@ Machine machine_of(const ExecutorSetup& setup) {
   return machine;
 }
 
-/// The plan's protocol, but where there are kernels for fewer: one rank alone, and LL128 for reductions other than sums.
+/// The plan's protocol, but where there are kernels for fewer: one rank alone, and LL128 for reductions other than
+/// sums.
 Protocol protocol_of(const CollectiveWork& work, int ranks) {
   if (ranks == 1) return Protocol::kSimple;
   const Protocol planned = work.plan.protocol;
