@@ -11,6 +11,22 @@
 namespace nitinol {
 namespace {
 
+/// The tasks of one communicator, and their streams.
+struct Batch {
+  Communicator* communicator = nullptr;
+  Launch launch;
+  std::vector<cudaStream_t> streams;
+
+  void add(const Task& task) {
+    if (task.is_message) {
+      launch.messages.push_back(task.message);
+    } else {
+      launch.collectives.push_back(task.collective);
+    }
+    if (std::find(streams.begin(), streams.end(), task.stream) == streams.end()) streams.push_back(task.stream);
+  }
+};
+
 struct State {
   int depth = 0;
   std::vector<Job> jobs;
@@ -18,11 +34,24 @@ struct State {
   ncclResult_t error = ncclSuccess;
 };
 
-/// Every call asks for it, several times.
-State& state() {
-  thread_local State instance;
+/// What a thread keeps from call to call.
+struct ThreadState {
+  State group;
+  Batch batch;  ///< for its memory
+};
+
+constinit thread_local ThreadState* t_state = nullptr;
+
+ThreadState& make_thread_state() {
+  thread_local ThreadState instance;
+  t_state = &instance;
   return instance;
 }
+
+/// Every call asks for it, several times: a pointer costs one look-up, an object with a constructor several.
+ThreadState& thread_state() { return t_state != nullptr ? *t_state : make_thread_state(); }
+
+State& state() { return thread_state().group; }
 
 /// What is checked of a group as a whole before any of it is done.
 void check(const State& group) {
@@ -89,24 +118,8 @@ void check_messages_to_self(const Communicator& communicator, const Launch& laun
   }
 }
 
-/// The tasks of one communicator, and their streams.
-struct Batch {
-  Communicator* communicator = nullptr;
-  Launch launch;
-  std::vector<cudaStream_t> streams;
-
-  void add(const Task& task) {
-    if (task.is_message) {
-      launch.messages.push_back(task.message);
-    } else {
-      launch.collectives.push_back(task.collective);
-    }
-    if (std::find(streams.begin(), streams.end(), task.stream) == streams.end()) streams.push_back(task.stream);
-  }
-};
-
 void run_on_one(std::span<const Task> tasks) {
-  thread_local Batch batch;  // keeps its memory from call to call
+  Batch& batch = thread_state().batch;
   batch.launch.clear();
   batch.streams.clear();
   for (const Task& task : tasks) batch.add(task);

@@ -80,7 +80,7 @@ class Team {
     }
   }
   ~Team() {
-    for (const auto& engine : engines_) engine->rank().close();
+    for (const auto& engine : engines_) engine->close();
   }
   Engine& engine() { return *engines_.front(); }
   int ranks() const { return static_cast<int>(engines_.size()); }

@@ -21,7 +21,7 @@ constexpr size_t kMostOneShot = 128 << 10;
 class CpuExecutor : public Executor {
  public:
   explicit CpuExecutor(ExecutorSetup setup) : engine_(std::make_shared<Engine>(std::move(setup))) {}
-  ~CpuExecutor() override { engine_->rank().close(); }
+  ~CpuExecutor() override { engine_->close(); }
 
   Limits limits() const override {
     Limits limits;

@@ -3,13 +3,20 @@
 #include <utility>
 
 namespace nitinol::cpu {
+namespace {
 
-Engine::~Engine() { delete spare_.load(); }
+Kernel g_no_more;  // stands in the place of a spare once its engine is closed
+
+}  // namespace
 
 std::unique_ptr<Kernel> Engine::take_spare() {
   if (Kernel* const spare = spare_.exchange(nullptr)) return std::unique_ptr<Kernel>(spare);
   const std::lock_guard lock(spares_mutex_);
-  if (spares_.empty()) return std::make_unique<Kernel>();
+  if (spares_.empty()) {
+    auto kernel = std::make_unique<Kernel>();
+    kernel->engine_ = shared_from_this();
+    return kernel;
+  }
   std::unique_ptr<Kernel> kernel = std::move(spares_.back());
   spares_.pop_back();
   return kernel;
@@ -17,21 +24,30 @@ std::unique_ptr<Kernel> Engine::take_spare() {
 
 std::unique_ptr<Kernel> Engine::make_kernel(const Launch& launch) {
   std::unique_ptr<Kernel> kernel = take_spare();
-  kernel->engine_ = shared_from_this();
   kernel->collectives_ = launch.collectives;
   kernel->messages_.assign(launch.messages, rank_);
   return kernel;
 }
 
 void Engine::recycle(std::unique_ptr<Kernel> kernel) {
-  const std::shared_ptr<Engine> engine = std::move(kernel->engine_);
   Kernel* none = nullptr;
-  if (engine->spare_.compare_exchange_strong(none, kernel.get())) {
+  if (kernel->engine_->spare_.compare_exchange_strong(none, kernel.get())) {
     static_cast<void>(kernel.release());
     return;
   }
+  const std::shared_ptr<Engine> engine = kernel->engine_;
   const std::lock_guard lock(engine->spares_mutex_);
-  if (engine->spares_.size() < kMostSpares) engine->spares_.push_back(std::move(kernel));
+  if (!engine->closed_ && engine->spares_.size() < kMostSpares) engine->spares_.push_back(std::move(kernel));
+}
+
+void Engine::close() {
+  rank_.close();
+  Kernel* const spare = spare_.exchange(&g_no_more);
+  if (spare != &g_no_more) delete spare;
+  std::vector<std::unique_ptr<Kernel>> spares;
+  const std::lock_guard lock(spares_mutex_);
+  closed_ = true;
+  spares.swap(spares_);
 }
 
 void Kernel::run() {

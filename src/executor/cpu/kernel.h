@@ -14,18 +14,20 @@ namespace nitinol::cpu {
 
 class Kernel;
 
-/// A rank with what its kernels share. Lives as long as the executor and every kernel in a stream or graph.
+/// A rank with what its kernels share. Lives as long as the executor and every kernel in a stream or graph: each kernel
+/// holds it, spare ones too, so that launching takes no reference. close() lets the spare ones go.
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
   explicit Engine(ExecutorSetup setup) : rank_(std::move(setup)), workspace_(rank_.ranks()) {}
-  ~Engine();
 
   Rank& rank() { return rank_; }
   Workspace& workspace() { return workspace_; }
 
-  /// A kernel for the launch, used again after recycle(). Any thread.
+  /// A kernel for the launch, used again after recycle(). Any thread; not after close().
   std::unique_ptr<Kernel> make_kernel(const Launch& launch);
   static void recycle(std::unique_ptr<Kernel> kernel);
+  /// The executor's end: closes the rank; whoever owns the engine calls it before letting go.
+  void close();
 
  private:
   static constexpr size_t kMostSpares = 64;
@@ -34,9 +36,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   Rank rank_;
   Workspace workspace_;
-  std::atomic<Kernel*> spare_{nullptr};  ///< one of the spares, owned; the others are
+  std::atomic<Kernel*> spare_{nullptr};  ///< one of the spares, owned, or g_no_more
   std::mutex spares_mutex_;
-  std::vector<std::unique_ptr<Kernel>> spares_;
+  std::vector<std::unique_ptr<Kernel>> spares_;  ///< the others
+  bool closed_ = false;                          ///< under spares_mutex_
 };
 
 class Kernel {
@@ -49,7 +52,7 @@ class Kernel {
  private:
   friend class Engine;
 
-  std::shared_ptr<Engine> engine_;  ///< empty while the kernel is a spare
+  std::shared_ptr<Engine> engine_;
   std::vector<CollectiveWork> collectives_;
   Messages messages_;
 };

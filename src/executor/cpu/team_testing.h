@@ -87,7 +87,7 @@ class Team {
     }
   }
   ~Team() {
-    for (const auto& engine : engines_) engine->rank().close();
+    for (const auto& engine : engines_) engine->close();
   }
 
   int ranks() const { return static_cast<int>(engines_.size()); }
