@@ -54,6 +54,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   ras::RankReport health() const override;
   std::string dump(bool as_text) const override;
   std::optional<Executor::Progress> progress() const;
+  std::shared_ptr<const OperationTimes> times() const;
   void take_seat(std::span<const Peer> peers);
 
   /// Not yet usable: place() and one of the set_up functions follow, perhaps on another thread. `device`: CUDA device

@@ -32,6 +32,11 @@ std::optional<Executor::Progress> Communicator::progress() const {
   return executor_ ? executor_->progress() : std::nullopt;
 }
 
+std::shared_ptr<const OperationTimes> Communicator::times() const {
+  const std::lock_guard lock(executor_mutex_);
+  return executor_ ? executor_->times() : nullptr;
+}
+
 ras::RankReport Communicator::health() const {
   ras::RankReport report;
   report.state = aborted_.load() ? "aborted" : word_for(stage());
@@ -45,7 +50,8 @@ ras::RankReport Communicator::health() const {
     report.operation = issued.text;
     return report;
   }
-  const OperationTimes::Run run = recorder_.times()->current(scale);
+  const auto known_times = times();
+  const OperationTimes::Run run = known_times ? known_times->current(scale) : OperationTimes::Run{};
   const bool timed = run.signature.sequence != 0;
   report.begun = timed ? run.signature.sequence : now->begun;  // another one may have begun just now
   report.ended = std::min(now->ended, report.begun);
@@ -71,6 +77,7 @@ std::string Communicator::dump(bool as_text) const {
   about.progress_known = now.has_value();
   about.begun = now ? now->begun : 0;
   about.ended = now ? now->ended : 0;
+  if (const auto known_times = times()) about.runs = known_times->last(about.scale);
   return as_text ? recorder_.text(about) : recorder_.json(about);
 }
 

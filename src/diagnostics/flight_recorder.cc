@@ -101,13 +101,11 @@ std::string FlightRecorder::Told::name() const {
   return entry.signature.sequence != 0 ? entry.signature.text() : formatted("{} sends and receives", entry.messages);
 }
 
-std::vector<FlightRecorder::Told> FlightRecorder::entries(const About& about,
-                                                          const std::vector<OperationTimes::Run>& runs,
-                                                          const TimeScale& scale) const {
+std::vector<FlightRecorder::Told> FlightRecorder::entries(const About& about) const {
   std::vector<Told> all;
   for (const Entry& entry : kept()) {
     all.push_back({entry});
-    all.back().entry.enqueued = scale.nanoseconds(entry.enqueued);
+    all.back().entry.enqueued = about.scale.nanoseconds(entry.enqueued);
   }
   for (Told& told : all) {
     const uint64_t number = told.entry.signature.sequence;
@@ -115,9 +113,9 @@ std::vector<FlightRecorder::Told> FlightRecorder::entries(const About& about,
     if (number <= about.begun) told.state = "begun";
     if (number <= about.ended) told.state = "ended";
     // A graph that is launched again runs collectives that were noted once: numbers then mean something else.
-    const auto run =
-        std::find_if(runs.begin(), runs.end(), [&](const auto& r) { return r.signature == told.entry.signature; });
-    if (run == runs.end()) continue;
+    const auto run = std::find_if(about.runs.begin(), about.runs.end(),
+                                  [&](const auto& r) { return r.signature == told.entry.signature; });
+    if (run == about.runs.end()) continue;
     told.begun = run->begun;
     told.ended = run->ended;
   }
@@ -125,8 +123,6 @@ std::vector<FlightRecorder::Told> FlightRecorder::entries(const About& about,
 }
 
 std::string FlightRecorder::json(const About& about) const {
-  const TimeScale scale;
-  const auto runs = times_->last(scale);
   std::string text = formatted(
       "{{\"rank\": {}, \"ranks\": {}, \"host\": {}, \"pid\": {}, \"device\": {}, \"communicator\": {}, \"failure\": "
       "{}, "
@@ -134,7 +130,7 @@ std::string FlightRecorder::json(const About& about) const {
       about.rank, about.ranks, quoted(about.host), about.pid, about.device, quoted(about.communicator),
       quoted(about.failure), issued(), about.begun, about.ended, about.progress_known);
   const char* separator = "\n";
-  for (const Told& told : entries(about, runs, scale)) {
+  for (const Told& told : entries(about)) {
     const Entry& entry = told.entry;
     text += formatted(
         "{}{{\"name\": {}, \"ph\": \"i\", \"s\": \"t\", \"ts\": {}, \"pid\": {}, \"tid\": {}, \"args\": {{\"number\": "
@@ -152,7 +148,7 @@ std::string FlightRecorder::json(const About& about) const {
     text += "}}";
     separator = ",\n";
   }
-  for (const auto& run : runs) {
+  for (const auto& run : about.runs) {
     text += separator + run_json(run, about);
     separator = ",\n";
   }
@@ -167,8 +163,7 @@ std::string FlightRecorder::text(const About& about) const {
   if (about.progress_known) text += formatted(", begun {}, ended {}", about.begun, about.ended);
   text += formatted("\n{:<8}{:<20}{:<20}{:<20}{:<16}{}\n", "state", "enqueued", "started", "finished", "stream",
                     "operation and plan");
-  const TimeScale scale;
-  for (const Told& told : entries(about, times_->last(scale), scale)) {
+  for (const Told& told : entries(about)) {
     const Entry& entry = told.entry;
     text += formatted("{:<8}{:<20}{:<20}{:<20}{:<16}{}", told.state, clock_text(entry.enqueued), clock_text(told.begun),
                       clock_text(told.ended), formatted("{}", entry.stream), told.name());

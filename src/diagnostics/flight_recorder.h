@@ -23,8 +23,6 @@ class FlightRecorder {
   /// Notes what is about to be put into a stream. By one thread at a time, as calls on one communicator are made; what
   /// several note at once may be lost.
   void note(const Launch& launch, const void* stream);
-  /// For the executor, which tells here when collectives begin and end if it knows.
-  std::shared_ptr<OperationTimes> times() const { return times_; }
 
   /// How many collectives were noted.
   uint64_t issued() const;
@@ -46,6 +44,8 @@ class FlightRecorder {
     uint64_t begun = 0;        ///< the number of the last collective that the device has begun
     uint64_t ended = 0;        ///< and ended
     bool progress_known = false;
+    TimeScale scale{};                        ///< tells all stamps of one dump
+    std::vector<OperationTimes::Run> runs{};  ///< when collectives began and ended, as far as that is known
   };
   std::string json(const About& about) const;
   std::string text(const About& about) const;
@@ -73,10 +73,8 @@ class FlightRecorder {
   void keep(const Entry& entry) { log_.add(log_.last() + 1, packed(entry)); }
   /// Oldest first.
   std::vector<Entry> kept() const;
-  std::vector<Told> entries(const About& about, const std::vector<OperationTimes::Run>& runs,
-                            const TimeScale& scale) const;
+  std::vector<Told> entries(const About& about) const;
 
-  const std::shared_ptr<OperationTimes> times_ = std::make_shared<OperationTimes>();
   std::atomic<uint64_t> collectives_{0};
   Log log_;
 };

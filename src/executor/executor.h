@@ -33,8 +33,6 @@ struct ExecutorSetup {
   bool check = true;  ///< whether ranks compare what they call where that costs nothing (false: NITINOL_CHECK=off)
   /// Whether everything launched so far is through; may be empty. Any thread, also after the executor has gone.
   std::function<bool()> idle{};
-  /// Where the executor notes when collectives begin and end, if it knows; may be null.
-  std::shared_ptr<OperationTimes> times{};
   /// Called once, on any thread, when a launch fails (a peer's memory is gone, a CUDA error).
   std::function<void(ncclResult_t, const std::string&)> failed;
 };
@@ -63,6 +61,8 @@ class Executor {
     uint64_t ended = 0;
   };
   virtual std::optional<Progress> progress() const { return std::nullopt; }
+  /// When they began and ended; null if that is not known.
+  virtual std::shared_ptr<const OperationTimes> times() const { return nullptr; }
 
   /// Whether collectives of no elements are to be launched too: only to compare ranks' calls.
   virtual bool follows_empty_collectives() const { return false; }

@@ -12,26 +12,7 @@ constexpr std::array<const char*, kDataTypes> kTypeNames{"int8",    "uint8",    
                                                          "float64", "bfloat16", "float8e4m3", "float8e5m2"};
 constexpr std::array<const char*, kCombines> kOperatorNames{"sum", "prod", "max", "min"};
 
-bool rooted(Collective what) {
-  return what == Collective::kBroadcast || what == Collective::kReduce || what == Collective::kGather ||
-         what == Collective::kScatter;
-}
-
-constexpr uint64_t kAverage = 1 << 24;
-constexpr uint64_t kScaled = 1 << 25;
-
 }  // namespace
-
-Signature Signature::of(const CollectiveWork& work, uint64_t sequence) {
-  uint64_t call = static_cast<uint64_t>(work.what) | static_cast<uint64_t>(work.stated) << 8;
-  if (reduces(work.what)) {
-    call |= static_cast<uint64_t>(work.reduction.combine) << 16;
-    if (work.reduction.average) call |= kAverage;
-    if (work.reduction.scalar != Reduction::Scalar::kNone) call |= kScaled;
-  }
-  if (rooted(work.what)) call |= static_cast<uint64_t>(static_cast<uint32_t>(work.root)) << 32;
-  return {sequence, work.count, call};
-}
 
 bool Signature::needs(int waiting, int other) const {
   if (count == 0 || waiting == other) return false;

@@ -15,19 +15,30 @@ struct Signature {
   uint64_t call = 0;      ///< what is called, packed
   friend bool operator==(const Signature&, const Signature&) = default;
 
-  static Signature of(const CollectiveWork& work, uint64_t sequence);
+  static Signature of(const CollectiveWork& work, uint64_t sequence) {
+    uint64_t call = static_cast<uint64_t>(work.what) | static_cast<uint64_t>(work.stated) << 8;
+    if (reduces(work.what)) {
+      call |= static_cast<uint64_t>(work.reduction.combine) << 16;
+      if (work.reduction.average) call |= kAverage;
+      if (work.reduction.scalar != Reduction::Scalar::kNone) call |= kScaled;
+    }
+    if (rooted(work.what)) call |= static_cast<uint64_t>(static_cast<uint32_t>(work.root)) << 32;
+    return {sequence, work.count, call};
+  }
 
-  /// 24 bits in which two that differ hardly ever agree.
+  /// 24 bits in which two that differ hardly ever agree. Every collective computes it: the highest bits of three
+  /// products, which take the processor no longer than one.
   uint32_t tag() const {
-    uint64_t mix = (sequence * 0x9e3779b97f4a7c15U) ^ (count * 0xc2b2ae3d27d4eb4fU) ^ (call * 0x165667b19e3779f9U);
-    mix ^= mix >> 29;
-    mix *= 0xbf58476d1ce4e5b9U;
-    return static_cast<uint32_t>(mix >> 40);
+    return static_cast<uint32_t>(
+        (sequence * 0x9e3779b97f4a7c15U + count * 0xc2b2ae3d27d4eb4fU + call * 0x165667b19e3779f9U) >> 40);
   }
   /// Whether rank `waiting` cannot be through with the call before rank `other` has begun it.
   bool needs(int waiting, int other) const;
   /// "AllReduce number 5 (count 100, type float32, op sum)"; without a number if the sequence is 0.
   std::string text() const;
+
+  static constexpr uint64_t kAverage = 1 << 24;
+  static constexpr uint64_t kScaled = 1 << 25;
 };
 
 /// The tag on the pieces of a message.

@@ -102,6 +102,12 @@ constexpr bool reduces(Collective what) {
   return what == Collective::kAllReduce || what == Collective::kReduce || what == Collective::kReduceScatter;
 }
 
+/// Whether one rank is different: it sends or receives all.
+constexpr bool rooted(Collective what) {
+  return what == Collective::kBroadcast || what == Collective::kReduce || what == Collective::kGather ||
+         what == Collective::kScatter;
+}
+
 constexpr const char* name_of(Collective what) {
   switch (what) {
     case Collective::kAllReduce: return "AllReduce";

@@ -122,7 +122,7 @@ void write_as_peers(Team& team, const Signature& expected, Input& input) {
       case 1: fill_slot(own->from(peer, lane), expected, lane, input); break;
       case 2: overwrite(&theirs->header(), sizeof(ArenaHeader), input); break;
       case 3: overwrite(&theirs->from(0, lane), sizeof(Connection), input); break;
-      case 4: theirs->header().records.begin({input.number(1), input.number(4), uint64_t{input.number(4)} << 8}); break;
+      case 4: theirs->header().calls.begin({input.number(1), input.number(4), uint64_t{input.number(4)} << 8}); break;
     }
   }
 }

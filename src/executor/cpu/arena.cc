@@ -16,9 +16,8 @@ namespace nitinol::cpu {
 namespace {
 
 constexpr uint64_t kMagic = 0x6e6974696e6f6c41;  // "nitinolA"
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 constexpr size_t kPage = 4096;
-static_assert(sizeof(ArenaHeader) <= kPage);
 constexpr size_t kLeastSlotBytes = 4096;
 /// What the slots of one rank may take together: about what stays in a processor's own cache.
 constexpr std::array<size_t, kLanes> kBudget{3 << 19, 3 << 18};
@@ -26,6 +25,7 @@ constexpr std::array<size_t, kLanes> kMostSlotBytes{256 << 10, 128 << 10};
 constexpr size_t kMostWishedSlotBytes = 16 << 20;
 
 constexpr size_t up_to(size_t value, size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+constexpr size_t kHeaderBytes = up_to(sizeof(ArenaHeader), kPage);
 
 }  // namespace
 
@@ -44,11 +44,11 @@ Geometry Geometry::of(int ranks, size_t buffer_bytes) {
 }
 
 size_t Geometry::connection_offset(int peer, Lane lane) const {
-  return kPage + (static_cast<size_t>(lane) * ranks + peer) * sizeof(Connection);
+  return kHeaderBytes + (static_cast<size_t>(lane) * ranks + peer) * sizeof(Connection);
 }
 
 size_t Geometry::data_offset(int peer, Lane lane) const {
-  size_t offset = up_to(kPage + static_cast<size_t>(kLanes) * ranks * sizeof(Connection), kPage);
+  size_t offset = up_to(kHeaderBytes + static_cast<size_t>(kLanes) * ranks * sizeof(Connection), kPage);
   if (lane == Lane::kMessages) offset += ranks * kSlots * slot_bytes[0];
   return offset + peer * kSlots * slot_bytes[static_cast<int>(lane)];
 }

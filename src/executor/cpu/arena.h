@@ -1,7 +1,7 @@
 // A rank's arena: the memory into which other ranks of the host put what they send to it.
 //
-//   page 0            header: who and what shape, the bell that wakes the rank, the abort word
-//   then              for each peer and lane: one Connection, the state of the queue from that peer to this rank
+//   first             header: who and what shape, the bell that wakes the rank, the abort word, the last collectives
+//   from a new page   for each peer and lane: one Connection, the state of the queue from that peer to this rank
 //   from a new page   for each peer and lane: the slots' data
 //
 // A queue has kSlots slots. Slot k % kSlots is filled when its sequence is k + 1; the receiver counts in `consumed`
@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "executor/cpu/records.h"
+#include "model/operation_times.h"
 #include "transport/transport.h"
 
 namespace nitinol::cpu {
@@ -78,7 +78,7 @@ struct ArenaHeader {
   int32_t device;                     ///< its virtual GPU
   std::atomic<uint32_t> in_messages;  ///< whether the rank is in a group of sends and receives
   std::atomic<uint32_t> leaving;      ///< whether it is through with all operations, and calls no more
-  alignas(64) Records records;        ///< for whoever waits for this rank and wonders
+  OperationTimes calls;               ///< its last collectives, for whoever waits for this rank and wonders
 };
 
 /// A rank's own arena, or that of a peer. Its memory is trusted no further than that it is there.

@@ -48,9 +48,11 @@ class CpuExecutor : public Executor {
   }
 
   std::optional<Progress> progress() const override {
-    const Records& records = engine_->rank().records();
-    return Progress{records.begun(), records.ended()};
+    const auto calls = engine_->rank().calls();
+    const uint64_t ended = calls->ended();
+    return Progress{calls->begun(), ended};
   }
+  std::shared_ptr<const OperationTimes> times() const override { return engine_->rank().calls(); }
   bool follows_empty_collectives() const override { return true; }
   void set_timeout(std::chrono::milliseconds timeout) override { engine_->rank().set_timeout(timeout); }
 

@@ -40,6 +40,7 @@ Rank::Rank(ExecutorSetup setup)
       shareable_(any_in_another_process(setup.peers, setup.rank)),
       geometry_(Geometry::of(static_cast<int>(setup.peers.size()), setup.buffer_bytes)),
       own_(Arena::create(geometry_, rank_, identity_, shareable_)),
+      calls_(&own_->header().calls),
       waiter_(*own_, Patience::of(ranks_on_host(setup.peers, setup.rank),
                                   settings().integer_if_set(Setting::kSpin).value_or(-1))),
       unreached_(geometry_.ranks - 1),
@@ -47,7 +48,6 @@ Rank::Rank(ExecutorSetup setup)
       known_(static_cast<size_t>(kCollectives) * kAlgorithms * setup.peers.size()),
       watched_(setup.peers.size()),
       timeout_(setup.timeout),
-      times_(std::move(setup.times)),
       failed_(std::move(setup.failed)) {
   homes_.reserve(setup.peers.size());
   const Peer& self = setup.peers[static_cast<size_t>(rank_)];
@@ -134,10 +134,10 @@ void Rank::reach(int peer) {
 
 /// The first call that the peer made otherwise than this rank, as far back as both remember.
 std::optional<Rank::Difference> Rank::first_difference(const Arena& arena) const {
-  const uint64_t first = sequence_ > Records::kKept ? sequence_ - Records::kKept + 1 : 1;
+  const uint64_t first = sequence_ > OperationTimes::kKept ? sequence_ - OperationTimes::kKept + 1 : 1;
   for (uint64_t sequence = first; sequence <= sequence_; ++sequence) {
-    const auto mine = own_->header().records.find(sequence);
-    const auto theirs = arena.header().records.find(sequence);
+    const auto mine = calls_->find(sequence);
+    const auto theirs = arena.header().calls.find(sequence);
     if (mine && theirs && *mine != *theirs) return Difference{*mine, *theirs};
   }
   return std::nullopt;
@@ -158,7 +158,7 @@ void Rank::report_mismatch(int peer) {
   const Arena& arena = *arena_of(peer);
   const auto difference = first_difference(arena);
   report(ncclInvalidUsage,
-         mismatch_sentence(rank_, (difference ? difference->mine : current_).text(), describe(peer, arena),
+         mismatch_sentence(rank_, (difference ? difference->mine : current()).text(), describe(peer, arena),
                            difference ? difference->theirs.text() : "another operation"));
 }
 
@@ -174,8 +174,8 @@ bool Rank::find_leaver() {
   for (int peer = 0; peer < ranks(); ++peer) {
     const Arena* const arena = arena_of(peer);
     if (arena == nullptr || arena->header().leaving.load(std::memory_order_acquire) == 0) continue;
-    if (arena->header().records.begun() >= sequence_) continue;
-    report(ncclInvalidUsage, leaver_sentence(rank_, current_.text(), describe(peer, *arena)));
+    if (arena->header().calls.begun() >= sequence_) continue;
+    report(ncclInvalidUsage, leaver_sentence(rank_, current().text(), describe(peer, *arena)));
     return true;
   }
   return false;
@@ -189,7 +189,7 @@ void Rank::on_stall() {
   std::string late;
   for (int peer = 0; peer < ranks(); ++peer) {
     const Arena* const arena = arena_of(peer);
-    if (arena == nullptr || arena->header().records.begun() >= sequence_) continue;
+    if (arena == nullptr || arena->header().calls.begun() >= sequence_) continue;
     late += (late.empty() ? "" : "; ") + describe_doings(peer, *arena_of(peer), in_this_process(peer));
   }
   if (late.empty()) {
@@ -201,10 +201,10 @@ void Rank::on_stall() {
     }
     return report(ncclRemoteError,
                   formatted("rank {}: {} makes no progress for {} ms (NITINOL_TIMEOUT); all have begun it: {}", rank_,
-                            current_.text(), waited.count(), late));
+                            current().text(), waited.count(), late));
   }
   report(ncclRemoteError, formatted("rank {}: {} makes no progress for {} ms (NITINOL_TIMEOUT); not arrived: {}", rank_,
-                                    current_.text(), waited.count(), late));
+                                    current().text(), waited.count(), late));
 }
 
 /// Why no message that this rank waits for can ever come from the peer or be taken by it; "" if one may. Whatever the
@@ -212,9 +212,9 @@ void Rank::on_stall() {
 std::string Rank::reason_why_never(int peer) const {
   const ArenaHeader& header = arena_of(peer)->header();
   if (header.leaving.load(std::memory_order_acquire) != 0) return reason_leaving();
-  const uint64_t begun = header.records.begun();
-  if (begun <= sequence_ || header.records.ended() >= begun) return "";
-  const auto signature = header.records.find(begun);
+  const uint64_t begun = header.calls.begun();
+  if (begun <= sequence_ || header.calls.ended() >= begun) return "";
+  const auto signature = header.calls.find(begun);
   if (!signature || !signature->needs(peer, rank_)) return "";
   return reason_collective(*signature, rank_);
 }

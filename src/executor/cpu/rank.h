@@ -50,7 +50,8 @@ class Rank {
 
   // Any thread.
 
-  const Records& records() const { return own_->header().records; }
+  /// What this rank has begun and ended; kept for whoever holds it.
+  std::shared_ptr<const OperationTimes> calls() const { return {own_, calls_}; }
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   void abort();
   /// All operations are through, and no more will come: peers that wait for one are wrong.
@@ -64,16 +65,13 @@ class Rank {
   Turn& turn() { return turn_; }
   /// Between these two everything belongs to one collective; peers are told which.
   void begin_collective(const CollectiveWork& work) {
-    current_ = Signature::of(work, ++sequence_);
-    tag_ = current_.tag() << 8;
+    const Signature signature = Signature::of(work, ++sequence_);
+    tag_ = signature.tag() << 8;
     stalled_since_ = {};
-    own_->header().records.begin(current_);
-    if (times_) times_->begin(current_);
+    calls_->begin(signature);
   }
   void end_collective() {
-    if (stopped()) return;
-    own_->header().records.end(sequence_);
-    if (times_) times_->end(sequence_);
+    if (!stopped()) calls_->end(sequence_);
   }
   void begin_messages() {
     stalled_since_ = {};
@@ -166,6 +164,7 @@ class Rank {
   };
   std::optional<Difference> first_difference(const Arena& arena) const;
   bool find_mismatch();
+  Signature current() const { return calls_->find(sequence_).value_or(Signature{sequence_, 0, 0}); }
   std::chrono::milliseconds stalled_for();
   const Arena* arena_of(int peer) const { return watched_[static_cast<size_t>(peer)].load(std::memory_order_acquire); }
   bool in_this_process(int peer) const {
@@ -178,6 +177,7 @@ class Rank {
   bool shareable_;  ///< a peer lives in another process
   Geometry geometry_;
   std::shared_ptr<Arena> own_;
+  OperationTimes* calls_;  ///< the own ones, in the own arena
   Waiter waiter_;
 
   /// Where a peer lives: all that is kept of what it told about itself, as there may be many.
@@ -196,11 +196,9 @@ class Rank {
 
   std::vector<std::atomic<const Arena*>> watched_;  ///< those of reached_, for an operation that runs meanwhile
   uint64_t sequence_ = 0;                           ///< of the last collective that was begun
-  Signature current_;
-  uint32_t tag_ = 0;  ///< of the current collective, shifted by 8 bits
+  uint32_t tag_ = 0;                                ///< of the current collective, shifted by 8 bits
   std::chrono::steady_clock::time_point stalled_since_;
   std::atomic<std::chrono::milliseconds> timeout_;
-  std::shared_ptr<OperationTimes> times_;
 
   Turn turn_;
   std::mutex reporting_;

@@ -10,12 +10,12 @@ std::string describe(int rank, const Arena& arena) {
 }
 
 std::string describe_doings(int rank, const Arena& arena, bool same_process) {
-  const Records& records = arena.header().records;
+  const OperationTimes& calls = arena.header().calls;
   Doings doings;
   doings.process = same_process ? ProcessState::kRunning : process_state(arena.header().pid);
-  doings.begun = records.begun();
-  doings.running = records.ended() < doings.begun;
-  doings.last = records.find(doings.begun);
+  doings.begun = calls.begun();
+  doings.running = calls.ended() < doings.begun;
+  doings.last = calls.find(doings.begun);
   doings.in_messages = arena.header().in_messages.load(std::memory_order_relaxed) != 0;
   return doings_text(describe(rank, arena), doings);
 }
