@@ -3,7 +3,6 @@
 #pragma once
 
 #include <exception>
-#include <new>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -20,22 +19,18 @@ namespace nitinol {
 /// Runs `body`; what it throws becomes the result code and the last error. A failure counts for the open group.
 template <typename Body>
 ncclResult_t guarded(const Body& body) noexcept {
-  ncclResult_t code = ncclInternalError;
   try {
     return body();
-  } catch (const Error& error) {
-    code = error.code();
-    if (code != ncclInProgress) log_warn("{}", error.what());
-  } catch (const std::bad_alloc&) {
-    code = ncclSystemError;
-    log_warn("out of memory");
-  } catch (const std::exception& error) {
-    log_warn("unexpected error: {}", error.what());
+  } catch (const std::exception& thrown) {
+    const Error error = as_error(thrown);
+    if (error.code() != ncclInProgress) log_error(error);
+    group::note_error(error.code(), error.what());
+    return error.code();
   } catch (...) {
     log_warn("unexpected error");
+    group::note_error(ncclInternalError, "unexpected error");
+    return ncclInternalError;
   }
-  group::note_error(code);
-  return code;
 }
 
 /// Records by `record` inside a group of its own, whose end does the work.
@@ -45,8 +40,8 @@ ncclResult_t grouped(const Record& record) noexcept {
     group::start();
     try {
       record();
-    } catch (const Error& error) {
-      group::note_error(error.code());
+    } catch (const std::exception& thrown) {
+      group::note_error(as_error(thrown).code(), thrown.what());
       try {
         static_cast<void>(group::end());
       } catch (const Error&) {  // the error below says more

@@ -62,6 +62,7 @@ NITINOL_ENTRY(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * uniqueId)) {
   return guarded([&] {
     require(uniqueId, "ncclGetUniqueId", "uniqueId");
     *uniqueId = create_id();
+    log_call("ncclGetUniqueId()");
     return ncclSuccess;
   });
 }
@@ -86,6 +87,8 @@ NITINOL_ENTRY(ncclResult_t, ncclCommInitRankScalable,
 
 NITINOL_ENTRY(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, const int* devlist)) {
   return guarded([&] {
+    log_call("ncclCommInitAll(comms {}, ndev {}, devlist {})", static_cast<void*>(comms), ndev,
+             static_cast<const void*>(devlist));
     create_all(comms, ndev, devlist);
     return ncclSuccess;
   });
@@ -109,12 +112,16 @@ NITINOL_ENTRY(ncclResult_t, ncclCommShrink,
 
 NITINOL_ENTRY(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int revokeFlags)) {
   if (comm == nullptr) return ncclSuccess;
-  return grouped([&] { revoke(comm, revokeFlags); });
+  return grouped([&] {
+    log_call("ncclCommRevoke(comm {}, flags {})", static_cast<void*>(comm), revokeFlags);
+    revoke(comm, revokeFlags);
+  });
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {
   if (comm == nullptr) return ncclSuccess;
   return grouped([&] {
+    log_call("ncclCommFinalize(comm {})", static_cast<void*>(comm));
     Job job;
     job.communicator = shared_communicator_of(comm, "ncclCommFinalize");
     static_cast<void>(job.communicator->require(Call::kFinalise, "ncclCommFinalize"));
@@ -126,6 +133,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {
 NITINOL_ENTRY(ncclResult_t, ncclCommDestroy, (ncclComm_t comm)) {
   if (comm == nullptr) return ncclSuccess;
   return guarded([&] {
+    log_call("ncclCommDestroy(comm {})", static_cast<void*>(comm));
     destroy(release_handle(comm, "ncclCommDestroy"));
     return ncclSuccess;
   });
@@ -134,6 +142,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommDestroy, (ncclComm_t comm)) {
 NITINOL_ENTRY(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
   if (comm == nullptr) return ncclSuccess;
   return guarded([&] {
+    log_call("ncclCommAbort(comm {})", static_cast<void*>(comm));
     abort(release_handle(comm, "ncclCommAbort"));
     return ncclSuccess;
   });
@@ -201,12 +210,14 @@ NITINOL_ENTRY(ncclResult_t, ncclCommRegister, (const ncclComm_t comm, void* buff
   return guarded([&] {
     require(handle, "ncclCommRegister", "handle");
     *handle = register_buffer(comm, buff, size);
+    log_call("ncclCommRegister(comm {}, buff {}, size {}) = {}", static_cast<void*>(comm), buff, size, *handle);
     return ncclSuccess;
   });
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void* handle)) {
   return guarded([&] {
+    log_call("ncclCommDeregister(comm {}, handle {})", static_cast<void*>(comm), handle);
     deregister_buffer(comm, handle);
     return ncclSuccess;
   });
@@ -252,6 +263,8 @@ NITINOL_ENTRY(ncclResult_t, ncclRedOpCreatePreMulSum,
       fail(ncclInvalidArgument, "{} : invalid residence {}", kName, static_cast<int>(residence));
     }
     *op = communicator.operators().create(scalar, checked_type(datatype, kName), residence);
+    log_call("{}(op {}, scalar {}, datatype {}, residence {}, comm {})", kName, static_cast<int>(*op), scalar,
+             static_cast<int>(datatype), static_cast<int>(residence), static_cast<void*>(comm));
     return ncclSuccess;
   });
 }
@@ -259,6 +272,7 @@ NITINOL_ENTRY(ncclResult_t, ncclRedOpCreatePreMulSum,
 NITINOL_ENTRY(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm)) {
   return guarded([&] {
     if (comm == nullptr) fail(ncclInvalidArgument, "ncclRedOpDestroy : invalid communicator passed.");
+    log_call("ncclRedOpDestroy(op {}, comm {})", static_cast<int>(op), static_cast<void*>(comm));
     communicator_of(comm, "ncclRedOpDestroy").operators().destroy(op);
     return ncclSuccess;
   });
@@ -269,13 +283,17 @@ NITINOL_ENTRY(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm))
 NITINOL_ENTRY(ncclResult_t, ncclGroupStart, ()) {
   return guarded([] {
     static_cast<void>(settings());
+    log_call("ncclGroupStart()");
     group::start();
     return ncclSuccess;
   });
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclGroupEnd, ()) {
-  return guarded([] { return group::end(); });
+  return guarded([] {
+    log_call("ncclGroupEnd()");
+    return group::end();
+  });
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * simInfo)) {

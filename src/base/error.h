@@ -5,19 +5,46 @@
 
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 #include "nccl.h"
 
 namespace nitinol {
 
+/// Where in the sources something stands.
+struct Place {
+  const char* file = "";
+  int line = 0;
+};
+
 class Error : public std::runtime_error {
  public:
-  Error(ncclResult_t code, const std::string& sentence) : std::runtime_error(sentence), code_(code) {}
+  Error(ncclResult_t code, const std::string& sentence, const char* file = __builtin_FILE(),
+        int line = __builtin_LINE())
+      : std::runtime_error(sentence), code_(code), place_{file, line} {}
   ncclResult_t code() const { return code_; }
+  /// Where it came up.
+  Place place() const { return place_; }
 
  private:
   ncclResult_t code_;
+  Place place_;
 };
+
+/// A format text that knows where it stands. A class template over the arguments, so that the place is taken at the
+/// call.
+template <typename... Args>
+struct PlacedFormat {
+  template <typename Text>
+  // NOLINTNEXTLINE(google-explicit-constructor): a format text turns into one at each call
+  consteval PlacedFormat(const Text& with, const char* file = __builtin_FILE(), int line = __builtin_LINE())
+      : text(with), place{file, line} {}
+  fmt::format_string<Args...> text;
+  Place place;
+};
+
+template <typename... Args>
+using Placed = PlacedFormat<std::type_identity_t<Args>...>;
 
 /// Formats like fmt::format; in one translation unit, so that only the light half of fmt is compiled everywhere.
 std::string format_arguments(fmt::string_view text, fmt::format_args arguments);
@@ -29,8 +56,8 @@ std::string formatted(fmt::format_string<Args...> text, Args&&... args) {
 
 /// Throws Error(code, formatted sentence).
 template <typename... Args>
-[[noreturn]] void fail(ncclResult_t code, fmt::format_string<Args...> text, Args&&... args) {
-  throw Error(code, format_arguments(text, fmt::make_format_args(args...)));
+[[noreturn]] void fail(ncclResult_t code, Placed<Args...> text, Args&&... args) {
+  throw Error(code, format_arguments(text.text, fmt::make_format_args(args...)), text.place.file, text.place.line);
 }
 
 /// What was thrown, as an Error: lack of memory or of threads is the system's error.

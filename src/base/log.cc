@@ -122,7 +122,7 @@ void write_call(fmt::string_view text, fmt::format_args arguments) {
   write_line(log, formatted("{}{} NCCL CALL {}\n", timestamp(log, LogLevel::kTrace), sender(log), body));
 }
 
-void write_warning(const char* file, int line, fmt::string_view text, fmt::format_args arguments, bool is_error) {
+void write_warning(Place place, fmt::string_view text, fmt::format_args arguments, bool is_error) {
   const std::string body = format_arguments(text, arguments);
   if (is_error) set_last_error(body);
   if (!log_enabled(LogLevel::kWarn, Subsystem::kInit)) return;
@@ -130,10 +130,14 @@ void write_warning(const char* file, int line, fmt::string_view text, fmt::forma
   Log& log = the_log();
   const std::lock_guard lock(log.mutex);
   write_line(log, formatted("\n{}{} [{}] {}:{} NCCL WARN {}\n", timestamp(log, LogLevel::kWarn), sender(log), device,
-                            base_name(file), line, body));
+                            base_name(place.file), place.line, body));
 }
 
 }  // namespace log_detail
+
+void log_error(const Error& error) {
+  log_detail::write_warning(error.place(), "{}", fmt::make_format_args(error.what()), true);
+}
 
 void log_version() {
   if (!log_enabled(LogLevel::kVersion, Subsystem::kInit)) return;

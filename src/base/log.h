@@ -8,7 +8,8 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <type_traits>
+
+#include "base/error.h"
 
 namespace nitinol {
 
@@ -48,23 +49,7 @@ std::uint64_t ready_state();
 
 void write_info(fmt::string_view text, fmt::format_args arguments);
 void write_call(fmt::string_view text, fmt::format_args arguments);
-void write_warning(const char* file, int line, fmt::string_view text, fmt::format_args arguments, bool is_error);
-
-/// A format text that knows where it stands. A class template over the arguments, so that the place is taken at the
-/// call.
-template <typename... Args>
-struct PlacedFormat {
-  template <typename Text>
-  // NOLINTNEXTLINE(google-explicit-constructor): a format text turns into one at each call
-  consteval PlacedFormat(const Text& with, const char* in_file = __builtin_FILE(), int at_line = __builtin_LINE())
-      : text(with), file(in_file), line(at_line) {}
-  fmt::format_string<Args...> text;
-  const char* file;
-  int line;
-};
-
-template <typename... Args>
-using Placed = PlacedFormat<std::type_identity_t<Args>...>;
+void write_warning(Place place, fmt::string_view text, fmt::format_args arguments, bool is_error);
 
 }  // namespace log_detail
 
@@ -91,15 +76,18 @@ void log_call(fmt::format_string<Args...> text, Args&&... args) {
 /// "[TIME] HOST:PID:TID [DEV] file.cc:LINE NCCL WARN text" after an empty line. The text also becomes the last error,
 /// at every level.
 template <typename... Args>
-void log_warn(log_detail::Placed<Args...> text, Args&&... args) {
-  log_detail::write_warning(text.file, text.line, text.text, fmt::make_format_args(args...), true);
+void log_warn(Placed<Args...> text, Args&&... args) {
+  log_detail::write_warning(text.place, text.text, fmt::make_format_args(args...), true);
 }
+
+/// As log_warn, for what was thrown: the line names the place where it came up.
+void log_error(const Error& error);
 
 /// As log_warn for what is no error: the last error stays.
 template <typename... Args>
-void log_note(log_detail::Placed<Args...> text, Args&&... args) {
+void log_note(Placed<Args...> text, Args&&... args) {
   if (!log_enabled(LogLevel::kWarn, Subsystem::kInit)) return;
-  log_detail::write_warning(text.file, text.line, text.text, fmt::make_format_args(args...), false);
+  log_detail::write_warning(text.place, text.text, fmt::make_format_args(args...), false);
 }
 
 /// "NCCL version X.Y.Z+cudaA.B ...", once per process (and again after reset_log).

@@ -34,7 +34,11 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 void report_variable(std::string_view name) {
   for (const SettingRow& row : settings_table()) {
     if (row.name != name) continue;
-    if (!row.acted_on()) log_info(Subsystem::kEnv, "{} is set but has no effect in this version of Nitinol", name);
+    if (!row.acted_on()) {
+      log_info(Subsystem::kEnv, "{} is set but has no effect in this version of Nitinol", name);
+    } else if (row.type != SettingType::kText) {
+      static_cast<void>(settings().integer_if_set(row.setting));  // a value that is no good is noted now
+    }
     return;
   }
   if (belongs_to_another_program(name)) return;

@@ -128,14 +128,14 @@ class SettingsLog : public testing::Test {
 };
 
 TEST_F(SettingsLog, VariableThatTakesEffectIsAnnouncedOnce) {
-  const ScopedVariable number("NCCL_NTHREADS", "128");
+  const ScopedVariable number("NCCL_MIN_CTAS", "12");
   const ScopedVariable text("NCCL_PROTO", "LL");
   for (int i = 0; i < 2; ++i) {
-    settings().integer_if_set(Setting::kNthreads);
+    settings().integer_if_set(Setting::kMinCtas);
     settings().text(Setting::kProto);
   }
   const std::string log = written();
-  EXPECT_THAT(log, HasSubstr("NCCL INFO NCCL_NTHREADS set by environment to 128\n"));
+  EXPECT_THAT(log, HasSubstr("NCCL INFO NCCL_MIN_CTAS set by environment to 12\n"));
   EXPECT_THAT(log, HasSubstr("NCCL INFO NCCL_PROTO set by environment to LL\n"));
   EXPECT_EQ(log.find("NCCL_PROTO set"), log.rfind("NCCL_PROTO set"));
 }

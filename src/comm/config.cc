@@ -10,7 +10,9 @@ namespace nitinol {
 namespace {
 
 constexpr unsigned kMagic = 0xcafebeef;
-constexpr size_t kSmallestConfig = 24;  // version 2.14: up to `blocking`
+constexpr size_t kSizeBeforeCgaClusterSize = 24;  // version 2.14: up to `blocking`
+constexpr size_t kSizeBeforeCommName = 48;        // versions 2.18 to 2.26
+constexpr size_t kSmallestConfig = kSizeBeforeCgaClusterSize;
 constexpr int kMostCtas = 64;
 
 /// A copy in today's layout: what the caller's struct does not reach is undefined.
@@ -23,6 +25,13 @@ ncclConfig_t widen(const ncclConfig_t& config) {
   }
   ncclConfig_t whole = NCCL_CONFIG_INITIALIZER;
   std::memcpy(static_cast<void*>(&whole), &config, std::min(config.size, sizeof(whole)));
+  // In older versions two of the fields were padding, which holds anything.
+  if (config.size <= kSizeBeforeCgaClusterSize && config.version < NCCL_VERSION(2, 17, 0)) {
+    whole.cgaClusterSize = NCCL_CONFIG_UNDEF_INT;
+  }
+  if (config.size <= kSizeBeforeCommName && config.version < NCCL_VERSION(2, 26, 0)) {
+    whole.trafficClass = NCCL_CONFIG_UNDEF_INT;
+  }
   return whole;
 }
 

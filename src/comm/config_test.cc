@@ -62,6 +62,24 @@ TEST(Config, EveryOlderSizeIsReadOnlyAsFarAsItReaches) {
   }
 }
 
+// Version 2.14's struct ends with 4 bytes of padding where cgaClusterSize came to lie, those of 2.18 to 2.25 where
+// trafficClass did.
+TEST(Config, PaddingOfOlderVersionsIsNotTakenForAField) {
+  ncclConfig_t config = initialised();
+  config.size = 24;
+  config.version = NCCL_VERSION(2, 14, 3);
+  config.cgaClusterSize = 0x77777777;
+  EXPECT_EQ(read_config(&config, Config{}).cga_cluster_size, Config{}.cga_cluster_size);
+  config = initialised();
+  config.size = 48;
+  config.version = NCCL_VERSION(2, 21, 5);
+  config.trafficClass = 0x77777777;
+  EXPECT_EQ(read_config(&config, Config{}).traffic_class, Config{}.traffic_class);
+  config.version = NCCL_VERSION(2, 26, 2);
+  config.trafficClass = 3;
+  EXPECT_EQ(read_config(&config, Config{}).traffic_class, 3);
+}
+
 TEST(Config, ALargerStructOfALaterVersionIsAccepted) {
   struct Later {
     ncclConfig_t known;

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/settings.h"
+#include "bootstrap/messages.h"
 #include "bootstrap/unique_id.h"
 #include "comm/communicator.h"
 #include "comm/group.h"
@@ -54,7 +55,6 @@ void split_now(Communicator& parent, SplitChoice mine, Communicator* child) {
 }  // namespace
 
 void hand_over(Job& job, std::shared_ptr<Communicator> made, ncclComm_t* handle) {
-  *handle = nullptr;
   if (!job.communicator->config().blocking) {
     *handle = make_handle(std::move(made));
     return;
@@ -73,15 +73,20 @@ ncclUniqueId create_id() { return serialise(make_unique_id(bootstrap_options()))
 void create(ncclComm_t* handle, int ranks, std::span<const ncclUniqueId> ids, int rank, const ncclConfig_t* config,
             const char* function) {
   int device = 0;
+  if (handle != nullptr) *handle = nullptr;  // whatever goes wrong
   cuda_check(cudaFree(nullptr), "CUDA is not usable: cudaFree(0)");
   cuda_check(cudaGetDevice(&device), "cudaGetDevice");
   if (handle == nullptr) fail(ncclInvalidArgument, "{} : comm argument is NULL", function);
-  if (ranks < 1) fail(ncclInvalidArgument, "{} : invalid number of ranks {}", function, ranks);
+  if (ranks < 1 || ranks > kMostRanks) {
+    fail(ncclInvalidArgument, "{} : invalid number of ranks {}", function, ranks);
+  }
   if (rank < 0 || rank >= ranks) fail(ncclInvalidArgument, "{} : invalid rank {} of {}", function, rank, ranks);
   if (ids.empty() || ids.size() > static_cast<size_t>(ranks)) {
     fail(ncclInvalidArgument, "{} : {} ids for {} ranks; there must be 1 to one per rank", function, ids.size(), ranks);
   }
   log_version();
+  log_call("{}(comm {}, nranks {}, rank {}, {} ids, device {})", function, static_cast<void*>(handle), ranks, rank,
+           ids.size(), device);
   warn_about_unknown_variables();
   std::vector<UniqueId> parsed = parse_ids(ids);
   auto communicator = std::make_shared<Communicator>(device, read_config(config, Config{}));
@@ -105,6 +110,7 @@ void create_all(ncclComm_t* handles, int devices, const int* device_list) {
     }
   }
   if (group::open()) fail(ncclInvalidUsage, "ncclCommInitAll may not be called inside a group");
+  std::fill_n(handles, devices, nullptr);
   const std::vector<ncclUniqueId> ids = {serialise(make_unique_id(bootstrap_options()))};
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 1;
@@ -124,14 +130,15 @@ void create_all(ncclComm_t* handles, int devices, const int* device_list) {
 }
 
 void split(ncclComm_t parent_handle, int color, int key, ncclComm_t* handle, const ncclConfig_t* config) {
+  if (handle != nullptr) *handle = nullptr;
   std::shared_ptr<Communicator> parent = shared_communicator_of(parent_handle, "ncclCommSplit");
+  log_call("ncclCommSplit(comm {}, color {}, key {})", static_cast<void*>(parent_handle), color, key);
   static_cast<void>(parent->require(Call::kSplit, "ncclCommSplit"));
   if (handle == nullptr) fail(ncclInvalidArgument, "ncclCommSplit : newcomm argument is NULL");
   if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
     fail(ncclInvalidArgument, "ncclCommSplit : invalid color {}; it must be non-negative or NCCL_SPLIT_NOCOLOR", color);
   }
   const Config child_config = read_config(config, parent->config());
-  *handle = nullptr;
   std::shared_ptr<Communicator> child;
   if (color != NCCL_SPLIT_NOCOLOR) child = std::make_shared<Communicator>(parent->device(), child_config);
   Job job;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "base/run_together.h"
@@ -32,6 +33,7 @@ struct State {
   std::vector<Job> jobs;
   std::vector<Task> tasks;
   ncclResult_t error = ncclSuccess;
+  std::string sentence;  ///< what the error was
 };
 
 /// What a thread keeps from call to call.
@@ -42,16 +44,29 @@ struct ThreadState {
 
 constinit thread_local ThreadState* t_state = nullptr;
 
+/// Ends the thread's state. A later call from the thread, out of another object's destructor, starts a new one.
+struct ThreadStateOwner {
+  ~ThreadStateOwner() {
+    delete t_state;
+    t_state = nullptr;
+  }
+};
+
 ThreadState& make_thread_state() {
-  thread_local ThreadState instance;
-  t_state = &instance;
-  return instance;
+  static thread_local ThreadStateOwner owner;
+  (void)&owner;
+  t_state = new ThreadState;
+  return *t_state;
 }
 
 /// Every call asks for it, several times: a pointer costs one look-up, an object with a constructor several.
 ThreadState& thread_state() { return t_state != nullptr ? *t_state : make_thread_state(); }
 
 State& state() { return thread_state().group; }
+
+void fail_if_a_call_failed(const State& group) {
+  if (group.error != ncclSuccess) fail(group.error, "ncclGroupEnd: a call inside the group failed: {}", group.sentence);
+}
 
 /// What is checked of a group as a whole before any of it is done.
 void check(const State& group) {
@@ -177,7 +192,7 @@ ncclResult_t end() {
   }
   State group = std::exchange(current, State{});
   try {
-    if (group.error != ncclSuccess) fail(group.error, "ncclGroupEnd: a call inside the group failed");
+    fail_if_a_call_failed(group);
     check(group);
   } catch (const Error&) {
     for (Job& job : group.jobs) {
@@ -199,13 +214,17 @@ bool drop() {
   for (Job& job : group.jobs) {
     if (job.finished) job.finished(false);
   }
+  fail_if_a_call_failed(group);
   return !group.tasks.empty();
 }
 
 void add(Job job) { state().jobs.push_back(std::move(job)); }
 Task& add_task() { return state().tasks.emplace_back(); }
-void note_error(ncclResult_t code) {
-  if (open() && state().error == ncclSuccess) state().error = code;
+void note_error(ncclResult_t code, const char* sentence) {
+  State& current = state();
+  if (current.depth == 0 || current.error != ncclSuccess) return;
+  current.error = code;
+  current.sentence = sentence;
 }
 
 }  // namespace group

@@ -32,7 +32,8 @@ void start();
 /// Ends the innermost group; the outermost end does the work. Throws Error(ncclInvalidUsage) outside of a group, and
 /// the group's error. Returns ncclSuccess, or ncclInProgress if a non-blocking communicator goes on in the background.
 ncclResult_t end();
-/// Ends the group without doing its work. True if the outermost group was ended and had operations in it.
+/// Ends the group without doing its work; throws as end() does. True if the outermost group was ended and had
+/// operations in it.
 bool drop();
 bool open();
 
@@ -40,7 +41,7 @@ void add(Job job);
 /// A task of the group, for the caller to fill.
 Task& add_task();
 /// A call inside the group failed: its end will do nothing and return this.
-void note_error(ncclResult_t code);
+void note_error(ncclResult_t code, const char* sentence);
 
 }  // namespace group
 }  // namespace nitinol

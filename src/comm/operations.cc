@@ -72,6 +72,35 @@ bool multiplies_blocks(Collective what) {
          what == Collective::kGather || what == Collective::kScatter;
 }
 
+/// Whether a line is written for each operation, in the trace of calls or about COLL.
+bool logs_operations() {
+  return log_enabled(LogLevel::kInfo, Subsystem::kColl) || log_enabled(LogLevel::kTrace, Subsystem::kCall);
+}
+
+void write_down(const CollectiveCall& call, int ranks) {
+  const auto* const comm = static_cast<const void*>(call.communicator);
+  const auto* const stream = static_cast<const void*>(call.stream);
+  const auto* const receive = static_cast<const void*>(call.receive);
+  const int type = static_cast<int>(call.type);
+  const int op = static_cast<int>(call.op);
+  log_call("nccl{}(sendbuff {}, recvbuff {}, count {}, datatype {}, op {}, root {}, comm {}, stream {})", call.function,
+           call.send, receive, call.count, type, op, call.root, comm, stream);
+  log_info(Subsystem::kColl,
+           "{}: sendbuff {} recvbuff {} count {} datatype {} op {} root {} comm {} [nranks={}] stream {}",
+           call.function, call.send, receive, call.count, type, op, call.root, comm, ranks, stream);
+}
+
+void write_down(const MessageCall& call) {
+  const auto* const comm = static_cast<const void*>(call.communicator);
+  const auto* const stream = static_cast<const void*>(call.stream);
+  const auto* const buffer = static_cast<const void*>(call.buffer);
+  const int type = static_cast<int>(call.type);
+  log_call("nccl{}(buffer {}, count {}, datatype {}, peer {}, comm {}, stream {})", call.function, buffer, call.count,
+           type, call.peer, comm, stream);
+  log_info(Subsystem::kColl, "{}: buffer {} count {} datatype {} peer {} comm {} stream {}", call.function, buffer,
+           call.count, type, call.peer, comm, stream);
+}
+
 void fill(CollectiveWork& work, const CollectiveCall& call, DataType type, size_t bytes) {
   work.what = call.what;
   work.input = call.send;
@@ -103,11 +132,7 @@ void record_collective(const CollectiveCall& call) {
   const DataType type = checked_type(call.type, call.function);
   const size_t bytes = checked_bytes(call.function, call.count, type, multiplies_blocks(call.what) ? ranks : 1);
   const Reduction* const reduction = reduces(call.what) ? &communicator.operators().resolve(call.op, type) : nullptr;
-  log_info(Subsystem::kColl,
-           "{}: sendbuff {} recvbuff {} count {} datatype {} op {} root {} comm {} [nranks={}] stream {}",
-           call.function, call.send, static_cast<const void*>(call.receive), call.count, static_cast<int>(call.type),
-           static_cast<int>(call.op), call.root, static_cast<const void*>(call.communicator), ranks,
-           static_cast<const void*>(call.stream));
+  if (logs_operations()) write_down(call, ranks);
   if (call.count == 0 && ranks == 1) return;
   const Blocks blocks = blocks_of(call.what, call.root == communicator.rank(), ranks);
   if (call.count > 0 && blocks.send > 0) check_buffer(call.function, "sendbuff", call.send, communicator);
@@ -126,9 +151,7 @@ void record_message(const MessageCall& call) {
   const DataType type = checked_type(call.type, call.function);
   const size_t bytes = checked_bytes(call.function, call.count, type, 1);
   if (bytes > 0) check_buffer(call.function, "buffer", call.buffer, communicator);
-  log_info(Subsystem::kColl, "{}: buffer {} count {} datatype {} peer {} comm {} stream {}", call.function,
-           static_cast<const void*>(call.buffer), call.count, static_cast<int>(call.type), call.peer,
-           static_cast<const void*>(call.communicator), static_cast<const void*>(call.stream));
+  if (logs_operations()) write_down(call);
   Task& task = group::add_task();
   task.communicator = &communicator;
   task.stream = call.stream;

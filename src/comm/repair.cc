@@ -56,14 +56,16 @@ Call checked_flags(int flags) {
 
 void shrink(const ShrinkCall& call) {
   constexpr const char* kName = "ncclCommShrink";
+  if (call.handle != nullptr) *call.handle = nullptr;
   std::shared_ptr<Communicator> parent = shared_communicator_of(call.parent, kName);
+  log_call("ncclCommShrink(comm {}, {} ranks excluded, flags {})", static_cast<void*>(call.parent),
+           call.excluded.size(), call.flags);
   const Call kind = checked_flags(call.flags);
   static_cast<void>(parent->require(kind, kName));
   if (call.handle == nullptr) fail(ncclInvalidArgument, "{} : newcomm argument is NULL", kName);
   if (call.excluded.empty()) fail(ncclInvalidArgument, "{} : no ranks to exclude", kName);
   std::vector<int> excluded = checked_exclusions(call.excluded, *parent);
   auto child = std::make_shared<Communicator>(parent->device(), read_config(call.config, parent->config()));
-  *call.handle = nullptr;
   const bool stop = kind == Call::kShrinkAbort;
   if (stop) parent->begin_revoke();
   Job job;

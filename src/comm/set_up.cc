@@ -34,12 +34,11 @@ void copy_text(const std::string& from, std::array<char, N>& to) {
 std::string agreed_settings(const Config& config) {
   const Settings& s = settings();
   return formatted(
-      "NCCL_ALGO={} NCCL_PROTO={} NCCL_BUFFSIZE={} NCCL_NTHREADS={} NITINOL_REPRODUCIBLE={} NCCL_P2P_DISABLE={} "
+      "NCCL_ALGO={} NCCL_PROTO={} NCCL_BUFFSIZE={} NITINOL_REPRODUCIBLE={} NCCL_P2P_DISABLE={} "
       "minCTAs={} maxCTAs={} CTAPolicy={}",
       s.text_if_set(Setting::kAlgo).value_or(""), s.text_if_set(Setting::kProto).value_or(""),
-      s.integer_if_set(Setting::kBuffSize).value_or(0), s.integer_if_set(Setting::kNthreads).value_or(0),
-      s.flag(Setting::kReproducible), s.flag(Setting::kP2pDisable), config.min_ctas, config.max_ctas,
-      config.cta_policy);
+      s.integer_if_set(Setting::kBuffSize).value_or(0), s.flag(Setting::kReproducible), s.flag(Setting::kP2pDisable),
+      config.min_ctas, config.max_ctas, config.cta_policy);
 }
 
 #if defined(NITINOL_CUDA)

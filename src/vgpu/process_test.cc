@@ -171,6 +171,18 @@ TEST(Environment, DISABLED_ThreeDevices) {
   EXPECT_CUDA_ERROR(cudaSetDevice(3), cudaErrorInvalidDevice);
 }
 
+TEST(Environment, DISABLED_EightDevices) {
+  int count = 0;
+  EXPECT_CUDA(cudaGetDeviceCount(&count));
+  EXPECT_EQ(count, 8);
+}
+
+TEST(Environment, IsIgnoredWhereItMakesNoSense) {
+  for (const char* value : {"", "0", "-1", "1025", "many", "4x"}) {
+    EXPECT_TRUE(passes_in_child("DISABLED_EightDevices", std::string("NITINOL_VGPUS=") + value)) << value;
+  }
+}
+
 TEST(Environment, SaysHowManyDevicesThereAre) {
   EXPECT_TRUE(passes_in_child("DISABLED_ThreeDevices", "NITINOL_VGPUS=3"));
 }

@@ -36,9 +36,13 @@ __attribute__((destructor)) void at_unload() { stop_engine(); }
 
 int device_count() {
   static const int count = [] {
-    const char* text = std::getenv("NITINOL_VGPUS");
-    const int value = text != nullptr && *text != '\0' ? std::atoi(text) : 8;
-    return std::clamp(value, 1, 1024);
+    constexpr int kStandard = 8;
+    constexpr long kMost = 1024;
+    const char* const text = std::getenv("NITINOL_VGPUS");
+    if (text == nullptr) return kStandard;
+    char* end = nullptr;
+    const long value = std::strtol(text, &end, 0);
+    return *end == '\0' && value >= 1 && value <= kMost ? static_cast<int>(value) : kStandard;
   }();
   return count;
 }

@@ -1,6 +1,7 @@
 // Bad arguments get an error and a sentence, and change nothing.
 #include <gtest/gtest.h>
 
+#include <climits>
 #include <cstdint>
 #include <cstring>
 
@@ -86,6 +87,7 @@ TEST(Arguments, ImpossibleRanksAreRefusedBeforeAnythingIsDone) {
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
               ncclComm_t comm = nullptr;
               refuses(ncclCommInitRank(&comm, 0, id, 0), ncclInvalidArgument, "number of ranks");
+              refuses(ncclCommInitRank(&comm, INT_MAX, id, 0), ncclInvalidArgument, "number of ranks");
               refuses(ncclCommInitRank(&comm, 2, id, 2), ncclInvalidArgument, "invalid rank");
               refuses(ncclCommInitRank(&comm, 2, id, -1), ncclInvalidArgument, "invalid rank");
               ncclUniqueId ids[2] = {id, id};
@@ -144,7 +146,38 @@ TEST(Arguments, ABadCallInsideAGroupFailsTheGroupAndLeavesTheCommunicatorUsable)
     EXPECT_CALL(ncclGroupStart());
     EXPECT_CALL(ncclAllReduce(b, b, 1, ncclInt, ncclSum, self.comm, self.stream));
     refuses(ncclBroadcast(b, b, 1, ncclInt, 9, self.comm, self.stream), ncclInvalidArgument, "root");
-    refuses(ncclGroupEnd(), ncclInvalidArgument, "group");
+    refuses(ncclGroupEnd(), ncclInvalidArgument, "invalid root 9");
+
+    EXPECT_CALL(ncclGroupStart());
+    refuses(ncclAllReduce(b, nullptr, 1, ncclInt, ncclSum, self.comm, self.stream), ncclInvalidArgument, "recvbuff");
+    refuses(ncclGroupSimulateEnd(nullptr), ncclInvalidArgument, "recvbuff");
+    refuses(ncclGroupEnd(), ncclInvalidUsage, "not in a group");
+  });
+}
+
+TEST(Arguments, ACommunicatorThatCouldNotBeMadeIsNull) {
+  with_two_ranks([](Rank& self, void*) {
+    auto* const rubbish = reinterpret_cast<ncclComm_t>(1);
+    ncclComm_t made = rubbish;
+    const auto is_null = [&] {
+      if (made != nullptr) throw std::runtime_error("the handle was left as it was");
+      made = rubbish;
+    };
+    ncclUniqueId id;
+    std::memset(&id, 7, sizeof(id));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.magic = 0;
+    refuses(ncclCommInitRank(&made, 1, id, 0), ncclInvalidArgument, "unique id");
+    is_null();
+    refuses(ncclCommInitRankConfig(&made, 1, id, 0, &config), ncclInvalidArgument, "");
+    is_null();
+    refuses(ncclCommSplit(self.comm, -5, 0, &made, nullptr), ncclInvalidArgument, "color");
+    is_null();
+    refuses(ncclCommSplit(self.comm, 0, 0, &made, &config), ncclInvalidArgument, "NCCL_CONFIG_INITIALIZER");
+    is_null();
+    int excluded = 9;
+    refuses(ncclCommShrink(self.comm, &excluded, 1, &made, nullptr, 0), ncclInvalidArgument, "exclusion list");
+    is_null();
   });
 }
 

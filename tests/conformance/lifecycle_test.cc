@@ -231,6 +231,35 @@ TEST(Lifecycle, ARankThatNeverComesIsNamed) {
   EXPECT_EQ("", wrong);
 }
 
+/// Leaves in its destructor, as objects with a thread's or a program's lifetime do.
+struct LeavesLate {
+  ncclComm_t comm = nullptr;
+  std::string* report = nullptr;
+  ~LeavesLate() {
+    try {
+      must_work(comm, nullptr);
+      EXPECT_CALL(ncclGroupStart());
+      must_work(comm, nullptr);
+      EXPECT_CALL(ncclGroupEnd());
+    } catch (const std::exception& error) {
+      *report = error.what();
+    }
+    if (ncclCommFinalize(comm) != ncclSuccess || ncclCommDestroy(comm) != ncclSuccess) *report = "cannot leave";
+  }
+};
+
+TEST(Lifecycle, AThreadMayCallFromDestructorsThatRunAfterTheLibrarysOwn) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              std::string report;
+              in_threads(1, [&](int) {
+                thread_local LeavesLate late;  // made before what the library keeps for the thread, so destroyed after
+                late.report = &report;
+                EXPECT_CALL(ncclCommInitRank(&late.comm, 1, id, 0));
+              });
+              if (!report.empty()) throw std::runtime_error(report);
+            }));
+}
+
 TEST(Lifecycle, AProcessMayExitWithoutDestroyingAnything) {
   EXPECT_EQ("", run_processes(2, [](int process, const ncclUniqueId& id) {
               ncclComm_t comm = nullptr;

@@ -155,15 +155,29 @@ Places in_place_offsets(const Case& c, int rank) {
 /// The memory of one rank for cases of at most `count` elements.
 struct Buffers {
   Buffers(size_t bytes, int ranks)
-      : input(bytes * static_cast<size_t>(ranks)), output(bytes * static_cast<size_t>(ranks)) {}
+      : input(bytes * static_cast<size_t>(ranks)),
+        output(bytes * static_cast<size_t>(ranks)),
+        scalar(sizeof(uint64_t)) {}
   DeviceBuffer input;
   DeviceBuffer output;
+  DeviceBuffer scalar;
 };
 
 size_t most_bytes(const std::vector<Case>& cases) {
   size_t most = 0;
   for (const Case& c : cases) most = std::max(most, (c.count + c.shift) * size_of(c.type));
   return most;
+}
+
+/// A scalar on the host is read at once; one on the device, half of the cases, when the operation runs.
+void make_operator(const Case& c, const Rank& self, Buffers& buffers, uint64_t scalar, ncclRedOp_t& op) {
+  if (c.in_place) {
+    buffers.scalar.renew(sizeof(scalar));
+    EXPECT_CALL(ncclRedOpCreatePreMulSum(&op, buffers.scalar.data(), c.type, ncclScalarDevice, self.comm));
+    EXPECT_CALL(cudaMemcpy(buffers.scalar.data(), &scalar, sizeof(scalar), cudaMemcpyHostToDevice));
+  } else {
+    EXPECT_CALL(ncclRedOpCreatePreMulSum(&op, &scalar, c.type, ncclScalarHostImmediate, self.comm));
+  }
 }
 
 /// Runs one case on one rank; throws if a byte of the result is wrong or a byte beside it was written.
@@ -187,10 +201,7 @@ void run_case(const Case& c, const Rank& self, Buffers& buffers, uint32_t seed) 
   }
   ncclRedOp_t op = c.op;
   const uint64_t scalar = make_scalar(c.type, self.rank);
-  if (c.scaled) {
-    uint64_t copy = scalar;
-    EXPECT_CALL(ncclRedOpCreatePreMulSum(&op, &copy, c.type, ncclScalarHostImmediate, self.comm));
-  }
+  if (c.scaled) make_operator(c, self, buffers, scalar, op);
   call(c, self, source.data() + shift + places.send, output.data() + shift + places.receive, op);
   if (c.scaled) EXPECT_CALL(ncclRedOpDestroy(op, self.comm));
   EXPECT_CALL(cudaStreamSynchronize(self.stream));

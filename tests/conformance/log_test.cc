@@ -1,0 +1,77 @@
+// What the library writes about itself when NCCL_DEBUG asks for it, as scripts that read logs expect it.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <functional>
+#include <regex>
+#include <string>
+
+#include "cluster.h"
+#include "nccl.h"
+
+namespace nitinol::testing {
+namespace {
+
+/// What a process with one rank logs while it runs `body`.
+std::string log_of(const char* level, const char* subsystems, const std::function<void(Rank&)>& body) {
+  const int file = memfd_create("log", 0);
+  const std::string path = "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file);
+  setenv("NCCL_DEBUG", level, 1);
+  setenv("NCCL_DEBUG_SUBSYS", subsystems, 1);
+  setenv("NCCL_DEBUG_FILE", path.c_str(), 1);
+  EXPECT_EQ("", run_ranks({1}, body));
+  for (const char* name : {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"}) unsetenv(name);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got = 0; (got = pread(file, buffer, sizeof(buffer), static_cast<off_t>(text.size()))) > 0;) {
+    text.append(buffer, static_cast<size_t>(got));
+  }
+  close(file);
+  return text;
+}
+
+bool has(const std::string& log, const char* pattern) { return std::regex_search(log, std::regex(pattern)); }
+
+TEST(Log, TracesCallsAtLevelTrace) {
+  const std::string log = log_of("TRACE", "CALL", [](Rank& self) {
+    int* data = nullptr;
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 64));
+    EXPECT_CALL(ncclGroupStart());
+    EXPECT_CALL(ncclAllReduce(data, data, 7, ncclInt, ncclMax, self.comm, self.stream));
+    EXPECT_CALL(ncclSend(data, 3, ncclInt8, 0, self.comm, self.stream));
+    EXPECT_CALL(ncclRecv(data + 8, 3, ncclInt8, 0, self.comm, self.stream));
+    EXPECT_CALL(ncclGroupEnd());
+    EXPECT_CALL(cudaStreamSynchronize(self.stream));
+  });
+  EXPECT_TRUE(has(log, " NCCL CALL ncclGroupStart\\(\\)\n")) << log;
+  EXPECT_TRUE(has(log,
+                  " NCCL CALL ncclAllReduce\\(sendbuff 0x[0-9a-f]+, recvbuff 0x[0-9a-f]+, count 7, datatype 2, "
+                  "op 2, root 0, comm 0x[0-9a-f]+, stream 0x[0-9a-f]+\\)\n"))
+      << log;
+  EXPECT_TRUE(has(log, " NCCL CALL ncclSend\\(buffer 0x[0-9a-f]+, count 3, datatype 0, peer 0, ")) << log;
+  EXPECT_TRUE(has(log, " NCCL CALL ncclRecv\\(")) << log;
+  EXPECT_TRUE(has(log, " NCCL CALL ncclCommInitRank")) << log;
+  EXPECT_TRUE(has(log, " NCCL CALL ncclCommDestroy\\(")) << log;
+  EXPECT_FALSE(has(log, "NCCL INFO")) << log;
+}
+
+TEST(Log, AWarningNamesThePlaceWhereTheErrorCameUp) {
+  const std::string log = log_of("WARN", "", [](Rank& self) {
+    int number = 0;
+    if (ncclBcast(&number, 1, ncclInt, 5, self.comm, self.stream) != ncclInvalidArgument) {
+      throw std::runtime_error("took root 5");
+    }
+  });
+  EXPECT_TRUE(has(log, "\n\n.* \\[[0-9]+\\] operations\\.cc:[0-9]+ NCCL WARN Broadcast : invalid root 5")) << log;
+  EXPECT_TRUE(has(log, "NCCL version 2\\.28\\.9\\+cuda[0-9.]+ ")) << log;
+}
+
+TEST(Log, SaysWhenACommunicatorIsComplete) {
+  const std::string log = log_of("INFO", "INIT", [](Rank&) {});
+  EXPECT_TRUE(has(log, "NCCL INFO .*rank 0 nranks 1 .*Init COMPLETE")) << log;
+}
+
+}  // namespace
+}  // namespace nitinol::testing
