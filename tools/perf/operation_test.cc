@@ -59,6 +59,41 @@ TEST(Options, BytesMayHaveUnits) {
   EXPECT_THROW(parse_bytes("K"), PerfError);
   EXPECT_THROW(parse_bytes("-1"), PerfError);
   EXPECT_THROW(parse_bytes("3T"), PerfError);
+  EXPECT_THROW(parse_bytes("3Kx"), PerfError);
+  EXPECT_THROW(parse_bytes("1e30"), PerfError);
+  EXPECT_THROW(parse_bytes("inf"), PerfError);
+}
+
+Options options_of(std::vector<std::string> words) {
+  words.insert(words.begin(), "nitinol-perf");
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  ParseResult result = parse_options(static_cast<int>(arguments.size()), arguments.data());
+  if (result.exit_code) throw PerfError("exit code " + std::to_string(*result.exit_code));
+  return result.options;
+}
+
+TEST(Options, TheLargestSizeFollowsTheSmallestUnlessItIsGiven) {
+  EXPECT_EQ(options_of({}).max_bytes, 4U << 20);
+  EXPECT_EQ(options_of({"-b", "16M"}).max_bytes, 16U << 20);
+  EXPECT_EQ(options_of({"-b", "8", "-e", "8"}).max_bytes, 8U);
+  EXPECT_THROW(options_of({"-b", "2K", "-e", "1K"}), PerfError);
+}
+
+TEST(Options, WhatMakesNoSenseIsRefusedBeforeAnythingRuns) {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"-g", "0"},
+                                             {"-t", "-1"},
+                                             {"-p", "0"},
+                                             {"-n", "0"},
+                                             {"-f", "1"},
+                                             {"-f", "nan"},
+                                             {"-d", "quad"},
+                                             {"-o", "xor"},
+                                             {"-r", "-1"},
+                                             {"--json", "/nonexistent/x.json"}}) {
+    EXPECT_THROW(options_of(words), PerfError) << words[0] << " " << words[1];
+  }
 }
 
 TEST(Options, SizesGrowByFactorOrStepFromZero) {

@@ -2,9 +2,12 @@
 #include "options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 
 #include "library.h"
@@ -19,7 +22,7 @@ struct Raw {
   std::vector<std::string> reductions{"sum"};
   std::vector<std::string> roots{"0"};
   std::string min = "1K";
-  std::string max = "4M";
+  std::string max;
   std::string step;
   std::string places = "both";
   std::string registration = "none";
@@ -36,10 +39,14 @@ constexpr const char* kDescription =
     "or "
     "all. Exit code: 0 fine, 1 wrong results, 2 an error, 3 no progress within --timeout.";
 
+constexpr int kMostIterations = 1'000'000'000;
+constexpr size_t kUsualMostBytes = 4UL << 20;
+constexpr double kMostBytes = 1ULL << 50;
+
 void add_what(CLI::App& app, Raw& raw, Options& o) {
   app.add_option("operations", raw.operations, "what to measure")->capture_default_str();
   app.add_option("-b,--min-bytes", raw.min, "smallest size, as 8, 4K, 1M, 2G")->capture_default_str();
-  app.add_option("-e,--max-bytes", raw.max, "largest size")->capture_default_str();
+  app.add_option("-e,--max-bytes", raw.max, "largest size (default 4M, or the smallest if that is larger)");
   app.add_option("-f,--factor", o.factor, "from one size to the next: multiply by this")->capture_default_str();
   app.add_option("-i,--step", raw.step, "from one size to the next: add this many bytes");
   app.add_option("-d,--type", raw.types, "data types, or all")->delimiter(',')->capture_default_str();
@@ -57,8 +64,9 @@ void add_who(CLI::App& app, Options& o) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_option("-t,--threads", o.threads,
-                 "threads per process (default: 1; one per GPU when -p and -g are not given)");
-  app.add_option("-g,--gpus", o.gpus, "GPUs, that is ranks, per thread (default 1)");
+                 "threads per process (default: 1; one per GPU when -p and -g are not given)")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("-g,--gpus", o.gpus, "GPUs, that is ranks, per thread (default 1)")->check(CLI::Range(1, 4096));
   app.add_option("--id-file", o.id_file,
                  "under mpirun or srun: file through which the processes meet; put it on a "
                  "shared file system when they run on several hosts");
@@ -67,11 +75,13 @@ void add_who(CLI::App& app, Options& o) {
 
 void add_how(CLI::App& app, Raw& raw, Options& o) {
   app.add_option("-n,--iterations", o.iterations, "iterations per batch")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, kMostIterations))
       ->capture_default_str();
-  app.add_option("-m,--batches", o.batches, "batches per row")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("-m,--batches", o.batches, "batches per row")
+      ->check(CLI::Range(1, kMostIterations))
+      ->capture_default_str();
   app.add_option("-w,--warmups", o.warmups, "iterations before measuring")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, kMostIterations))
       ->capture_default_str();
   app.add_option("--budget", o.budget, "seconds per row and library; long rows get fewer iterations (0: no limit)")
       ->capture_default_str();
@@ -151,21 +161,29 @@ std::vector<int> read_roots(const std::vector<std::string>& names) {
   return result;
 }
 
+/// Before anything is measured, rather than after.
+void check_writable(const std::string& path) {
+  std::FILE* const file = std::fopen(path.c_str(), "a");
+  if (file == nullptr) throw PerfError("cannot write '" + path + "': " + std::strerror(errno));
+  std::fclose(file);
+}
+
 void finish(const Raw& raw, Options& o) {
   o.operations = read_operations(raw.operations);
   o.types = read_types(raw.types);
   o.reductions = read_reductions(raw.reductions);
   o.roots = read_roots(raw.roots);
   o.min_bytes = parse_bytes(raw.min);
-  o.max_bytes = parse_bytes(raw.max);
+  o.max_bytes = raw.max.empty() ? std::max(kUsualMostBytes, o.min_bytes) : parse_bytes(raw.max);
   if (!raw.step.empty()) o.step_bytes = parse_bytes(raw.step);
   o.places = raw.places == "both" ? Places::kBoth : raw.places == "in" ? Places::kIn : Places::kOut;
   o.registration = raw.registration == "none"    ? Registration::kNone
                    : raw.registration == "local" ? Registration::kLocal
                                                  : Registration::kWindow;
   o.check = !raw.no_check;
-  if (o.max_bytes < o.min_bytes) o.max_bytes = o.min_bytes;
-  if (o.step_bytes == 0 && o.factor <= 1) throw PerfError("the factor must be larger than 1");
+  if (o.max_bytes < o.min_bytes) throw PerfError("the largest size is smaller than the smallest");
+  if (o.step_bytes == 0 && !(o.factor > 1)) throw PerfError("the factor must be larger than 1");
+  if (!o.json.empty()) check_writable(o.json);
 }
 
 }  // namespace
@@ -207,8 +225,10 @@ size_t parse_bytes(const std::string& text) {
       case 'G': unit = 1024.0 * 1024 * 1024; break;
       default: value = -1;
     }
+    if (used + 1 < text.size()) value = -1;
   }
-  if (used == 0 || !(value >= 0)) throw PerfError("'" + text + "' is no size; write 8, 4K, 1M or 2G");
+  if (used == 0 || !(value >= 0 && value * unit <= kMostBytes))
+    throw PerfError("'" + text + "' is no size; write 8, 4K, 1M or 2G");
   return static_cast<size_t>(value * unit);
 }
 
@@ -217,7 +237,7 @@ std::vector<size_t> sizes_of(const Options& options) {
   size_t size = options.min_bytes;
   while (size <= options.max_bytes) {
     sizes.push_back(size);
-    const double grown = static_cast<double>(size) * options.factor;
+    const double grown = std::min(static_cast<double>(size) * options.factor, 2 * kMostBytes);
     const size_t next = options.step_bytes != 0 ? size + options.step_bytes : static_cast<size_t>(grown);
     size = std::max(next, size + 1);
   }
