@@ -49,7 +49,6 @@ static inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) {
 typedef struct __nv_bfloat16 {
   unsigned short __x;
 } __nv_bfloat16;
-typedef __nv_bfloat16 nv_bfloat16;
 
 static inline __nv_bfloat16 __float2bfloat16(float value) {
   __nv_bfloat16 result;

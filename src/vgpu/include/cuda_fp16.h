@@ -52,7 +52,6 @@ static inline __half __ushort_as_half(unsigned short bits) {
 typedef struct __half {
   unsigned short __x;
 } __half;
-typedef __half half;
 
 static inline __half __float2half(float value) {
   __half result;
