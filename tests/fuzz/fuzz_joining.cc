@@ -32,11 +32,12 @@
 #include "bootstrap/root.h"
 #include "bootstrap/tree.h"
 #include "bootstrap/unique_id.h"
+#include "frames.h"
 
 namespace {
 
 using namespace nitinol;
-using Bytes = std::vector<std::byte>;
+using namespace nitinol::fuzz;
 
 constexpr int kPatience = 10'000;  // milliseconds after which something hangs
 
@@ -57,10 +58,6 @@ BootstrapOptions impatient() {
 bool wait_for(int fd, int milliseconds) {
   pollfd waiting{fd, POLLIN, 0};
   return poll(&waiting, 1, milliseconds) == 1;
-}
-
-void say(int fd, std::span<const std::byte> bytes) {
-  static_cast<void>(::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL));
 }
 
 template <class Array>
@@ -91,25 +88,6 @@ bool prove(int fd, const Secret& key) {
   const AnswerBytes answer = handshake.answer(key);
   say(fd, std::as_bytes(std::span(answer)));
   return hear(fd, proof) && handshake.verify(proof);
-}
-
-/// The input as frames: type, operation, sequence, length, payload.
-Bytes frames_of(std::span<const std::byte> input) {
-  Bytes stream;
-  while (input.size() >= 4) {
-    const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(input[i]); };
-    Frame frame;
-    frame.type = static_cast<FrameType>(byte(0) % (kLastFrameType + 2));
-    frame.operation = static_cast<Operation>(byte(1) % (kLastOperation + 2));
-    frame.sequence = byte(2);
-    const std::size_t length = std::min<std::size_t>(byte(3), input.size() - 4);
-    const auto payload = input.subspan(4, length);
-    frame.payload.assign(payload.begin(), payload.end());
-    const Bytes bytes = encode_frame(frame);
-    stream.insert(stream.end(), bytes.begin(), bytes.end());
-    input = input.subspan(4 + length);
-  }
-  return stream;
 }
 
 /// The server's proof, by somebody who does not know the secret.

@@ -27,11 +27,12 @@
 #include "bootstrap/network.h"
 #include "bootstrap/root.h"
 #include "bootstrap/tree.h"
+#include "frames.h"
 
 namespace {
 
 using namespace nitinol;
-using Bytes = std::vector<std::byte>;
+using namespace nitinol::fuzz;
 
 BootstrapOptions loopback() {
   BootstrapOptions options;
@@ -57,10 +58,6 @@ UniqueFd connect_to(const Secret& key) {
   return UniqueFd(ends[1]);
 }
 
-void say(int fd, std::span<const std::byte> bytes) {
-  static_cast<void>(::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL));
-}
-
 /// Reads what comes until the other side closes.
 void hear_out(int fd) {
   ::shutdown(fd, SHUT_WR);
@@ -70,25 +67,6 @@ void hear_out(int fd) {
     if (poll(&waiting, 1, 10'000) != 1) std::abort();  // it hangs
     if (::recv(fd, buffer, sizeof(buffer), 0) <= 0) return;
   }
-}
-
-/// The input as frames: type, operation, sequence, length, payload.
-Bytes frames_of(std::span<const std::byte> input) {
-  Bytes stream;
-  while (input.size() >= 4) {
-    Frame frame;
-    const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(input[i]); };
-    frame.type = static_cast<FrameType>(byte(0) % (kLastFrameType + 2));
-    frame.operation = static_cast<Operation>(byte(1) % (kLastOperation + 2));
-    frame.sequence = byte(2);
-    const std::size_t length = std::min<std::size_t>(byte(3), input.size() - 4);
-    const auto payload = input.subspan(4, length);
-    frame.payload.assign(payload.begin(), payload.end());
-    const Bytes bytes = encode_frame(frame);
-    stream.insert(stream.end(), bytes.begin(), bytes.end());
-    input = input.subspan(4 + length);
-  }
-  return stream;
 }
 
 void fuzz_root(std::span<const std::byte> input) {
