@@ -2,7 +2,11 @@
 Usage: LD_PRELOAD=.../libnccl.so.2 python3 jax_devices.py. Exits with 77, for "skipped", where JAX or a second GPU is missing."""
 import os
 import sys
+import tempfile
 
+# The library's own log tells which library made the communicators: XLA loads one of its choice.
+log = tempfile.NamedTemporaryFile(mode='r', prefix='nccl-log-')
+os.environ.update(NCCL_DEBUG='INFO', NCCL_DEBUG_FILE=log.name)
 os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
 try:
     import jax
@@ -33,5 +37,6 @@ for count in (4, 1000, 3_000_000):
 x = jnp.asarray(np.arange(n * n * 100, dtype=np.float32).reshape(n, n, 100))
 turned = over_devices(lambda v: jax.lax.all_to_all(v, 'i', 0, 0), x)
 assert (turned == np.asarray(x).swapaxes(0, 1)).all(), 'all_to_all'
-used = sorted({line.split()[-1] for line in open('/proc/self/maps') if 'libnccl' in line})
-print(f'{n} GPUs: all right, with {", ".join(used)}')
+said = log.read()
+assert '(Nitinol)' in said and f'nranks {n} ' in said, f'another library made the communicators; this one says: {said!r}'
+print(f'{n} GPUs: all right, through Nitinol')
