@@ -15,7 +15,7 @@ struct AllReduceTwoShot {
     Round now{};
     Round next = round_of(share, 0, p.ranks());
     for (size_t k = 1; now.begin < now.end || next.begin < next.end; ++k) {
-      scatter_blocks(p, next);
+      scatter_blocks(p, next, share.turn);
       gather_blocks(p, now);
       const Run mine = block_of(next, p.rank());
       if (mine.count > 0) {

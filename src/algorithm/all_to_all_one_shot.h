@@ -10,8 +10,8 @@ struct AllToAllOneShot {
 
   template <class P>
   static NITINOL_HOST_DEVICE void push_chunk(P& p, const Share& share, const Run& chunk) {
-    for (int distance = 1; distance < p.ranks(); ++distance) {
-      const int peer = rank_after(p.rank(), distance, p.ranks());
+    for (int i = 1; i < p.ranks(); ++i) {
+      const int peer = rank_after(p.rank(), distance_at(i, share.turn, p.ranks()), p.ranks());
       p.send(peer, input(peer * share.stride + chunk.offset, chunk.count));
     }
     const size_t mine = p.rank() * share.stride + chunk.offset;
@@ -25,8 +25,8 @@ struct AllToAllOneShot {
     Run next = chunk_of(share, 0);
     for (size_t k = 1; now.count + next.count > 0; ++k) {
       if (next.count > 0) push_chunk(p, share, next);
-      for (int distance = 1; now.count > 0 && distance < p.ranks(); ++distance) {
-        const int peer = rank_before(p.rank(), distance, p.ranks());
+      for (int i = 1; now.count > 0 && i < p.ranks(); ++i) {
+        const int peer = rank_before(p.rank(), distance_at(i, share.turn, p.ranks()), p.ranks());
         p.recv(peer, output(peer * share.stride + now.offset, now.count));
       }
       now = next;

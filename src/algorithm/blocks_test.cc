@@ -1,6 +1,8 @@
 // The pure helpers that cut data: nothing may be lost, done twice or too long.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "algorithm/primitives.h"
 #include "algorithm/tree.h"
 
@@ -115,6 +117,25 @@ TEST(RankAfter, GoesAround) {
         EXPECT_EQ(rank_before(rank_after(rank, distance, ranks), distance, ranks), rank);
       }
     }
+  }
+}
+
+TEST(DistanceAt, EveryTurnVisitsAllOthersOnceAndBeginsWithAnother) {
+  for (int ranks = 2; ranks <= 9; ++ranks) {
+    for (int turn = 0; turn < ranks - 1; ++turn) {
+      EXPECT_EQ(distance_at(1, turn, ranks), 1 + turn);
+      std::set<int> distances;
+      for (int index = 1; index < ranks; ++index) distances.insert(distance_at(index, turn, ranks));
+      EXPECT_EQ(distances.size(), static_cast<size_t>(ranks) - 1);
+      EXPECT_EQ(*distances.begin(), 1);
+      EXPECT_EQ(*distances.rbegin(), ranks - 1);
+    }
+  }
+}
+
+TEST(TurnOf, ChannelsTakeAllTurnsOneAfterTheOther) {
+  for (int ranks = 2; ranks <= 9; ++ranks) {
+    for (int channel = 0; channel < 64; ++channel) EXPECT_EQ(turn_of(channel, ranks), channel % (ranks - 1));
   }
 }
 

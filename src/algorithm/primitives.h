@@ -144,6 +144,17 @@ NITINOL_HOST_DEVICE int rank_before(int rank, int distance, int ranks) {
   return difference < 0 ? difference + ranks : difference;
 }
 
+/// The distance, 1 <= distance < ranks, of the peer that comes as the `index`-th, from 1 on, where ranks visit all
+/// others: each distance once, the first of them 1 + Share::turn.
+NITINOL_HOST_DEVICE int distance_at(int index, int turn, int ranks) {
+  const int distance = index + turn;
+  return distance < ranks ? distance : distance - (ranks - 1);
+}
+/// The turn of a channel: all distances are first in about as many channels.
+NITINOL_HOST_DEVICE int turn_of(int channel, int ranks) {
+  return channel < ranks - 1 ? channel : channel % (ranks - 1);
+}
+
 /// Chunks and blocks keep to multiples of so many elements (but for rests), so that they stay aligned if the share is.
 inline constexpr size_t kGrain = 16;
 

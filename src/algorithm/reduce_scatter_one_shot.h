@@ -11,8 +11,8 @@ struct ReduceScatterOneShot {
 
   template <class P>
   static NITINOL_HOST_DEVICE void push_chunk(P& p, const Share& share, const Run& chunk) {
-    for (int distance = 1; distance < p.ranks(); ++distance) {
-      const int peer = rank_after(p.rank(), distance, p.ranks());
+    for (int i = 1; i < p.ranks(); ++i) {
+      const int peer = rank_after(p.rank(), distance_at(i, share.turn, p.ranks()), p.ranks());
       p.send(peer, input(peer * share.stride + chunk.offset, chunk.count));
     }
   }

@@ -11,9 +11,9 @@ struct ReduceTwoShot {
 
   /// Every other rank's block but the root's, which has none.
   template <class P>
-  static NITINOL_HOST_DEVICE void scatter(P& p, const Round& round) {
-    for (int distance = 1; distance < p.ranks(); ++distance) {
-      const int peer = rank_after(p.rank(), distance, p.ranks());
+  static NITINOL_HOST_DEVICE void scatter(P& p, const Round& round, int turn) {
+    for (int i = 1; i < p.ranks(); ++i) {
+      const int peer = rank_after(p.rank(), distance_at(i, turn, p.ranks()), p.ranks());
       if (peer == p.root()) continue;
       const Run block = block_beside_root(p, round, peer);
       if (block.count > 0) p.send(peer, input(block.offset, block.count));
@@ -25,7 +25,7 @@ struct ReduceTwoShot {
     Round now{};
     Round next = round_of(share, 0, p.ranks() - 1);
     for (size_t k = 1; now.begin < now.end || next.begin < next.end; ++k) {
-      scatter(p, next);
+      scatter(p, next, share.turn);
       gather_blocks_beside_root(p, now);
       now = next;
       next = round_of(share, k, p.ranks() - 1);
@@ -37,7 +37,7 @@ struct ReduceTwoShot {
     const size_t rounds = rounds_in(share, p.ranks() - 1);
     for (size_t k = 0; k < rounds; ++k) {
       const Round round = round_of(share, k, p.ranks() - 1);
-      scatter(p, round);
+      scatter(p, round, share.turn);
       const Run mine = block_beside_root(p, round, p.rank());
       if (mine.count > 0) p.reduce_from_all_and_send(input(mine.offset, mine.count), p.root());
     }

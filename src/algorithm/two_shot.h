@@ -1,7 +1,7 @@
 // The common half of the two-shot algorithms: each round of the data is cut into one block per rank, and every rank
-// pushes to each other rank that rank's block, starting with its successor so that no two push to the same rank at
-// once. Where all data comes from or goes to a root, the blocks are those of the others alone: a block of the root's
-// own would pass its link twice.
+// pushes to each other rank that rank's block: all ranks at the same distance, so that no two push to the same rank at
+// once, and in each channel beginning at another distance. Where all data comes from or goes to a root, the blocks are
+// those of the others alone: a block of the root's own would pass its link twice.
 #pragma once
 
 #include "algorithm/row.h"
@@ -9,9 +9,9 @@
 namespace nitinol::algorithm {
 
 template <class P>
-NITINOL_HOST_DEVICE void scatter_blocks(P& p, const Round& round) {
-  for (int distance = 1; distance < p.ranks(); ++distance) {
-    const int peer = rank_after(p.rank(), distance, p.ranks());
+NITINOL_HOST_DEVICE void scatter_blocks(P& p, const Round& round, int turn) {
+  for (int i = 1; i < p.ranks(); ++i) {
+    const int peer = rank_after(p.rank(), distance_at(i, turn, p.ranks()), p.ranks());
     const Run block = block_of(round, peer);
     if (block.count > 0) p.send(peer, input(block.offset, block.count));
   }

@@ -17,11 +17,13 @@ struct Limits {
   // Measured crossovers.
   size_t one_shot_bytes = 16384;            ///< all-reduce: up to this many bytes in one shot
   size_t broadcast_one_shot_bytes = 16384;  ///< the same for broadcast
+  size_t broadcast_ring_bytes = SIZE_MAX;   ///< broadcast of so many bytes and more goes in a ring
   size_t reduce_one_shot_bytes = 16384;     ///< the same for reduce
   size_t ll_bytes = 0;                      ///< up to this many bytes from one rank to one peer with LL,
   size_t ll128_bytes = 0;                   ///< and up to this many with LL128
   size_t reduce_ll128_bytes = 0;            ///< for reduce up to this many, if that is more
   size_t bytes_per_channel = 1 << 16;       ///< less than this is not worth another channel
+  size_t least_chunk_bytes = 0;             ///< Simple: shorter chunks than slots, but not than this, for more rounds
   size_t many_channels_bytes = 0;           ///< blocks of fewer bytes are not worth more than
   int few_channels = 32;                    ///< so many channels
 };

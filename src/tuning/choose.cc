@@ -27,8 +27,10 @@ Algorithm choose_algorithm(const Question& question, const Limits& limits, const
                       : question.what == Collective::kBroadcast ? limits.broadcast_one_shot_bytes
                                                                 : limits.one_shot_bytes;
   const bool small = bytes <= most || (direct && question.ranks == 2);
-  const Algorithm by_preference[] = {small ? Algorithm::kOneShot : Algorithm::kTwoShot,
-                                     small ? Algorithm::kTwoShot : Algorithm::kOneShot, Algorithm::kRing,
+  const bool around = question.what == Collective::kBroadcast && bytes >= limits.broadcast_ring_bytes && !small;
+  const Algorithm shots[] = {small ? Algorithm::kOneShot : Algorithm::kTwoShot,
+                             small ? Algorithm::kTwoShot : Algorithm::kOneShot};
+  const Algorithm by_preference[] = {around ? Algorithm::kRing : shots[0], shots[0], shots[1], Algorithm::kRing,
                                      Algorithm::kTree};
   for (const Algorithm algorithm : by_preference) {
     if (serves(question, rules, algorithm)) return algorithm;
@@ -68,6 +70,19 @@ int choose_channels(const Limits& limits, const Rules& rules, size_t bytes) {
   return rules.max_channels > 0 ? std::min(channels, rules.max_channels) : channels;
 }
 
+/// Bytes of a chunk: a slot, but with Simple less if a channel's share of the work has few such chunks: peers wait for
+/// the first one and the last one as a whole. Not where chunks are passed on: there shorter ones were slower.
+size_t choose_chunk(const Question& question, const Limits& limits, const Plan& plan) {
+  constexpr size_t kRounds = 4;
+  const size_t slot = limits.slot_bytes[static_cast<size_t>(plan.protocol)];
+  const bool shots = plan.algorithm == Algorithm::kOneShot || plan.algorithm == Algorithm::kTwoShot;
+  const bool passes_on = !shots || question.what == Collective::kBroadcast;
+  if (plan.protocol != Protocol::kSimple || limits.least_chunk_bytes == 0 || passes_on) return slot;
+  const size_t parts = kRounds * static_cast<size_t>(plan.channels);
+  const size_t even = (message_bytes(question, plan.algorithm) + parts - 1) / parts;
+  return std::min(slot, std::max(limits.least_chunk_bytes, (even + 1023) / 1024 * 1024));
+}
+
 }  // namespace
 
 Plan choose(const Question& question, const Limits& limits, const Rules& rules) {
@@ -75,7 +90,7 @@ Plan choose(const Question& question, const Limits& limits, const Rules& rules) 
   plan.algorithm = choose_algorithm(question, limits, rules);
   plan.protocol = choose_protocol(question, limits, rules, plan.algorithm);
   plan.channels = choose_channels(limits, rules, question.count * bytes_of(question.type));
-  plan.chunk = limits.slot_bytes[static_cast<size_t>(plan.protocol)] / bytes_of(question.type);
+  plan.chunk = choose_chunk(question, limits, plan) / bytes_of(question.type);
   return plan;
 }
 

@@ -38,6 +38,24 @@ TEST(Choose, BroadcastHasACrossoverOfItsOwn) {
   EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kTwoShot);
 }
 
+TEST(Choose, LargeBroadcastsMayGoInARing) {
+  Question question = all_reduce(8192);
+  Limits crossed = limits();
+  crossed.broadcast_ring_bytes = 4 * 8192;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kTwoShot);
+  question.what = Collective::kBroadcast;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kRing);
+  EXPECT_EQ(choose(question, limits(), Rules::any()).algorithm, Algorithm::kTwoShot);
+  question.count = 8191;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kTwoShot);
+  question.count = 8192;
+  Rules rules = Rules::any();
+  restrict_algorithms("broadcast:^ring", rules);
+  EXPECT_EQ(choose(question, crossed, rules).algorithm, Algorithm::kTwoShot);
+  question = {.what = Collective::kBroadcast, .count = 8192, .type = DataType::kFloat32, .ranks = 2};
+  EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kOneShot) << "two ranks are no ring";
+}
+
 TEST(Choose, OnlyLargeBlocksGetManyChannels) {
   Limits many = limits();
   many.bytes_per_channel = 1024;
@@ -85,6 +103,21 @@ TEST(Choose, ProtocolFollowsTheBytesOfOneMessage) {
 }
 
 TEST(Choose, AChunkIsASlotInElements) { EXPECT_EQ(choose(all_reduce(1 << 20), limits(), Rules::any()).chunk, 16384U); }
+
+TEST(Choose, ChunksOfSimpleAreShorterWhereAChannelHasFewOfThem) {
+  Limits few = limits();  // slots of 64 KB, 8 channels
+  few.least_chunk_bytes = 16384;
+  const auto chunk_bytes = [&](size_t count) { return choose(all_reduce(count), few, Rules::any()).chunk * 4; };
+  EXPECT_EQ(chunk_bytes(size_t{64} << 20), 65536U);
+  EXPECT_EQ(chunk_bytes(size_t{4} << 20), 65536U) << "four rounds: 16 MB by 8 ranks, 8 channels and 4";
+  EXPECT_EQ(chunk_bytes(size_t{2} << 20), 32768U);
+  EXPECT_EQ(chunk_bytes(size_t{1} << 17), 16384U);
+  Question broadcast = all_reduce(size_t{2} << 20);
+  broadcast.what = Collective::kBroadcast;
+  EXPECT_EQ(choose(broadcast, few, Rules::any()).chunk, 16384U) << "a slot, as its chunks are passed on";
+  few.least_chunk_bytes = 0;
+  EXPECT_EQ(chunk_bytes(size_t{2} << 20), 65536U);
+}
 
 TEST(Choose, ChannelsGrowWithTheMessageWithinTheUsersLimit) {
   EXPECT_EQ(choose(all_reduce(16), limits(), Rules::any()).channels, 1);

@@ -58,12 +58,14 @@ __device__ __forceinline__ void run_one_of(algorithm::List<Entry, More...>, P& p
   }
 }
 
-template <class Entries, bool kAlone, class P>
+template <class Wire, class Entries, bool kAlone, class P>
 __device__ __forceinline__ void run_all(P& p, const CollectiveParameters& parameters) {
+  // What goes by LL is too short for links to be busy.
+  const int turn = Wire::kProtocol == Protocol::kLL || kAlone ? 0 : algorithm::turn_of(blockIdx.x, p.ranks());
   for (int i = 0; i < parameters.works; ++i) {
     const Work& work = parameters.work[i];
     const size_t begin = min(work.per_channel * blockIdx.x, work.count);
-    const Share share{begin, min(begin + work.per_channel, work.count), work.chunk, work.count};
+    const Share share{begin, min(begin + work.per_channel, work.count), work.chunk, work.count, turn};
     if (share.begin == share.end) continue;
     p.begin(work);
     if constexpr (kAlone) {
@@ -98,10 +100,10 @@ __global__ void __launch_bounds__(max_threads(Wire::kProtocol), 1)
   connections.resume();
   if (connections.is_clerk()) {
     Clerk<Wire> clerk(connections);
-    run_all<Entries, kAlone>(clerk, parameters);
+    run_all<Wire, Entries, kAlone>(clerk, parameters);
   } else {
     Worker<Wire, type, how, kInline> worker(connections);
-    run_all<Entries, kAlone>(worker, parameters);
+    run_all<Wire, Entries, kAlone>(worker, parameters);
   }
   connections.suspend();
 }

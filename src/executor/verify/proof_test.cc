@@ -49,22 +49,29 @@ void for_each_row(Collective what, Visit&& visit) {
   });
 }
 
-/// Verifies one algorithm in all channels, out of place and in place.
+/// Verifies what one channel does, out of place and in place.
 template <class Entry>
-void prove(Entry, const Case& test, const Options& wish = {}) {
+void prove(Entry, const Case& test, const Share& share, const Options& wish = {}) {
+  if (share.begin >= share.end) return;
+  const Program program = algorithm::record<Entry>(Task{test.what, test.ranks, test.root, share});
+  for (const bool in_place : {false, true}) {
+    Options options = wish;
+    options.canonical = Entry::row.canonical;
+    options.in_place = in_place;
+    const Report report = verify(program, options);
+    EXPECT_TRUE(report.right()) << text_of(test, Entry::row.algorithm) << (in_place ? ", in place" : "") << ", turn "
+                                << share.turn << ", " << options.slots << " slots\n"
+                                << report.text();
+  }
+}
+
+/// The same for all channels.
+template <class Entry>
+void prove(Entry entry, const Case& test, const Options& wish = {}) {
   for (int channel = 0; channel < test.channels; ++channel) {
-    const Share share = share_of(test.count, test.chunk, channel, test.channels, 16);
-    if (share.begin >= share.end) continue;
-    const Program program = algorithm::record<Entry>(Task{test.what, test.ranks, test.root, share});
-    for (const bool in_place : {false, true}) {
-      Options options = wish;
-      options.canonical = Entry::row.canonical;
-      options.in_place = in_place;
-      const Report report = verify(program, options);
-      EXPECT_TRUE(report.right()) << text_of(test, Entry::row.algorithm) << (in_place ? ", in place" : "")
-                                  << ", channel " << channel << ", " << options.slots << " slots\n"
-                                  << report.text();
-    }
+    Share share = share_of(test.count, test.chunk, channel, test.channels, 16);
+    share.turn = algorithm::turn_of(channel, test.ranks);
+    prove(entry, test, share, wish);
   }
 }
 
@@ -107,6 +114,23 @@ TEST_P(Proof, HoldsForEveryRootChunkAndChannelSplitOfFewRanks) {
             prove(entry, {what, ranks, root, count, chunk, 3});
           }
         }
+      }
+    }
+  });
+}
+
+/// Channels differ in the peer that comes first.
+TEST_P(Proof, HoldsWhicheverPeerComesFirst) {
+  const Collective what = GetParam();
+  for_each_row(what, [&](auto entry) {
+    for (const int ranks : {3, 4, 5, 8, 13}) {
+      const size_t count = size_t{32} * (cuts_blocks(entry.row) ? ranks : 1) * 3 + 7;
+      const Case test{.what = what, .ranks = ranks, .root = ranks / 2, .count = count};
+      for (int turn = 1; turn < ranks - 1; ++turn) {
+        Share share = share_of(test.count, test.chunk, 0, 1, 16);
+        share.turn = turn;
+        prove(entry, test, share);
+        prove(entry, test, share, {.seed = 1});
       }
     }
   });
