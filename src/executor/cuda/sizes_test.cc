@@ -65,6 +65,16 @@ TEST(Sizes, EightRanksFillSlotsInWholeStrides) {
   EXPECT_LT(sizes.layouts[static_cast<size_t>(Queue::kSimple)].bytes(), size_t{116} << 20);
 }
 
+TEST(Sizes, RulesForLargeMessagesHoldWhereTheyWereMeasured) {
+  EXPECT_LT(sizes_for(machine(4)).limits.least_chunk_bytes, sizes_for(machine(4)).limits.slot_bytes[2]);
+  EXPECT_EQ(sizes_for(machine(4)).limits.broadcast_ring_bytes, size_t{256} << 20);
+  EXPECT_EQ(sizes_for(machine(8)).limits.broadcast_ring_bytes, Limits{}.broadcast_ring_bytes);
+  Machine host = machine(4);
+  host.in_host_memory = true;
+  EXPECT_EQ(sizes_for(host).limits.least_chunk_bytes, 0U);
+  EXPECT_EQ(sizes_for(host).limits.broadcast_ring_bytes, Limits{}.broadcast_ring_bytes);
+}
+
 TEST(Sizes, LL128IsNotOfferedWhereLinesMayBeCut) {
   Machine cut = machine(4);
   cut.lines_stay_whole = false;
