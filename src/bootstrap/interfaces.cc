@@ -5,12 +5,14 @@
 #include <net/if.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <memory>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace nitinol {
 namespace {
@@ -120,7 +122,12 @@ NetworkInterface bootstrap_interface(const BootstrapOptions& options) {
          : options.family == AF_INET6 ? "AF_INET6"
                                       : "unset");
   }
-  return chosen.front();
+  const NetworkInterface& first = chosen.front();
+  static std::atomic<bool> said{false};
+  if (!said.exchange(true)) {
+    log_info(Subsystem::kBootstrap, "Bootstrap : Using {}:{}", first.name, first.address.to_string());
+  }
+  return first;
 }
 
 }  // namespace nitinol

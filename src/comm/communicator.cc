@@ -37,6 +37,12 @@ std::string context_of(const Launch& launch) {
   return formatted("in {} rank {}: ", sends ? "Send to" : "Recv from", first.peer);
 }
 
+void log_plan(const CollectiveWork& work) {
+  log_info(Subsystem::kTuning, "{}: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}", name_of(work.what),
+           work.count * bytes_of(work.type), name_of(work.plan.algorithm), name_of(work.plan.protocol),
+           work.plan.channels - 1);
+}
+
 bool is_fatal(ncclResult_t code) { return code != ncclInvalidArgument; }
 
 /// How long an abort waits for kernels and other threads to leave before it lets them be.
@@ -111,7 +117,9 @@ void Communicator::plan_and_prepare(Launch& launch, cudaStream_t stream) {
     std::erase_if(launch.collectives, [](const CollectiveWork& work) { return work.count == 0; });
   }
   for (CollectiveWork& work : launch.collectives) {
-    if (work.count > 0) work.plan = plan(work);
+    if (work.count == 0) continue;
+    work.plan = plan(work);
+    if (log_enabled(LogLevel::kInfo, Subsystem::kTuning)) log_plan(work);
   }
   executor_->prepare(launch, stream);
 }

@@ -10,6 +10,7 @@
 #include "base/settings.h"
 #include "comm/communicator.h"
 #include "device/guards.h"
+#include "diagnostics/ras/report.h"
 
 namespace nitinol {
 namespace {
@@ -46,6 +47,21 @@ constexpr uint32_t kFlavour = 1;
 #else
 constexpr uint32_t kFlavour = 0;
 #endif
+
+/// By which way data goes from one rank to another.
+void log_path(const std::vector<Peer>& peers, int from, int to) {
+  const Peer& source = peers[static_cast<size_t>(from)];
+  const Peer& sink = peers[static_cast<size_t>(to)];
+  const bool same_process = source.process == sink.process;
+#if defined(NITINOL_CUDA)
+  const bool reach = !settings().flag(Setting::kP2pDisable) &&
+                     std::ranges::all_of(peers, [](const Peer& peer) { return (peer.reach & kReachesPeers) != 0; });
+  const char* const path = !reach ? "SHM/pinned memory" : same_process ? "P2P/direct pointer" : "P2P/IPC";
+#else
+  const char* const path = same_process ? "P2P/direct pointer" : "SHM/memfd";
+#endif
+  log_info(Subsystem::kInit, "Channel 00/0 : {}[{}] -> {}[{}] via {}", from, source.device, to, sink.device, path);
+}
 
 }  // namespace
 
@@ -95,8 +111,8 @@ void Communicator::set_up(std::unique_ptr<Bootstrap> bootstrap) {
   phase_.store(Phase::kReady, std::memory_order_release);
   ncclResult_t busy = ncclInProgress;
   state_.compare_exchange_strong(busy, ncclSuccess, std::memory_order_acq_rel);
-  log_info(Subsystem::kInit, "comm {} rank {} nranks {} cudaDev {} - Init COMPLETE", static_cast<const void*>(this),
-           rank_, ranks_, device_);
+  log_info(Subsystem::kInit, "comm {} rank {} nranks {} cudaDev {}{}{} - Init COMPLETE", ras::text_of(identity_), rank_,
+           ranks_, device_, config_.name.empty() ? "" : " name ", config_.name);
 }
 
 Peer Communicator::describe() const {
@@ -158,6 +174,7 @@ void Communicator::meet_peers() {
   }
   check_peers(peers);
   handles_->set_peers(peers);
+  if (ranks_ > 1) log_path(peers, rank_, (rank_ + 1) % ranks_);
   take_seat(peers);
   const uint64_t process = peers[static_cast<size_t>(rank_)].process;
   local_ranks_ = static_cast<int>(

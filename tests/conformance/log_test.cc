@@ -14,14 +14,14 @@
 namespace nitinol::testing {
 namespace {
 
-/// What a process with one rank logs while it runs `body`.
-std::string log_of(const char* level, const char* subsystems, const std::function<void(Rank&)>& body) {
+/// What a process with so many ranks logs while they run `body`.
+std::string log_of(int ranks, const char* level, const char* subsystems, const std::function<void(Rank&)>& body) {
   const int file = memfd_create("log", 0);
   const std::string path = "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file);
   setenv("NCCL_DEBUG", level, 1);
   setenv("NCCL_DEBUG_SUBSYS", subsystems, 1);
   setenv("NCCL_DEBUG_FILE", path.c_str(), 1);
-  EXPECT_EQ("", run_ranks({1}, body));
+  EXPECT_EQ("", run_ranks({ranks}, body));
   for (const char* name : {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"}) unsetenv(name);
   std::string text;
   char buffer[4096];
@@ -35,7 +35,7 @@ std::string log_of(const char* level, const char* subsystems, const std::functio
 bool has(const std::string& log, const char* pattern) { return std::regex_search(log, std::regex(pattern)); }
 
 TEST(Log, TracesCallsAtLevelTrace) {
-  const std::string log = log_of("TRACE", "CALL", [](Rank& self) {
+  const std::string log = log_of(1, "TRACE", "CALL", [](Rank& self) {
     int* data = nullptr;
     EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 64));
     EXPECT_CALL(ncclGroupStart());
@@ -58,7 +58,7 @@ TEST(Log, TracesCallsAtLevelTrace) {
 }
 
 TEST(Log, AWarningNamesThePlaceWhereTheErrorCameUp) {
-  const std::string log = log_of("WARN", "", [](Rank& self) {
+  const std::string log = log_of(1, "WARN", "", [](Rank& self) {
     int number = 0;
     if (ncclBcast(&number, 1, ncclInt, 5, self.comm, self.stream) != ncclInvalidArgument) {
       throw std::runtime_error("took root 5");
@@ -68,9 +68,37 @@ TEST(Log, AWarningNamesThePlaceWhereTheErrorCameUp) {
   EXPECT_TRUE(has(log, "NCCL version 2\\.28\\.9\\+cuda[0-9.]+ ")) << log;
 }
 
-TEST(Log, SaysWhenACommunicatorIsComplete) {
-  const std::string log = log_of("INFO", "INIT", [](Rank&) {});
-  EXPECT_TRUE(has(log, "NCCL INFO .*rank 0 nranks 1 .*Init COMPLETE")) << log;
+TEST(Log, SaysWhenACommunicatorIsCompleteAndWhatItIsCalled) {
+  const std::string log = log_of(1, "INFO", "INIT", [](Rank& self) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.commName = "experts";
+    ncclComm_t named = nullptr;
+    EXPECT_CALL(ncclCommSplit(self.comm, 0, 0, &named, &config));
+    EXPECT_CALL(ncclCommDestroy(named));
+  });
+  EXPECT_TRUE(has(log, "NCCL INFO comm [0-9a-f]+ rank 0 nranks 1 cudaDev 0 - Init COMPLETE\n")) << log;
+  EXPECT_TRUE(has(log, "NCCL INFO comm [0-9a-f]+ rank 0 nranks 1 cudaDev 0 name experts - Init COMPLETE\n")) << log;
+}
+
+TEST(Log, SaysOverWhichInterfaceAndWhichWayRanksMeet) {
+  const std::string log = log_of(3, "INFO", "INIT,BOOTSTRAP", [](Rank&) {});
+  EXPECT_TRUE(has(log, "NCCL INFO Bootstrap : Using [^ :]+:[^ ]+\n")) << log;
+  EXPECT_TRUE(has(log, "NCCL INFO Channel 00/0 : 0\\[0\\] -> 1\\[[0-9]+\\] via P2P/direct pointer\n")) << log;
+  EXPECT_TRUE(has(log, "NCCL INFO Channel 00/0 : 2\\[[0-9]+\\] -> 0\\[0\\] via P2P/direct pointer\n")) << log;
+}
+
+TEST(Log, SaysHowACollectiveIsCarriedOut) {
+  setenv("NCCL_ALGO", "Ring", 1);
+  const std::string log = log_of(2, "INFO", "TUNING", [](Rank& self) {
+    int* data = nullptr;
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 64));
+    EXPECT_CALL(ncclAllReduce(data, data, 7, ncclInt, ncclSum, self.comm, self.stream));
+    EXPECT_CALL(cudaStreamSynchronize(self.stream));
+  });
+  unsetenv("NCCL_ALGO");
+  EXPECT_TRUE(
+      has(log, "NCCL INFO AllReduce: 28 Bytes -> Algo Ring proto [A-Za-z0-9]+ channel\\{Lo..Hi\\}=\\{0..[0-9]+\\}"))
+      << log;
 }
 
 }  // namespace
