@@ -1,5 +1,7 @@
 #include "comm/group.h"
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <exception>
 #include <span>
@@ -8,6 +10,9 @@
 
 #include "base/run_together.h"
 #include "comm/strict_check.h"
+
+/// Stands for this library: it stays loaded while threads have to end what is theirs.
+extern "C" __attribute__((visibility("hidden"))) void* __dso_handle;
 
 namespace nitinol {
 namespace {
@@ -44,18 +49,16 @@ struct ThreadState {
 
 constinit thread_local ThreadState* t_state = nullptr;
 
-/// Ends the thread's state. A later call from the thread, out of another object's destructor, starts a new one.
-struct ThreadStateOwner {
-  ~ThreadStateOwner() {
-    delete t_state;
-    t_state = nullptr;
-  }
-};
+void end_thread_state(void*) {
+  delete t_state;
+  t_state = nullptr;
+}
 
+/// A thread that has ended its state may still call, out of another object's destructor, and starts a new one. An owner
+/// in a thread_local would not be made again for that.
 ThreadState& make_thread_state() {
-  static thread_local ThreadStateOwner owner;
-  (void)&owner;
   t_state = new ThreadState;
+  abi::__cxa_thread_atexit(end_thread_state, nullptr, &__dso_handle);
   return *t_state;
 }
 

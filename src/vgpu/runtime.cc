@@ -1,6 +1,7 @@
 // See runtime.h.
 #include "vgpu/runtime.h"
 
+#include <cxxabi.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -8,23 +9,22 @@
 
 #include "vgpu/engine.h"
 
+// Stands for this library: it stays loaded while threads have to end what is theirs.
+extern "C" __attribute__((visibility("hidden"))) void* __dso_handle;
+
 namespace nitinol::vgpu {
 namespace {
 
 std::atomic<Runtime*> g_runtime{nullptr};
 std::once_flag g_runtime_once;
 
-// Ends the thread's state. A later call from the thread (out of another thread-local's destructor) starts a new one.
-struct ThreadStateOwner {
-  ~ThreadStateOwner() {
-    if (t_state == nullptr) return;
-    for (Stream* stream : t_state->per_thread_streams) {
-      if (stream != nullptr) destroy_stream(*stream);
-    }
-    delete t_state;
-    t_state = nullptr;
+void end_thread_state(void*) {
+  for (Stream* stream : t_state->per_thread_streams) {
+    if (stream != nullptr) destroy_stream(*stream);
   }
-};
+  delete t_state;
+  t_state = nullptr;
+}
 
 void after_fork_in_child() {
   if (g_runtime.load(std::memory_order_acquire) != nullptr) g_forked.store(true, std::memory_order_release);
@@ -60,10 +60,11 @@ Runtime& runtime() {
 constinit thread_local ThreadState* t_state = nullptr;
 
 ThreadState& make_thread_state() {
-  static thread_local ThreadStateOwner owner;
-  (void)&owner;
   static std::atomic<uint64_t> next_id{1};
   t_state = new ThreadState;
+  // A thread that has ended its state may still call, out of another object's destructor, and starts a new one. An
+  // owner in a thread_local would not be made again for that.
+  abi::__cxa_thread_atexit(end_thread_state, nullptr, &__dso_handle);
   t_state->id = next_id.fetch_add(1);
   return *t_state;
 }
