@@ -7,8 +7,12 @@ import argparse
 import collections
 import json
 import pathlib
+import sys
 
-import matplotlib
+try:
+    import matplotlib
+except ImportError:
+    sys.exit("plot.py draws with matplotlib, which is not installed: apt install python3-matplotlib")
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402

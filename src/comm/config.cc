@@ -1,6 +1,7 @@
 #include "comm/config.h"
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 
 #include "base/error.h"
@@ -54,7 +55,7 @@ void take_fields(const ncclConfig_t& c, Config& config) {
   take(c.maxCTAs, "maxCTAs", 1, kMostCtas, config.max_ctas);
   take(c.netName, config.net_name);
   take(c.splitShare, "splitShare", 0, 1, config.split_share);
-  take(c.trafficClass, "trafficClass", 0, 255, config.traffic_class);
+  take(c.trafficClass, "trafficClass", 0, INT_MAX, config.traffic_class);
   take(c.commName, config.name);
   take(c.collnetEnable, "collnetEnable", 0, 1, config.collnet);
   take(c.CTAPolicy, "CTAPolicy", 0, NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO, config.cta_policy);
