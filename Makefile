@@ -61,7 +61,7 @@ format: packages-lint ## Format all C, C++ and CUDA files in place
 
 .PHONY: install
 install: vgpu ## Install the virtual-GPU flavour under PREFIX (/opt/nitinol)
-	cmake --install build/vgpu --prefix $(or $(PREFIX),/opt/nitinol)
+	cmake --install build/vgpu --strip --prefix $(or $(PREFIX),/opt/nitinol)
 
 .PHONY: clean
 clean: ## Remove the build trees of the presets
