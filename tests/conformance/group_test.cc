@@ -1,6 +1,7 @@
 // Groups: nesting, aggregation, several communicators and streams, messages that must run at the same time.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <numeric>
 
 #include "cluster.h"
@@ -158,6 +159,59 @@ TEST(Group, JoinsAllStreamsThatItUses) {
               EXPECT_CALL(cudaStreamSynchronize(self.stream));
               EXPECT_CALL(cudaStreamSynchronize(other));
               EXPECT_CALL(cudaStreamDestroy(other));
+            }));
+}
+
+/// Holds a stream up until it is opened.
+struct Gate {
+  std::atomic<bool> is_open{false};
+  void hold_up(cudaStream_t stream) {
+    const auto wait = [](void* gate) { static_cast<Gate*>(gate)->is_open.wait(false); };
+    EXPECT_CALL(cudaLaunchHostFunc(stream, wait, this));
+  }
+  void open() {
+    is_open = true;
+    is_open.notify_all();
+  }
+};
+
+// A program that reads results without having waited for the stream gets what was there before.
+TEST(Group, CallsReturnBeforeWhatTheyAskForIsDone) {
+  EXPECT_EQ("", run_ranks({2, 1}, [](Rank& self) {
+              Gate gate;
+              const Ints data(kCount, self.rank);
+              gate.hold_up(self.stream);
+              EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, self.comm, self.stream));
+              const cudaError_t state = cudaStreamQuery(self.stream);
+              data.must_be(self.rank, "before the stream was waited for");
+              gate.open();
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              data.must_be(sum_of_ranks(3), "afterwards");
+              if (state != cudaErrorNotReady) throw std::runtime_error("the stream claimed to be done");
+            }));
+}
+
+TEST(Group, BeginsWhenAllItsStreamsAreThroughWithWhatCameBefore) {
+  EXPECT_EQ("", run_ranks({2}, [](Rank& self) {
+              Gate gate;
+              cudaStream_t other = nullptr;
+              EXPECT_CALL(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+              const Ints a(kCount, self.rank);
+              const Ints b(kCount, self.rank);
+              gate.hold_up(other);
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclAllReduce(a.data(), a.data(), kCount, ncclInt, ncclSum, self.comm, self.stream));
+              EXPECT_CALL(ncclAllReduce(b.data(), b.data(), kCount, ncclInt, ncclSum, self.comm, other));
+              EXPECT_CALL(ncclGroupEnd());
+              bool waits = true;
+              for (int i = 0; i < 1000; ++i) waits = waits && cudaStreamQuery(self.stream) == cudaErrorNotReady;
+              a.must_be(self.rank, "while the other stream is held up");
+              gate.open();
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              a.must_be(1, "afterwards");
+              b.must_be(1, "in the other stream, afterwards");
+              EXPECT_CALL(cudaStreamDestroy(other));
+              if (!waits) throw std::runtime_error("the group began too early");
             }));
 }
 
