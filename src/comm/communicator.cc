@@ -70,7 +70,7 @@ Communicator::Visit::Visit(Communicator& communicator) : communicator_(communica
   communicator_.visitors_.fetch_add(1);
   if (!communicator_.aborted_.load()) return;
   communicator_.visitors_.fetch_sub(1);
-  fail(ncclInvalidUsage, "rank {}: the communicator was aborted by another thread meanwhile", communicator_.rank_);
+  fail(ncclInvalidUsage, "rank {}: the communicator was destroyed or aborted meanwhile", communicator_.rank_);
 }
 
 Communicator::Making::Making(Communicator& parent, const std::shared_ptr<Communicator>& child) : parent_(parent) {
@@ -314,6 +314,7 @@ void Communicator::tear_down() {
           {rank_, ncclRemoteError, formatted("{} aborted its communicator", self_description())});
     }
   }
+  aborted_.store(true);  // nobody is to come in any more
   if (!wait_for_visitors(deadline)) return;
   try {
     const DeviceGuard device(device_);

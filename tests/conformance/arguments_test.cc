@@ -194,6 +194,31 @@ TEST(Arguments, ADestroyedCommunicatorIsRecognised) {
             }));
 }
 
+TEST(Arguments, WhatAGroupAsksOfACommunicatorThatItEndsIsRefused) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              int* data = nullptr;
+              ncclComm_t comm = nullptr;
+              ncclComm_t child = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              for (ncclResult_t (*end)(ncclComm_t) : {ncclCommDestroy, ncclCommAbort}) {
+                ncclUniqueId fresh{};
+                EXPECT_CALL(ncclGetUniqueId(&fresh));
+                EXPECT_CALL(ncclCommInitRank(&comm, 1, fresh, 0));
+                EXPECT_CALL(ncclGroupStart());
+                EXPECT_CALL(ncclAllReduce(data, data + 8, 8, ncclInt, ncclSum, comm, nullptr));
+                EXPECT_CALL(end(comm));
+                refuses(ncclGroupEnd(), ncclInvalidUsage, "destroyed or aborted");
+                EXPECT_CALL(ncclGetUniqueId(&fresh));
+                EXPECT_CALL(ncclCommInitRank(&comm, 1, fresh, 0));
+                EXPECT_CALL(ncclGroupStart());
+                EXPECT_CALL(ncclCommSplit(comm, 0, 0, &child, nullptr));
+                EXPECT_CALL(end(comm));
+                refuses(ncclGroupEnd(), ncclInvalidUsage, "destroyed or aborted");
+              }
+              EXPECT_CALL(cudaFree(data));
+            }));
+}
+
 TEST(Arguments, WhatIsNotBuiltSaysSo) {
   with_two_ranks([](Rank& self, void* b) {
     ncclWindow_t window = nullptr;
