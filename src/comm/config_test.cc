@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/settings_testing.h"
 
 namespace nitinol {
 namespace {
@@ -88,6 +89,22 @@ TEST(Config, ALargerStructOfALaterVersionIsAccepted) {
   later.known.size = sizeof(later);
   later.known.maxCTAs = 9;
   EXPECT_EQ(read_config(&later.known, Config{}).max_ctas, 9);
+}
+
+TEST(Config, TheEnvironmentWinsOverFieldsAndParents) {
+  const ScopedVariable blocking("NCCL_COMM_BLOCKING", "0");
+  const ScopedVariable least("NCCL_MIN_CTAS", "2");
+  const ScopedVariable most("NCCL_MAX_CTAS", "3");
+  ncclConfig_t config = initialised();
+  config.blocking = 1;
+  config.maxCTAs = 9;
+  Config base;
+  base.min_ctas = 7;
+  for (const Config& read : {read_config(&config, base), read_config(nullptr, base)}) {
+    EXPECT_FALSE(read.blocking);
+    EXPECT_EQ(read.min_ctas, 2);
+    EXPECT_EQ(read.max_ctas, 3);
+  }
 }
 
 TEST(Config, AStructThatWasNotInitialisedIsRefused) {

@@ -1,0 +1,172 @@
+// Environment variables as users meet them: what they change, seen through the API.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "cluster.h"
+#include "nccl.h"
+
+namespace nitinol::testing {
+namespace {
+
+/// Runs the processes' body with variables that no other test sees.
+std::string with(const std::map<std::string, std::string>& variables, int processes,
+                 const std::function<void(int process, const ncclUniqueId& id)>& body) {
+  for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+  std::string wrong = run_processes(processes, body);
+  for (const auto& [name, value] : variables) unsetenv(name.c_str());
+  return wrong;
+}
+
+void refuses(ncclResult_t result, ncclResult_t code, const char* words) {
+  const std::string sentence = ncclGetLastError(nullptr);
+  if (result != code) throw std::runtime_error("returned " + std::to_string(result) + " (" + sentence + ")");
+  if (sentence.find(words) == std::string::npos) throw std::runtime_error("'" + sentence + "' lacks '" + words + "'");
+}
+
+/// Throws unless ones add up to the number of ranks.
+void must_add_up(ncclComm_t comm) {
+  int ranks = 0;
+  int value = 1;
+  int* data = nullptr;
+  EXPECT_CALL(ncclCommCount(comm, &ranks));
+  EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), sizeof(int)));
+  EXPECT_CALL(cudaMemcpy(data, &value, sizeof(int), cudaMemcpyHostToDevice));
+  EXPECT_CALL(ncclAllReduce(data, data, 1, ncclInt, ncclSum, comm, nullptr));
+  EXPECT_CALL(cudaStreamSynchronize(nullptr));
+  EXPECT_CALL(cudaMemcpy(&value, data, sizeof(int), cudaMemcpyDeviceToHost));
+  EXPECT_CALL(cudaFree(data));
+  if (value != ranks) throw std::runtime_error("the sum is " + std::to_string(value));
+}
+
+TEST(Settings, PointersAreCheckedOnRequest) {
+  const auto body = [](int, const ncclUniqueId& id) {
+    ncclComm_t comm = nullptr;
+    int* other = nullptr;
+    int local = 0;
+    EXPECT_CALL(cudaSetDevice(1));
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&other), 64));
+    EXPECT_CALL(cudaSetDevice(0));
+    EXPECT_CALL(ncclCommInitRank(&comm, 1, id, 0));
+    refuses(ncclBcast(&local, 1, ncclInt, 0, comm, nullptr), ncclInvalidArgument, "not a pointer that CUDA knows");
+    refuses(ncclBcast(other, 1, ncclInt, 0, comm, nullptr), ncclInvalidArgument, "lies on device 1");
+    must_add_up(comm);
+    EXPECT_CALL(ncclCommDestroy(comm));
+  };
+  EXPECT_EQ("", with({{"NCCL_CHECK_POINTERS", "1"}}, 1, body));
+  EXPECT_EQ("", with({{"NCCL_CHECK_MODE", "DEBUG_LOCAL"}}, 1, body));
+}
+
+TEST(Settings, BlockingOverridesTheConfiguration) {
+  EXPECT_EQ("", with({{"NCCL_COMM_BLOCKING", "0"}}, 1, [](int, const ncclUniqueId& id) {
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 1;
+              ncclComm_t comm = nullptr;
+              ncclResult_t state = ncclInProgress;
+              if (ncclCommInitRankConfig(&comm, 1, id, 0, &config) != ncclInProgress)
+                throw std::runtime_error("blocks");
+              while (state == ncclInProgress) {
+                EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+                std::this_thread::yield();
+              }
+              must_add_up(comm);
+              EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+  EXPECT_EQ("", with({{"NCCL_COMM_BLOCKING", "1"}}, 1, [](int, const ncclUniqueId& id) {
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              ncclComm_t comm = nullptr;
+              EXPECT_CALL(ncclCommInitRankConfig(&comm, 1, id, 0, &config));
+              must_add_up(comm);
+              EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
+TEST(Settings, WithoutSharedMemoryProcessesHaveNoWayToEachOther) {
+  EXPECT_EQ("", with({{"NCCL_SHM_DISABLE", "1"}}, 2, [](int process, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              refuses(ncclCommInitRank(&comm, 2, id, process), ncclInvalidUsage, "NCCL_SHM_DISABLE=1");
+            }));
+  EXPECT_EQ("", with({{"NCCL_SHM_DISABLE", "1"}}, 1, [](int, const ncclUniqueId&) {
+              ncclComm_t comms[2];
+              EXPECT_CALL(ncclCommInitAll(comms, 2, nullptr));
+              for (ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
+TEST(Settings, HostIdentityDecidesWhoSharesAHost) {
+  const auto join = [](bool same, int process, const ncclUniqueId& id) {
+    setenv("NCCL_HOSTID", same || process == 0 ? "one" : "another", 1);
+    ncclComm_t comm = nullptr;
+    const ncclResult_t result = ncclCommInitRank(&comm, 2, id, process);
+    if (!same) return refuses(result, ncclInvalidUsage, "on different hosts");
+    must_add_up(comm);
+    EXPECT_CALL(ncclCommDestroy(comm));
+  };
+  EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) { join(true, process, id); }));
+  EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) { join(false, process, id); }));
+}
+
+TEST(Settings, WindowsThatAreSwitchedOffAreNull) {
+  EXPECT_EQ("", with({{"NCCL_WIN_ENABLE", "0"}}, 1, [](int, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              void* memory = nullptr;
+              auto* window = reinterpret_cast<ncclWindow_t>(1);
+              EXPECT_CALL(ncclCommInitRank(&comm, 1, id, 0));
+              EXPECT_CALL(ncclMemAlloc(&memory, 4096));
+              EXPECT_CALL(ncclCommWindowRegister(comm, memory, 4096, &window, NCCL_WIN_COLL_SYMMETRIC));
+              if (window != nullptr) throw std::runtime_error("there is a window");
+              EXPECT_CALL(ncclCommWindowDeregister(comm, window));
+              EXPECT_CALL(ncclMemFree(memory));
+              EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
+TEST(Settings, AnAlgorithmCanBeForcedAndOneThatCannotBeUsedIsAnError) {
+  const auto works = [](int process, const ncclUniqueId& id) {
+    ncclComm_t comm = nullptr;
+    EXPECT_CALL(ncclCommInitRank(&comm, 3, id, process));
+    must_add_up(comm);
+    EXPECT_CALL(ncclCommDestroy(comm));
+  };
+  for (const char* list :
+       {"Ring", "tree", "ONESHOT", "twoshot", "^ring", "broadcast:ring", "NVLS;allreduce:ring,nvls"}) {
+    EXPECT_EQ("", with({{"NCCL_ALGO", list}}, 3, works)) << list;
+  }
+  EXPECT_EQ("", with({{"NCCL_ALGO", "NVLS"}}, 2, [](int process, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              int* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), sizeof(int)));
+              EXPECT_CALL(ncclCommInitRank(&comm, 2, id, process));
+              refuses(ncclAllReduce(data, data, 1, ncclInt, ncclSum, comm, nullptr), ncclInvalidUsage, "NCCL_ALGO");
+              EXPECT_CALL(ncclCommAbort(comm));
+            }));
+  for (const char* list : {"ring,square", "allsum:ring", "allreduce:", ";;"}) {
+    EXPECT_EQ("", with({{"NCCL_ALGO", list}}, 1,
+                       [](int, const ncclUniqueId& id) {
+                         ncclComm_t comm = nullptr;
+                         refuses(ncclCommInitRank(&comm, 1, id, 0), ncclInvalidUsage, "NCCL_ALGO");
+                       }))
+        << list;
+  }
+}
+
+TEST(Settings, OfInterfacesMustMatchSomethingAndUnknownFamiliesAreIgnored) {
+  EXPECT_EQ("", with({{"NCCL_SOCKET_FAMILY", "AF_APPLETALK"}}, 1, [](int, const ncclUniqueId&) {
+              ncclUniqueId id;
+              EXPECT_CALL(ncclGetUniqueId(&id));
+            }));
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              setenv("NCCL_SOCKET_IFNAME", "=nosuchinterface", 1);
+              ncclUniqueId id;
+              refuses(ncclGetUniqueId(&id), ncclInvalidUsage, "Bootstrap : no socket interface found");
+            }));
+}
+
+}  // namespace
+}  // namespace nitinol::testing
