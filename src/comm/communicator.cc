@@ -102,13 +102,17 @@ bool Communicator::require(Call call, const char* function) const {
   fail(now == ncclSuccess ? ncclInProgress : now, "{}: the communicator {}", function, explain(stage));
 }
 
-Plan Communicator::plan(const CollectiveWork& work) const {
+Plan Communicator::plan(const CollectiveWork& work) {
   const Question question{.what = work.what,
                           .count = work.count,
                           .type = work.type,
                           .order_free = !reduces(work.what) || work.reduction.order_free(work.type),
                           .ranks = ranks_};
-  return choose(question, limits_, rules_);
+  if (question != last_question_) {
+    last_plan_ = choose(question, limits_, rules_);
+    last_question_ = question;
+  }
+  return last_plan_;
 }
 
 void Communicator::plan_and_prepare(Launch& launch, cudaStream_t stream) {

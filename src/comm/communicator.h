@@ -108,7 +108,6 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// it to the executor, which waits for nothing.
   void get_ready(Launch& launch, cudaStream_t stream);
   void submit(const Launch& launch, const std::vector<cudaStream_t>& streams);
-  Plan plan(const CollectiveWork& work) const;
 
   /// The two halves of finalising: wait for everything issued here; then for all ranks, but in a hurry not for those
   /// whose process is stopped. Throw Error.
@@ -158,6 +157,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::string members_that_are(ProcessState state, const std::vector<int>& members) const;
   std::string word_of_members(const std::vector<int>& members) const;
   Peer describe() const;
+  Plan plan(const CollectiveWork& work);
   void make_executor_for(std::vector<Peer> peers);
   /// Waits a little for word of an earlier failure elsewhere, and throws it if it comes.
   void throw_first_failure() const;
@@ -170,6 +170,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   int local_ranks_ = 1;
   Rules rules_;
   Limits limits_;
+  Question last_question_{.ranks = 0};  ///< the collective planned last: programs repeat themselves
+  Plan last_plan_;
   ReductionOperators operators_;
   Registrations registrations_;
 

@@ -24,10 +24,10 @@ struct Batch {
   std::vector<cudaStream_t> streams;
 
   void add(const Task& task) {
-    if (task.is_message) {
-      launch.messages.push_back(task.message);
+    if (const auto* const collective = std::get_if<CollectiveWork>(&task.work)) {
+      launch.collectives.push_back(*collective);
     } else {
-      launch.collectives.push_back(task.collective);
+      launch.messages.push_back(std::get<MessageWork>(task.work));
     }
     if (std::find(streams.begin(), streams.end(), task.stream) == streams.end()) streams.push_back(task.stream);
   }
@@ -222,7 +222,8 @@ bool drop() {
 }
 
 void add(Job job) { state().jobs.push_back(std::move(job)); }
-Task& add_task() { return state().tasks.emplace_back(); }
+void add_task(const Task& task) { state().tasks.push_back(task); }
+
 void note_error(ncclResult_t code, const char* sentence) {
   State& current = state();
   if (current.depth == 0 || current.error != ncclSuccess) return;

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <variant>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -19,11 +20,12 @@ struct Job {
 /// One operation to be put into a stream. Its communicator's handle keeps that alive, also when it is destroyed before
 /// the group ends.
 struct Task {
-  Communicator* communicator = nullptr;
-  cudaStream_t stream = nullptr;
-  bool is_message = false;
-  CollectiveWork collective;
-  MessageWork message;
+  template <class Work>
+  Task(Communicator& whose, cudaStream_t where, const Work& what) : communicator(&whose), stream(where), work(what) {}
+
+  Communicator* communicator;
+  cudaStream_t stream;
+  std::variant<CollectiveWork, MessageWork> work;
 };
 
 namespace group {
@@ -38,8 +40,7 @@ bool drop();
 bool open();
 
 void add(Job job);
-/// A task of the group, for the caller to fill.
-Task& add_task();
+void add_task(const Task& task);
 /// A call inside the group failed: its end will do nothing and return this.
 void note_error(ncclResult_t code, const char* sentence);
 

@@ -101,19 +101,17 @@ void write_down(const MessageCall& call) {
            call.count, type, call.peer, comm, stream);
 }
 
-void fill(CollectiveWork& work, const CollectiveCall& call, DataType type, size_t bytes) {
-  work.what = call.what;
-  work.input = call.send;
-  work.output = call.receive;
-  work.root = call.root;
-  work.stated = type;
-  if (reduces(call.what)) {
-    work.count = call.count;
-    work.type = type;
-  } else {
-    work.count = bytes;
-    work.type = DataType::kUint8;
-  }
+CollectiveWork work_of(const CollectiveCall& call, DataType type, size_t bytes, const Reduction& reduction) {
+  const bool sums = reduces(call.what);
+  return {.what = call.what,
+          .input = call.send,
+          .output = call.receive,
+          .count = sums ? call.count : bytes,
+          .type = sums ? type : DataType::kUint8,
+          .stated = type,
+          .reduction = reduction,
+          .root = call.root,
+          .plan = {}};
 }
 
 }  // namespace
@@ -131,17 +129,14 @@ void record_collective(const CollectiveCall& call) {
   if (has_root(call.what)) check_rank(call.function, "root", call.root, ranks);
   const DataType type = checked_type(call.type, call.function);
   const size_t bytes = checked_bytes(call.function, call.count, type, multiplies_blocks(call.what) ? ranks : 1);
-  const Reduction* const reduction = reduces(call.what) ? &communicator.operators().resolve(call.op, type) : nullptr;
+  static constexpr Reduction kNone;
+  const Reduction& reduction = reduces(call.what) ? communicator.operators().resolve(call.op, type) : kNone;
   if (logs_operations()) write_down(call, ranks);
   if (call.count == 0 && ranks == 1) return;
   const Blocks blocks = blocks_of(call.what, call.root == communicator.rank(), ranks);
   if (call.count > 0 && blocks.send > 0) check_buffer(call.function, "sendbuff", call.send, communicator);
   if (call.count > 0 && blocks.receive > 0) check_buffer(call.function, "recvbuff", call.receive, communicator);
-  Task& task = group::add_task();
-  task.communicator = &communicator;
-  task.stream = call.stream;
-  fill(task.collective, call, type, bytes);
-  if (reduction != nullptr) task.collective.reduction = *reduction;
+  group::add_task({communicator, call.stream, work_of(call, type, bytes, reduction)});
 }
 
 void record_message(const MessageCall& call) {
@@ -152,11 +147,8 @@ void record_message(const MessageCall& call) {
   const size_t bytes = checked_bytes(call.function, call.count, type, 1);
   if (bytes > 0) check_buffer(call.function, "buffer", call.buffer, communicator);
   if (logs_operations()) write_down(call);
-  Task& task = group::add_task();
-  task.communicator = &communicator;
-  task.stream = call.stream;
-  task.is_message = true;
-  task.message = {.direction = call.direction, .peer = call.peer, .buffer = call.buffer, .bytes = bytes};
+  const MessageWork work{.direction = call.direction, .peer = call.peer, .buffer = call.buffer, .bytes = bytes};
+  group::add_task({communicator, call.stream, work});
 }
 
 }  // namespace nitinol

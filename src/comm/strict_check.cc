@@ -23,7 +23,8 @@ void compare(std::span<const Task> tasks, Communicator& communicator) {
   const Communicator::Visit visit(communicator);
   try {
     for (const Task& task : tasks) {
-      if (task.communicator == &communicator && !task.is_message) compare_one(communicator, task.collective);
+      const auto* const collective = std::get_if<CollectiveWork>(&task.work);
+      if (task.communicator == &communicator && collective != nullptr) compare_one(communicator, *collective);
     }
   } catch (const std::exception& thrown) {
     const Error error = as_error(thrown);
@@ -43,7 +44,7 @@ bool checks_strictly() {
 void compare_calls(std::span<const Task> tasks) {
   std::vector<Communicator*> communicators;
   for (const Task& task : tasks) {
-    if (task.is_message || task.communicator->ranks() == 1) continue;
+    if (std::holds_alternative<MessageWork>(task.work) || task.communicator->ranks() == 1) continue;
     if (std::find(communicators.begin(), communicators.end(), task.communicator) != communicators.end()) continue;
     communicators.push_back(task.communicator);
   }

@@ -15,6 +15,8 @@ struct Question {
   DataType type = DataType::kUint8;
   bool order_free = true;
   int ranks = 1;
+
+  bool operator==(const Question&) const = default;
 };
 
 /// Throws Error(ncclInvalidUsage) if the rules leave nothing that serves.

@@ -10,7 +10,10 @@ Kernel g_no_more;  // stands in the place of a spare once its engine is closed
 }  // namespace
 
 std::unique_ptr<Kernel> Engine::take_spare() {
-  if (Kernel* const spare = spare_.exchange(nullptr)) return std::unique_ptr<Kernel>(spare);
+  if (Kernel* const spare = spare_.load(std::memory_order_acquire)) {
+    spare_.store(nullptr, std::memory_order_relaxed);  // nobody else takes it, and nobody replaces it
+    return std::unique_ptr<Kernel>(spare);
+  }
   const std::lock_guard lock(spares_mutex_);
   if (spares_.empty()) {
     auto kernel = std::make_unique<Kernel>();

@@ -23,7 +23,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Rank& rank() { return rank_; }
   Workspace& workspace() { return workspace_; }
 
-  /// A kernel for the launch, used again after recycle(). Any thread; not after close().
+  /// A kernel for the launch, used again after recycle(), which any thread may call. One thread at a time, before
+  /// close().
   std::unique_ptr<Kernel> make_kernel(const Launch& launch);
   static void recycle(std::unique_ptr<Kernel> kernel);
   /// The executor's end: closes the rank; whoever owns the engine calls it before letting go.
