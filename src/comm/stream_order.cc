@@ -59,10 +59,6 @@ void StreamOrder::leave(const std::vector<cudaStream_t>& streams) {
   }
 }
 
-void StreamOrder::wait_idle() const {
-  if (launched_ || in_graphs_) cuda_check(cudaEventSynchronize(events_->done.get()), "cudaEventSynchronize");
-}
-
 bool StreamOrder::idle() const {
   if (!launched_ && !in_graphs_) return true;
   const cudaError_t status = cudaEventQuery(events_->done.get());

@@ -26,9 +26,7 @@ class StreamOrder {
   /// Whether the launch that was begun last goes into a graph.
   bool captured() const { return last_capture_ != 0; }
 
-  /// Waits until all launches so far are done. Graphs count as often as they were launched until now.
-  void wait_idle() const;
-  /// Whether they are done.
+  /// Whether all launches so far are done. Graphs count as often as they were launched until now.
   bool idle() const;
   /// Asks that from any thread, and as long as it is kept. Errors count as "not".
   std::function<bool()> idle_probe() const;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -176,6 +177,30 @@ TEST(Lifecycle, SeveralCommunicatorsLiveInOneProcessDrivenByOneThreadEach) {
 TEST(Lifecycle, ManyRanksShareTheDevices) {
   EXPECT_EQ("", run_ranks({40, 24}, [](Rank& self) {
               for (int i = 0; i < 3; ++i) must_work(self.comm, self.stream);
+            }));
+}
+
+/// What the process holds, shared memory included.
+size_t resident_bytes() {
+  size_t total = 0;
+  size_t resident = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident;
+  return resident * static_cast<size_t>(getpagesize());
+}
+
+TEST(Lifecycle, AnIdleCommunicatorHoldsLessThanFourMegabytesARank) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers hold memory of their own";
+#endif
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              constexpr size_t kRanks = 16;
+              ncclComm_t comms[kRanks];
+              const int devices[kRanks] = {0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7};
+              const size_t before = resident_bytes();
+              EXPECT_CALL(ncclCommInitAll(comms, kRanks, devices));
+              const size_t held = resident_bytes() - before;
+              if (held > kRanks << 22) throw std::runtime_error(std::to_string(held) + " bytes are held");
+              for (ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
             }));
 }
 
