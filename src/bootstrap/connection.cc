@@ -179,17 +179,18 @@ void Connection::finish(const std::string& reason) {
     fd_.reset();
     queue_.clear();
   }
+  if (linger_) reactor_.cancel(*linger_);
   const Events events = std::exchange(events_, {});
   if (events.on_closed) events.on_closed(reason);
 }
 
 void Connection::close_after_flush() {
   reactor_.post([self = shared_from_this()] {
-    if (!self->fd_) return;
+    if (!self->fd_ || self->linger_) return;
     self->events_ = {};
     self->closing_ = true;
     self->update_interest();
-    self->reactor_.run_after(kLinger, [self] { self->finish(""); });
+    self->linger_ = self->reactor_.run_after(kLinger, [self] { self->finish(""); });
   });
 }
 

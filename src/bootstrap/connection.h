@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Reactor::Token token_ = 0;
   bool closing_ = false;
   bool shut_ = false;
+  std::optional<Reactor::Timer> linger_;  ///< holds this object until it ends
 };
 
 /// Settings of a TCP connection that lives long: no delay, and a peer whose host vanished is noticed in about a minute.
