@@ -82,13 +82,11 @@ std::optional<std::string> CallCheck::look_for_circle(const std::function<bool()
   if (idle()) return std::nullopt;
   const auto circle = find_circle(board_, unreceived_);
   if (!circle) return std::nullopt;
-  std::string text = describe(circle->front());
-  for (size_t i = 1; i < circle->size(); ++i) text += formatted(" waits for {}, which", describe((*circle)[i]));
-  return formatted(
-      "the ranks' calls wait for each other in a circle: {} waits for {}; each would go on only by a call that another "
-      "makes after the one in which it waits: sends and receives that depend on each other belong into one group "
-      "(ncclGroupStart)",
-      text, describe(circle->front()));
+  std::vector<CircleStep> steps;
+  for (const HeldUp& each : *circle) {
+    steps.push_back({describe(each.rank), each.waiting, board_.page(each.rank).calls.find(each.collective)});
+  }
+  return circle_sentence(steps);
 }
 
 bool CallCheck::stuck(const std::function<bool()>& idle, Clock::time_point now) {

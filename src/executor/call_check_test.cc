@@ -242,10 +242,10 @@ TEST(CallCheck, TellsOfACircleOnceAllAreQuiet) {
   EXPECT_EQ(ranks.look(0), "");
   EXPECT_EQ(ranks.look_for_long(2), "");  // takes no part
   EXPECT_EQ(ranks.look_for_long(1, true), "");
-  EXPECT_TRUE(
-      contains(ranks.look_for_long(0),
-               "wait for each other in a circle: rank 0 (host , pid 100, device -1) waits for rank 1 (host , pid "
-               "101, device -1), which waits for rank 0 (host , pid 100, device -1); each would"))
+  EXPECT_TRUE(contains(
+      ranks.look_for_long(0),
+      "wait for each other in a circle: rank 0 (host , pid 100, device -1) waits to receive from rank 1 "
+      "(host , pid 101, device -1), which waits to receive from rank 0 (host , pid 100, device -1); each would"))
       << ranks.look_for_long(0);
 }
 

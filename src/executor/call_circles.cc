@@ -14,6 +14,8 @@ struct Wait {
   uint64_t launch = 0;
   int peer = 0;
   uint64_t for_launch = 0;  ///< of the peer
+  Waiting waiting = Waiting::kReceive;
+  uint64_t collective = 0;
 };
 
 /// One rank's way through its launches.
@@ -34,15 +36,16 @@ Numbers kept_in(const Log& log) {
   return {last >= Log::kKept ? last - Log::kKept + 1 : 1, last};
 }
 
-/// Waits of those who have issued `mine` for whoever issues `theirs`, which match one by one.
-void add_waits(const MessageLog& mine, const MessageLog& theirs, int peer, size_t more_than, Path& path) {
+/// Waits of those who have issued `mine` for whoever issues `theirs`, which match one by one. `like`: for whom, and
+/// how.
+void add_waits(const MessageLog& mine, const MessageLog& theirs, const Wait& like, size_t more_than, Path& path) {
   const Numbers kept = kept_in(mine);
   for (uint64_t number = kept.first; number <= kept.last; ++number) {
     const auto here = mine.find(number);
     if (!here || here->bytes <= more_than) continue;
     const auto there = theirs.find(number);
-    if (there) path.waits.push_back({here->launch, peer, there->launch});
-    if (number > theirs.last()) path.waits.push_back({here->launch, peer, kNotIssued});
+    if (there) path.waits.push_back({here->launch, like.peer, there->launch, like.waiting});
+    if (number > theirs.last()) path.waits.push_back({here->launch, like.peer, kNotIssued, like.waiting});
   }
 }
 
@@ -57,8 +60,8 @@ void add_collectives(const CallBoard& board, int rank, Path& path) {
       if (!call->needs(rank, peer)) continue;
       const auto& theirs = board.page(peer).calls;
       const auto there = theirs.launch_of(number);
-      if (there) path.waits.push_back({*launch, peer, *there});
-      if (number > theirs.last()) path.waits.push_back({*launch, peer, kNotIssued});
+      if (!there && number <= theirs.last()) continue;
+      path.waits.push_back({*launch, peer, there.value_or(kNotIssued), Waiting::kCollective, number});
     }
   }
 }
@@ -67,8 +70,9 @@ Path path_of(const CallBoard& board, int rank, size_t unreceived) {
   Path path;
   for (int peer = 0; peer < board.ranks(); ++peer) {
     if (peer == rank) continue;
-    add_waits(board.received(rank, peer), board.sent(peer, rank), peer, 0, path);
-    add_waits(board.sent(rank, peer), board.received(peer, rank), peer, unreceived, path);
+    add_waits(board.received(rank, peer), board.sent(peer, rank), {.peer = peer}, 0, path);
+    const Wait to_send{.peer = peer, .waiting = Waiting::kSend};
+    add_waits(board.sent(rank, peer), board.received(peer, rank), to_send, unreceived, path);
   }
   add_collectives(board, rank, path);
   std::stable_sort(path.waits.begin(), path.waits.end(),
@@ -91,15 +95,16 @@ void run(std::vector<Path>& paths) {
 }
 
 /// Follows whom each waits for, until somebody comes up again.
-std::optional<std::vector<int>> circle_from(int first, const std::vector<Path>& paths) {
-  std::vector<int> trail;
+std::optional<std::vector<HeldUp>> circle_from(int first, const std::vector<Path>& paths) {
+  std::vector<HeldUp> trail;
   for (int rank = first;;) {
-    const auto met = std::find(trail.begin(), trail.end(), rank);
-    if (met != trail.end()) return std::vector<int>(met, trail.end());
+    const auto met = std::find_if(trail.begin(), trail.end(), [&](const HeldUp& other) { return other.rank == rank; });
+    if (met != trail.end()) return std::vector<HeldUp>(met, trail.end());
     const Path& path = paths[static_cast<size_t>(rank)];
     if (path.at() == kPassedAll) return std::nullopt;  // may still issue what is waited for
-    trail.push_back(rank);
-    rank = path.waits[path.next].peer;
+    const Wait& wait = path.waits[path.next];
+    trail.push_back({rank, wait.waiting, wait.collective});
+    rank = wait.peer;
   }
 }
 
@@ -113,7 +118,7 @@ std::optional<uint64_t> launches_on(const CallBoard& board) {
   return written == issued ? std::optional(issued) : std::nullopt;
 }
 
-std::optional<std::vector<int>> find_circle(const CallBoard& board, size_t unreceived) {
+std::optional<std::vector<HeldUp>> find_circle(const CallBoard& board, size_t unreceived) {
   const auto launches = launches_on(board);
   if (!launches) return std::nullopt;
   std::vector<Path> paths;

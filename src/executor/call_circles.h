@@ -5,8 +5,16 @@
 #include <vector>
 
 #include "executor/call_board.h"
+#include "executor/call_words.h"
 
 namespace nitinol {
+
+/// A rank that waits for another.
+struct HeldUp {
+  int rank = 0;
+  Waiting waiting = Waiting::kReceive;
+  uint64_t collective = 0;  ///< its number, if it waits in one
+};
 
 /// Ranks of which each waits for the next, and the last for the first; nothing if there are none, or calls came
 /// meanwhile. For boards without captured calls. `unreceived`: messages larger than this cannot be sent before somebody
@@ -15,7 +23,7 @@ namespace nitinol {
 /// A launch can begin when all earlier ones of its rank have ended. It can end when, for all that it receives and for
 /// all that it needs of others in a collective, the launch with the other end has begun. What is not known to hold a
 /// launch up is taken to let it pass; so ranks that are found to be held up are.
-std::optional<std::vector<int>> find_circle(const CallBoard& board, size_t unreceived);
+std::optional<std::vector<HeldUp>> find_circle(const CallBoard& board, size_t unreceived);
 
 /// How many launches all ranks together have issued; nothing while one is being written down.
 std::optional<uint64_t> launches_on(const CallBoard& board);

@@ -33,7 +33,13 @@ class Programs {
     work.root = root;
     note_calls(board_, rank, Launch{.collectives = {work}, .messages = {}}, false);
   }
-  std::vector<int> circle() const { return find_circle(board_, kUnreceived).value_or(std::vector<int>()); }
+  std::vector<int> circle() const {
+    std::vector<int> ranks;
+    for (const HeldUp& each : find_circle(board_, kUnreceived).value_or(std::vector<HeldUp>())) {
+      ranks.push_back(each.rank);
+    }
+    return ranks;
+  }
 
  private:
   CallBoard board_;

@@ -33,6 +33,32 @@ std::string reason_collective(const Signature& collective, int rank) {
   return formatted("which is in {} and cannot leave it before rank {} has joined it", collective.text(), rank);
 }
 
+namespace {
+
+std::string words_for(const CircleStep& step) {
+  switch (step.waiting) {
+    case Waiting::kReceive: return "to receive from";
+    case Waiting::kSend: return "to send to";
+    case Waiting::kCollective: break;
+  }
+  return formatted("in {} for", step.collective ? step.collective->text() : "a collective");
+}
+
+}  // namespace
+
+std::string circle_sentence(const std::vector<CircleStep>& circle) {
+  std::string text;
+  for (const CircleStep& step : circle) {
+    text += text.empty() ? formatted("{} waits {}", step.who, words_for(step))
+                         : formatted(" {}, which waits {}", step.who, words_for(step));
+  }
+  return formatted(
+      "the ranks' calls wait for each other in a circle: {} {}; each would go on only by a call that another makes "
+      "after "
+      "the one in which it waits: sends and receives that depend on each other belong into one group (ncclGroupStart)",
+      text, circle.front().who);
+}
+
 std::string doings_text(const std::string& who, const Doings& doings) {
   std::string doing = doings.begun == 0 ? "idle, it has not begun any collective"
                                         : formatted("its last collective was number {}", doings.begun);

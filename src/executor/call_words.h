@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/process_state.h"
 #include "model/signature.h"
@@ -34,5 +35,15 @@ struct Doings {
 };
 /// "rank 3 (...): its process is stopped (...); idle, its last collective was AllReduce number 5 (...)".
 std::string doings_text(const std::string& who, const Doings& doings);
+
+/// What one rank that waits for another is in.
+enum class Waiting : uint8_t { kReceive, kSend, kCollective };
+/// One of those who wait for each other in a circle, each for the next.
+struct CircleStep {
+  std::string who;  ///< describe_rank()
+  Waiting waiting = Waiting::kReceive;
+  std::optional<Signature> collective{};  ///< if it is in one that is known
+};
+std::string circle_sentence(const std::vector<CircleStep>& circle);
 
 }  // namespace nitinol

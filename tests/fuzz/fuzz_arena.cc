@@ -166,6 +166,13 @@ void fuzz_operation(Input input) {
   kernel->run();
   Engine::recycle(std::move(kernel));
   stop_word = nullptr;
+  own->header().waits_in.store(1);
+  CircleSearch circles(0, team.ranks());
+  const auto known = [&](int rank) -> const Arena* { return rank < 2 ? team.arena(rank).get() : nullptr; };
+  for (int look = 0; look < 4; ++look) {
+    static_cast<void>(circles.look(known, [&](int rank) { return team.arena(rank); }));
+    for (int rank = 0; rank < team.ranks(); ++rank) team.arena(rank)->header().looks.fetch_add(1);
+  }
   for (int peer = 1; peer < team.ranks(); ++peer) {
     static_cast<void>(describe_doings(peer, *team.arena(peer), true));
     team.engine().rank().report_mismatch(peer);

@@ -182,6 +182,36 @@ TEST(Mismatch, OfACallWithLeaving) {
   EXPECT_EQ("", hear_of_the_odd_rank(receive, leave, "finalizes or destroys its communicator"));
 }
 
+TEST(Mismatch, OfSendsAndReceivesThatWaitForEachOtherInACircle) {
+  const char* const words = "wait for each other in a circle: rank 0 ";
+  const Step send_first = [](Rank& r, float* d) {  // more than fits into the queue
+    const ncclResult_t sent = ncclSend(d, 5'000'000, ncclFloat, (r.rank + 1) % 3, r.comm, r.stream);
+    return sent != ncclSuccess ? sent : ncclRecv(d, 5'000'000, ncclFloat, (r.rank + 2) % 3, r.comm, r.stream);
+  };
+  setenv("NCCL_BUFFSIZE", "1024", 1);
+  EXPECT_EQ("", hear_of_the_odd_rank(send_first, send_first, words));
+  unsetenv("NCCL_BUFFSIZE");
+  const Step receive_first = [](Rank& r, float* d) {
+    if (r.rank == 1) return ncclSuccess;  // hears of it all the same
+    const ncclResult_t received = ncclRecv(d, 10, ncclFloat, 2 - r.rank, r.comm, r.stream);
+    return received != ncclSuccess ? received : ncclSend(d, 10, ncclFloat, 2 - r.rank, r.comm, r.stream);
+  };
+  EXPECT_EQ("", hear_of_the_odd_rank(receive_first, receive_first, words));
+  const Step in_graphs = [&](Rank& r, float* d) {
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    EXPECT_CALL(cudaStreamBeginCapture(r.stream, cudaStreamCaptureModeThreadLocal));
+    EXPECT_CALL(receive_first(r, d));
+    EXPECT_CALL(cudaStreamEndCapture(r.stream, &graph));
+    EXPECT_CALL(cudaGraphInstantiate(&executable, graph, 0));
+    EXPECT_CALL(cudaGraphLaunch(executable, r.stream));
+    EXPECT_CALL(cudaGraphExecDestroy(executable));
+    EXPECT_CALL(cudaGraphDestroy(graph));
+    return ncclSuccess;
+  };
+  EXPECT_EQ("", hear_of_the_odd_rank(in_graphs, in_graphs, words));
+}
+
 TEST(Mismatch, InStrictModeNothingRuns) {
   setenv("NITINOL_CHECK", "strict", 1);
   EXPECT_EQ("", run({1, 1, 1, 1}));

@@ -33,6 +33,9 @@ constexpr uint32_t bell_code(int peer, Lane lane, Event event) {
   return 1 + 4 * static_cast<uint32_t>(peer) + 2 * static_cast<uint32_t>(lane) + static_cast<uint32_t>(event);
 }
 inline constexpr uint32_t kAwake = 0;
+/// For which of a peer's doings a rank waits, as it tells whoever looks for circles: bits.
+inline constexpr uint32_t kAwaitsFilled = 1;  ///< that it sends
+inline constexpr uint32_t kAwaitsFreed = 2;   ///< that it receives
 inline constexpr uint32_t kAnything = ~0U;
 
 struct Slot {
@@ -47,6 +50,7 @@ static_assert(sizeof(Slot) == 64 && std::atomic<uint64_t>::is_always_lock_free);
 
 struct Connection {
   alignas(64) std::atomic<uint64_t> consumed;
+  std::atomic<uint32_t> awaited;  ///< what the arena's owner waits for, in messages that it has waited for long
   std::array<Slot, kSlots> slots;
 };
 
@@ -78,6 +82,8 @@ struct ArenaHeader {
   int32_t device;                     ///< its virtual GPU
   std::atomic<uint32_t> in_messages;  ///< whether the rank is in a group of sends and receives
   std::atomic<uint32_t> leaving;      ///< whether it is through with all operations, and calls no more
+  std::atomic<uint64_t> waits_in;     ///< the number of the group of messages in which it has waited for long; 0: none
+  std::atomic<uint64_t> looks;        ///< how often it has seen in such that nothing came of what it waits for
   OperationTimes calls;               ///< its last collectives, for whoever waits for this rank and wonders
 };
 

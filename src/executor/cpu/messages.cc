@@ -112,12 +112,16 @@ void Messages::run(Rank& rank) {
   const auto any_ready = [&] {
     return std::any_of(active_.begin(), active_.end(), [&](size_t i) { return ready(rank, queues_[i]); });
   };
-  const auto peers = [&] {
-    std::vector<int> waited_for;
-    for (const size_t i : active_) waited_for.push_back(queues_[i].peer);
-    std::sort(waited_for.begin(), waited_for.end());
-    waited_for.erase(std::unique(waited_for.begin(), waited_for.end()), waited_for.end());
-    return waited_for;
+  const auto awaited = [&] {
+    std::vector<Awaited> all;
+    for (const size_t i : active_) {
+      const Queue& queue = queues_[i];
+      const uint32_t what = queue.direction == Direction::kSend ? kAwaitsFreed : kAwaitsFilled;
+      const auto known = std::find_if(all.begin(), all.end(), [&](const Awaited& a) { return a.peer == queue.peer; });
+      if (known != all.end()) known->what |= what;
+      if (known == all.end()) all.push_back({queue.peer, what});
+    }
+    return all;
   };
   while (!active_.empty()) {
     bool moved = false;
@@ -128,7 +132,7 @@ void Messages::run(Rank& rank) {
     }
     if (moved) {
       std::erase_if(active_, [&](size_t i) { return queues_[i].next == queues_[i].count; });
-    } else if (!rank.await_anything(any_ready, peers)) {
+    } else if (!rank.await_anything(any_ready, awaited)) {
       return;
     }
     if (rank.stopped()) return;

@@ -19,6 +19,7 @@ constexpr uint64_t kArenaName = 0x6370752d6172656e;  // "cpu-aren"
 constexpr std::chrono::seconds kPatienceWithPeers{60};
 constexpr std::chrono::milliseconds kStallNoticedAfter{100};
 constexpr std::chrono::milliseconds kPatienceWithOtherReports{1000};
+constexpr std::chrono::milliseconds kCirclesSearchedAfter{250};
 
 bool any_in_another_process(const std::vector<Peer>& peers, int rank) {
   const Peer& self = peers[rank];
@@ -47,18 +48,20 @@ Rank::Rank(ExecutorSetup setup)
       reached_(setup.peers.size()),
       known_(static_cast<size_t>(kCollectives) * kAlgorithms * setup.peers.size()),
       watched_(setup.peers.size()),
+      circles_(setup.rank, geometry_.ranks),
       timeout_(setup.timeout),
       failed_(std::move(setup.failed)) {
   homes_.reserve(setup.peers.size());
   const Peer& self = setup.peers[static_cast<size_t>(rank_)];
   own_->header().pid = self.pid;
   own_->header().device = self.device;
-  for (const Peer& peer : setup.peers) homes_.push_back({peer.host, peer.process});
+  for (const Peer& peer : setup.peers) homes_.push_back({peer.host, peer.process, peer.pid});
   enter_arena({identity_, rank_}, own_);
   if (shareable_) handles_->offer(kArenaName, [arena = own_] { return arena->share(); });
 }
 
 void Rank::close() {
+  circles_.stop();
   remove_arena({identity_, rank_});
   if (shareable_) handles_->withdraw(kArenaName);
   stop_reports();
@@ -165,7 +168,8 @@ void Rank::report_mismatch(int peer) {
 /// How long the operation has made no progress; noticed a moment after that began.
 std::chrono::milliseconds Rank::stalled_for() {
   const auto now = std::chrono::steady_clock::now();
-  if (stalled_since_ == std::chrono::steady_clock::time_point()) stalled_since_ = now - kStallNoticedAfter;
+  const bool moved = std::exchange(stalled_wait_, waiter_.long_waits()) != waiter_.long_waits();
+  if (moved) stalled_since_ = now - kStallNoticedAfter;
   return std::chrono::duration_cast<std::chrono::milliseconds>(now - stalled_since_);
 }
 
@@ -219,22 +223,58 @@ std::string Rank::reason_why_never(int peer) const {
   return reason_collective(*signature, rank_);
 }
 
-void Rank::on_message_stall(const std::vector<int>& peers, const std::function<bool()>& ready) {
-  for (const int peer : peers) {
-    const std::string reason = reason_why_never(peer);
+void Rank::on_message_stall(const std::vector<Awaited>& all, const std::function<bool()>& ready) {
+  for (const Awaited& awaited : all) {
+    const std::string reason = reason_why_never(awaited.peer);
     if (reason.empty() || ready()) continue;
-    return report(ncclInvalidUsage, message_sentence(rank_, describe(peer, *arena_of(peer)), reason));
+    return report(ncclInvalidUsage, message_sentence(rank_, describe(awaited.peer, *arena_of(awaited.peer)), reason));
   }
+  tell_waits(all);
   const auto limit = timeout_.load();
   const auto waited = stalled_for();
+  if (waited >= kCirclesSearchedAfter && find_circle()) return;
   if (limit.count() <= 0 || waited < limit) return;
   std::string late;
-  for (const int peer : peers) {
-    late += (late.empty() ? "" : "; ") + describe_doings(peer, *arena_of(peer), in_this_process(peer));
+  for (const Awaited& awaited : all) {
+    late += (late.empty() ? "" : "; ") +
+            describe_doings(awaited.peer, *arena_of(awaited.peer), in_this_process(awaited.peer));
   }
   report(ncclRemoteError,
          formatted("rank {}: sends and receives make no progress for {} ms (NITINOL_TIMEOUT); waiting for: {}", rank_,
                    waited.count(), late));
+}
+
+/// What is told stays until the group is over; it may become less, never more.
+void Rank::tell_waits(const std::vector<Awaited>& all) {
+  std::vector<uint32_t> what(static_cast<size_t>(ranks()), 0);
+  for (const Awaited& awaited : all) what[static_cast<size_t>(awaited.peer)] = awaited.what;
+  for (int peer = 0; peer < ranks(); ++peer) {
+    own_->from(peer, Lane::kMessages).awaited.store(what[static_cast<size_t>(peer)]);
+  }
+  if (!told_waits_) own_->header().waits_in.store(++told_groups_);
+  told_waits_ = true;
+  own_->header().looks.fetch_add(1);
+}
+
+void Rank::untell_waits() {
+  own_->header().waits_in.store(0);
+  told_waits_ = false;
+}
+
+bool Rank::find_circle() {
+  const auto circle = circles_.look([this](int peer) { return peer == rank_ ? own_.get() : arena_of(peer); },
+                                    [this](int peer) { return arena_to_look_at(peer); });
+  if (circle) report(ncclInvalidUsage, *circle);
+  return circle.has_value();
+}
+
+/// Of a peer that was not reached. Not for long: null if it cannot be had at once. On any thread.
+std::shared_ptr<Arena> Rank::arena_to_look_at(int peer) {
+  const Home& other = homes_[static_cast<size_t>(peer)];
+  if (other.host != homes_[static_cast<size_t>(rank_)].host) return nullptr;
+  if (in_this_process(peer)) return find_arena({identity_, peer}, std::chrono::steady_clock::now());
+  if (process_state(other.pid) == ProcessState::kStopped) return nullptr;  // would not answer
+  return Arena::map(geometry_, peer, identity_, handles_->fetch(peer, kArenaName));
 }
 
 }  // namespace nitinol::cpu

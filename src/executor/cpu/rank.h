@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "executor/cpu/arena.h"
+#include "executor/cpu/circle_search.h"
 #include "executor/cpu/turn.h"
 #include "executor/cpu/waiter.h"
 #include "executor/executor.h"
@@ -27,6 +28,12 @@ struct Link {
   uint64_t sent = 0;
   uint64_t freed = 0;  ///< how many of them the peer is known to have taken
   uint64_t received = 0;
+};
+
+/// What a rank in a group of sends and receives waits for of one peer: kAwaits...
+struct Awaited {
+  int peer = 0;
+  uint32_t what = 0;
 };
 
 class Rank {
@@ -67,17 +74,16 @@ class Rank {
   void begin_collective(const CollectiveWork& work) {
     const Signature signature = Signature::of(work, ++sequence_);
     tag_ = signature.tag() << 8;
-    stalled_since_ = {};
     calls_->begin(signature);
   }
   void end_collective() {
     if (!stopped()) calls_->end(sequence_);
   }
-  void begin_messages() {
-    stalled_since_ = {};
-    own_->header().in_messages.store(1, std::memory_order_relaxed);
+  void begin_messages() { own_->header().in_messages.store(1, std::memory_order_relaxed); }
+  void end_messages() {
+    own_->header().in_messages.store(0, std::memory_order_relaxed);
+    if (told_waits_) untell_waits();
   }
-  void end_messages() { own_->header().in_messages.store(0, std::memory_order_relaxed); }
   bool stopped() const { return waiter_.aborted(); }
 
   /// Waits until the next slot from the peer is filled; false: stop.
@@ -90,10 +96,10 @@ class Rank {
     Link& link = link_to(peer, lane);
     return waiter_.until([&] { return has_room(link); }, bell_code(peer, lane, Event::kFreed), [&] { on_stall(); });
   }
-  /// For messages: peers() lists whom they wait for.
-  template <class Ready, class Peers>
-  bool await_anything(Ready&& ready, Peers&& peers) {
-    return waiter_.until(ready, kAnything, [&] { on_message_stall(peers(), ready); });
+  /// For messages: awaited() lists all that they wait for.
+  template <class Ready, class List>
+  bool await_anything(Ready&& ready, List&& awaited) {
+    return waiter_.until(ready, kAnything, [&] { on_message_stall(awaited(), ready); });
   }
 
   static bool filled(Link& link) {
@@ -155,7 +161,11 @@ class Rank {
   void reach(int peer);
   void reach_for(const CollectiveWork& work);
   void on_stall();
-  void on_message_stall(const std::vector<int>& peers, const std::function<bool()>& ready);
+  void on_message_stall(const std::vector<Awaited>& all, const std::function<bool()>& ready);
+  void tell_waits(const std::vector<Awaited>& all);
+  void untell_waits();
+  bool find_circle();
+  std::shared_ptr<Arena> arena_to_look_at(int peer);
   std::string reason_why_never(int peer) const;
   bool find_leaver();
   struct Difference {
@@ -184,6 +194,7 @@ class Rank {
   struct Home {
     uint64_t host;
     uint64_t process;
+    int pid;
   };
   struct Reached {
     std::shared_ptr<Arena> arena;
@@ -198,6 +209,10 @@ class Rank {
   uint64_t sequence_ = 0;                           ///< of the last collective that was begun
   uint32_t tag_ = 0;                                ///< of the current collective, shifted by 8 bits
   std::chrono::steady_clock::time_point stalled_since_;
+  uint64_t stalled_wait_ = 0;  ///< which of the waiter's long waits that was
+  uint64_t told_groups_ = 0;   ///< of messages in which this rank has told what it waits for
+  bool told_waits_ = false;    ///< in the current one
+  CircleSearch circles_;
   std::atomic<std::chrono::milliseconds> timeout_;
 
   Turn turn_;

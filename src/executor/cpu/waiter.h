@@ -24,6 +24,9 @@ class Waiter {
 
   bool aborted() const { return own_.header().aborted.load(std::memory_order_relaxed) != 0; }
 
+  /// How many waits took longer than a few looks.
+  uint64_t long_waits() const { return long_waits_; }
+
   /// Returns true once ready() does, false if the rank is told to abort. Whoever makes ready() true rings with `code`.
   /// Calls stalled() about ten times a second while nothing happens.
   template <class Ready, class Stalled>
@@ -33,6 +36,7 @@ class Waiter {
       pause();
       if (ready()) return true;
     }
+    ++long_waits_;
     about_to_block();
     for (int i = 0; !aborted(); ++i) {
       if (i < patience_.yields) {
@@ -69,6 +73,7 @@ class Waiter {
 
   const Arena& own_;
   Patience patience_;
+  uint64_t long_waits_ = 0;
 };
 
 }  // namespace nitinol::cpu

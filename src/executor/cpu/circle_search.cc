@@ -1,0 +1,192 @@
+#include "executor/cpu/circle_search.h"
+
+#include <algorithm>
+#include <system_error>
+
+#include "base/error.h"
+#include "executor/cpu/watch.h"
+
+namespace nitinol::cpu {
+
+/// Of one that is known, or was reached for this.
+const Arena* CircleSearch::arena(int rank, const Known& known) const {
+  const Arena* const arena = known(rank);
+  if (arena != nullptr || !reached_all_.load(std::memory_order_acquire)) return arena;
+  return reached_[static_cast<size_t>(rank)].get();
+}
+
+CircleSearch::Call CircleSearch::call_of(const Arena& arena) {
+  const ArenaHeader& header = arena.header();
+  if (const uint64_t group = header.waits_in.load()) return {Call::What::kMessages, group, header.looks.load()};
+  const uint64_t begun = header.calls.begun();
+  if (header.calls.ended() >= begun) return {};
+  const auto collective = header.calls.find(begun);
+  return collective ? Call{Call::What::kCollective, begun, 0, *collective} : Call{};
+}
+
+/// Whether the call that the rank is in needs the peer, whatever that does.
+bool CircleSearch::needs(int rank, const Arena& mine, int peer) {
+  const Call call = call_of(mine);
+  switch (call.what) {
+    case Call::What::kNone: return false;
+    case Call::What::kMessages: return mine.from(peer, Lane::kMessages).awaited.load() != 0;
+    case Call::What::kCollective: return call.collective.needs(rank, peer);
+  }
+  return false;
+}
+
+/// Whether the present call of `rank` can end only after that of `peer`. What the peer says is read first: whatever it
+/// did before that can be seen by the rank.
+std::optional<CircleSearch::Wait> CircleSearch::wait_for(int rank, int peer, const Known& known) const {
+  const Arena* const mine = arena(rank, known);
+  const Arena* const theirs = arena(peer, known);
+  if (mine == nullptr || theirs == nullptr || rank == peer) return std::nullopt;
+  const Call call = call_of(*mine);
+  const Call other = call_of(*theirs);
+  if (call.what == Call::What::kNone || other.what == Call::What::kNone) return std::nullopt;
+  if (call.what == Call::What::kCollective) {
+    const bool late = theirs->header().calls.begun() < call.number;
+    if (!late || !call.collective.needs(rank, peer)) return std::nullopt;
+    return Wait{rank, call, peer, Waiting::kCollective};
+  }
+  const uint32_t awaited = mine->from(peer, Lane::kMessages).awaited.load();
+  uint32_t meets = 0;
+  if (other.what == Call::What::kMessages) {
+    const uint32_t does = theirs->from(rank, Lane::kMessages).awaited.load();
+    if ((does & kAwaitsFreed) != 0) meets |= kAwaitsFilled;
+    if ((does & kAwaitsFilled) != 0) meets |= kAwaitsFreed;
+  }
+  const uint32_t in_vain = awaited & ~meets;
+  if (!call_of(*mine).same(call) || !call_of(*theirs).same(other)) return std::nullopt;
+  if ((in_vain & kAwaitsFilled) != 0) return Wait{rank, call, peer, Waiting::kReceive};
+  if ((in_vain & kAwaitsFreed) != 0) return Wait{rank, call, peer, Waiting::kSend};
+  return std::nullopt;
+}
+
+/// Those of this rank and of all for whom one waits already; `unknown`: some are waited for that are not known.
+CircleSearch::Waits CircleSearch::find_waits(const Known& known, bool& unknown) const {
+  Waits waits(static_cast<size_t>(ranks_));
+  std::vector<bool> met(static_cast<size_t>(ranks_), false);
+  std::vector<int> trail{rank_};
+  met[static_cast<size_t>(rank_)] = true;
+  for (size_t i = 0; i < trail.size(); ++i) {
+    const int rank = trail[i];
+    for (int peer = 0; peer < ranks_; ++peer) {
+      if (!needs(rank, *arena(rank, known), peer)) continue;
+      if (arena(peer, known) == nullptr) unknown = true;
+      const auto wait = wait_for(rank, peer, known);
+      if (!wait) continue;
+      waits[static_cast<size_t>(rank)].push_back(*wait);
+      if (!met[static_cast<size_t>(peer)]) trail.push_back(peer);
+      met[static_cast<size_t>(peer)] = true;
+    }
+  }
+  return waits;
+}
+
+/// Leaves out who waits for nobody until all that are left wait for each other; then follows them from one to the next.
+std::vector<CircleSearch::Wait> CircleSearch::find_circle(const Waits& all, int first) {
+  Waits waits = all;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::vector<Wait>& of_one : waits) {
+      const size_t gone =
+          std::erase_if(of_one, [&](const Wait& wait) { return waits[static_cast<size_t>(wait.peer)].empty(); });
+      changed = changed || gone > 0;
+    }
+  }
+  std::vector<Wait> trail;
+  for (int rank = first; !waits[static_cast<size_t>(rank)].empty();) {
+    const auto met = std::find_if(trail.begin(), trail.end(), [&](const Wait& wait) { return wait.rank == rank; });
+    if (met != trail.end()) {
+      std::vector<Wait> circle(met, trail.end());
+      const auto lowest =
+          std::min_element(circle.begin(), circle.end(), [](const Wait& a, const Wait& b) { return a.rank < b.rank; });
+      std::rotate(circle.begin(), lowest, circle.end());
+      return circle;
+    }
+    trail.push_back(waits[static_cast<size_t>(rank)].front());
+    rank = trail.back().peer;
+  }
+  return {};
+}
+
+bool CircleSearch::still_there(const Known& known) const {
+  return std::all_of(circle_.begin(), circle_.end(), [&](const Wait& wait) {
+    const Arena* const arena = this->arena(wait.rank, known);
+    return arena != nullptr && call_of(*arena).same(wait.call);
+  });
+}
+
+/// From now on, when all are known to be in their calls.
+void CircleSearch::note_looks(const Known& known) {
+  for (Wait& wait : circle_) wait.call.looks = arena(wait.rank, known)->header().looks.load();
+}
+
+/// Everybody in a group has seen since the first look that nothing has come: twice, as the first may have begun before.
+bool CircleSearch::looked_again(const Known& known) const {
+  return std::all_of(circle_.begin(), circle_.end(), [&](const Wait& wait) {
+    const bool messages = wait.call.what == Call::What::kMessages;
+    return !messages || arena(wait.rank, known)->header().looks.load() - wait.call.looks >= 2;
+  });
+}
+
+std::string CircleSearch::sentence(const Known& known) const {
+  std::vector<CircleStep> steps;
+  for (const Wait& wait : circle_) {
+    steps.push_back({describe(wait.rank, *arena(wait.rank, known)), wait.waiting});
+    if (wait.waiting == Waiting::kCollective) steps.back().collective = wait.call.collective;
+  }
+  return circle_sentence(steps);
+}
+
+std::optional<std::string> CircleSearch::look(const Known& known, const Reach& reach) {
+  if (!circle_.empty() && still_there(known)) {
+    if (!looked_again(known)) return std::nullopt;
+    const bool all = std::all_of(circle_.begin(), circle_.end(), [&](const Wait& wait) {
+      const auto now = wait_for(wait.rank, wait.peer, known);
+      return now && now->waiting == wait.waiting;
+    });
+    if (all && still_there(known)) return sentence(known);
+  }
+  bool unknown = false;
+  const Waits waits = find_waits(known, unknown);
+  circle_ = find_circle(waits, rank_);
+  if (circle_.empty() && unknown) reach_all(known, reach);
+  note_looks(known);
+  if (!still_there(known)) circle_.clear();
+  return std::nullopt;
+}
+
+void CircleSearch::reach_all(const Known& known, const Reach& reach) {
+  const std::lock_guard lock(mutex_);
+  if (reaches_ || stopped_.load()) return;
+  reaches_ = true;
+  reached_.resize(static_cast<size_t>(ranks_));
+  std::vector<int> missing;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (known(rank) == nullptr) missing.push_back(rank);
+  }
+  const auto work = [this, missing, reach] {
+    for (const int rank : missing) {
+      if (stopped_.load()) return;
+      try {
+        reached_[static_cast<size_t>(rank)] = reach(rank);
+      } catch (const Error&) {  // then nothing is found that leads over it
+      }
+    }
+    reached_all_.store(true, std::memory_order_release);
+  };
+  try {
+    reaching_ = std::thread(work);
+  } catch (const std::system_error&) {  // none to be had
+  }
+}
+
+void CircleSearch::stop() {
+  stopped_.store(true);
+  const std::lock_guard lock(mutex_);
+  if (reaching_.joinable()) reaching_.join();
+}
+
+}  // namespace nitinol::cpu

@@ -1,0 +1,179 @@
+// Ranks that wait for each other in a circle are told without a deadline; ranks that only wait long are not.
+#include "executor/cpu/circle_search.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "executor/cpu/team_testing.h"
+
+namespace nitinol::cpu {
+namespace {
+
+using Direction = MessageWork::Direction;
+
+constexpr size_t kLarge = 200'000;  // more than fits into the slots of teams here
+
+/// What one rank calls, one launch after the other.
+class Program {
+ public:
+  Program& receive(int from, size_t bytes = 8) { return message(Direction::kReceive, from, bytes); }
+  Program& send(int to, size_t bytes = 8) { return message(Direction::kSend, to, bytes); }
+  Program& exchange(int to, int from, size_t bytes) {
+    Launch launch;
+    launch.messages.push_back({Direction::kReceive, from, in_.data(), bytes});
+    launch.messages.push_back({Direction::kSend, to, out_.data(), bytes});
+    return add(launch);
+  }
+  Program& call(Collective what, int root = 0) {
+    CollectiveWork work;
+    work.what = what;
+    work.input = out_.data();
+    work.output = in_.data();
+    work.count = reduces(what) ? 4 : 16;
+    work.root = root;
+    work.stated = DataType::kFloat32;
+    work.type = reduces(what) ? DataType::kFloat32 : DataType::kUint8;
+    work.plan.algorithm = Algorithm::kOneShot;
+    return add(Launch{.collectives = {work}, .messages = {}});
+  }
+  Program& pause(std::chrono::milliseconds time) {
+    steps_.emplace_back([time](Engine&) { std::this_thread::sleep_for(time); });
+    return *this;
+  }
+  void run(Engine& engine) {
+    for (const auto& step : steps_) step(engine);
+  }
+
+ private:
+  Program& message(Direction direction, int peer, size_t bytes) {
+    void* const buffer = direction == Direction::kSend ? out_.data() : in_.data();
+    return add(Launch{.collectives = {}, .messages = {{direction, peer, buffer, bytes}}});
+  }
+  Program& add(const Launch& launch) {
+    steps_.emplace_back([launch](Engine& engine) { Team::run_launch(engine, launch); });
+    return *this;
+  }
+
+  std::vector<std::byte> in_ = std::vector<std::byte>(kLarge);
+  std::vector<std::byte> out_ = std::vector<std::byte>(kLarge);
+  std::vector<std::function<void(Engine&)>> steps_;
+};
+
+/// What the first rank says that fails; then all are stopped. "" if all come through.
+std::string run(std::vector<Program>& programs, Living living = Living::kTogether) {
+  Team team(static_cast<int>(programs.size()), living, 16384);
+  std::atomic<bool> over{false};
+  std::thread stopper([&] {
+    while (!over && team.failures().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int rank = 0; !over && rank < team.ranks(); ++rank) team.engine(rank)->rank().abort();
+  });
+  team.run([&](int rank, Engine& engine) { programs[static_cast<size_t>(rank)].run(engine); });
+  over = true;
+  stopper.join();
+  const std::vector<std::string> failures = team.failures();
+  return failures.empty() ? "" : failures.front();
+}
+
+::testing::AssertionResult tells(const std::string& sentence, const std::vector<const char*>& words) {
+  for (const char* word : words) {
+    if (sentence.find(word) == std::string::npos) {
+      return ::testing::AssertionFailure() << "'" << sentence << "' lacks '" << word << "'";
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+TEST(CircleSearch, TwoThatReceiveBeforeTheySend) {
+  for (const Living living : {Living::kTogether, Living::kApart}) {
+    std::vector<Program> programs(2);
+    for (int rank = 0; rank < 2; ++rank) programs[static_cast<size_t>(rank)].receive(1 - rank).send(1 - rank);
+    EXPECT_TRUE(tells(run(programs, living), {"in a circle: rank 0 (", ") waits to receive from rank 1 (",
+                                              "), which waits to receive from rank 0 ("}));
+  }
+}
+
+TEST(CircleSearch, ManyThatSendMoreThanFitsBeforeTheyReceive) {
+  constexpr int kRanks = 6;
+  for (const Living living : {Living::kTogether, Living::kApart, Living::kInPairs}) {
+    std::vector<Program> programs(kRanks + 1);  // the last takes no part
+    for (int rank = 0; rank < kRanks; ++rank) {
+      programs[static_cast<size_t>(rank)]
+          .send((rank + 1) % kRanks, kLarge)
+          .receive((rank + kRanks - 1) % kRanks, kLarge);
+    }
+    EXPECT_TRUE(tells(run(programs, living), {"in a circle: rank 0 (", "waits to send to rank 1 (",
+                                              "waits to send to rank 5 (", "which waits to send to rank 0 ("}));
+  }
+}
+
+TEST(CircleSearch, OverACollectiveOfOthers) {
+  std::vector<Program> programs(3);
+  programs[0].receive(1).send(2).call(Collective::kBroadcast, 2);
+  programs[1].call(Collective::kBroadcast, 2).send(0);  // waits for rank 2 alone
+  programs[2].receive(0).call(Collective::kBroadcast, 2);
+  EXPECT_TRUE(tells(run(programs), {"in a circle: rank 0 (", "waits to receive from rank 1 (",
+                                    "which waits in Broadcast number 1 (count 4, type float32, root 2) for rank 2 (",
+                                    "which waits to receive from rank 0 ("}));
+}
+
+TEST(CircleSearch, WhoeverWaitsForThoseInACircleTellsOfItToo) {
+  std::vector<Program> programs(4);
+  programs[0].call(Collective::kAllReduce);  // in this nobody can tell of circles
+  programs[1].receive(2);
+  programs[2].receive(3);
+  programs[3].receive(2);
+  EXPECT_TRUE(tells(run(programs), {"in a circle: rank 2 (", "waits to receive from rank 3 ("}));
+}
+
+TEST(CircleSearch, LongWaitsAreNoCircle) {
+  constexpr std::chrono::milliseconds kLong{900};
+  for (const Living living : {Living::kTogether, Living::kApart}) {
+    std::vector<Program> programs(4);
+    programs[0].pause(kLong).send(1).receive(3).call(Collective::kAllReduce);
+    programs[1].receive(0).send(2, kLarge).call(Collective::kAllReduce);
+    programs[2].receive(1, kLarge).send(3).call(Collective::kAllReduce);
+    programs[3].receive(2).send(0).call(Collective::kAllReduce);
+    EXPECT_EQ(run(programs, living), "");
+  }
+}
+
+TEST(CircleSearch, GroupsThatMeetAreNoCircleHoweverLongAThirdTakes) {
+  constexpr std::chrono::milliseconds kLong{900};
+  std::vector<Program> programs(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    if (rank == 2) programs[2].pause(kLong);
+    programs[static_cast<size_t>(rank)].exchange((rank + 1) % 3, (rank + 2) % 3, kLarge);
+  }
+  EXPECT_EQ(run(programs), "");
+}
+
+TEST(Deadline, CountsFromTheLastProgress) {
+  constexpr int kSenders = 7;
+  Team team(1 + kSenders);
+  team.engine(0)->rank().set_timeout(std::chrono::milliseconds(1500));
+  team.run([&](int rank, Engine& engine) {
+    int value = rank;
+    Launch launch;
+    if (rank == 0) {
+      std::vector<int> values(1 + kSenders);
+      for (int from = 1; from <= kSenders; ++from) {
+        launch.messages.push_back({Direction::kReceive, from, &values[static_cast<size_t>(from)], sizeof(int)});
+      }
+      Team::run_launch(engine, launch);
+      for (int from = 1; from <= kSenders; ++from) EXPECT_EQ(values[static_cast<size_t>(from)], from);
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300 * rank));  // all together later than the deadline
+      launch.messages.push_back({Direction::kSend, 0, &value, sizeof value});
+      Team::run_launch(engine, launch);
+    }
+  });
+  EXPECT_EQ(team.failures(), std::vector<std::string>{});
+}
+
+}  // namespace
+}  // namespace nitinol::cpu
