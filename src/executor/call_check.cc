@@ -62,8 +62,12 @@ std::optional<std::string> CallCheck::look(const std::function<bool()>& idle, Cl
   const auto finding = find();
   if (!finding) without_progress_since_.reset();
   if (!finding) return look_for_circle(idle, now);
-  if (!finding->certain && !stuck(idle, now)) return std::nullopt;
-  return finding->sentence;
+  if (finding->certain || stuck(idle, now)) return finding->sentence;
+  if (finding->differs && !std::exchange(warned_, true)) {
+    warning_ = formatted("{}; results may be wrong, unless launches of graphs, which are not seen, account for it",
+                         finding->sentence);
+  }
+  return std::nullopt;
 }
 
 /// Circles are looked for once when all have been quiet for a while.
@@ -115,16 +119,17 @@ std::optional<CallCheck::Finding> CallCheck::find_with(int peer) const {
   const uint64_t begun = theirs.calls.last();
   auto sentence = different_call(peer, mine.calls, theirs.calls);
   if (!sentence) sentence = different_announced(peer);
+  const bool differs = sentence.has_value();
   if (!sentence) sentence = different_message(rank_, peer);
   if (!sentence) sentence = different_message(peer, rank_);
   if (!sentence) sentence = never(peer, leaves, begun);
   if (sentence) {
     const bool graphs =
         mine.captures.load(std::memory_order_acquire) != 0 || theirs.captures.load(std::memory_order_acquire) != 0;
-    return Finding{std::move(*sentence), !graphs};
+    return Finding{std::move(*sentence), !graphs, differs};
   }
   if (auto captured = different_call(peer, mine.captured, theirs.captured)) {
-    return Finding{"among the calls captured into graphs, " + *captured, false};
+    return Finding{"among the calls captured into graphs, " + *captured, false, true};
   }
   if (auto left = left_without(peer, leaves)) return Finding{std::move(*left), false};
   return std::nullopt;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "executor/call_board.h"
@@ -25,6 +26,9 @@ class CallCheck {
   /// this rank has issued is through, which is asked for only if something looks wrong.
   std::optional<std::string> look(const std::function<bool()>& idle, Clock::time_point now);
 
+  /// What look() has found that holds nobody up, and may be right, as launches of graphs are not seen: told once.
+  std::optional<std::string> take_warning() { return std::exchange(warning_, std::nullopt); }
+
   /// "rank 3 (host h, pid 17, device 2)".
   std::string describe(int peer) const;
   /// What the peer does; `answered`: whether what its page says of that is fresh.
@@ -35,6 +39,7 @@ class CallCheck {
     std::string sentence;
     /// Else it is one only if this rank gets no further: launches of graphs, which nobody sees, may account for it.
     bool certain = true;
+    bool differs = false;  ///< collectives, so that results may be wrong even if nobody is held up
   };
   std::optional<Finding> find() const;
   std::optional<Finding> find_with(int peer) const;
@@ -59,6 +64,9 @@ class CallCheck {
   std::optional<uint64_t> launches_;
   Clock::time_point quiet_since_{};
   bool looked_for_circle_ = false;
+
+  std::optional<std::string> warning_;
+  bool warned_ = false;
 };
 
 }  // namespace nitinol

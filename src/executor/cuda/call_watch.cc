@@ -185,6 +185,7 @@ void CallWatch::look() {
       }
       if (const auto sentence = check_->look([this] { return idle(); }, std::chrono::steady_clock::now()))
         return report(ncclInvalidUsage, *sentence);
+      if (const auto warning = check_->take_warning()) log_note("rank {}: {}", rank_, *warning);
       answer();
     }
     look_for_late_ranks();
