@@ -62,11 +62,6 @@ Blocks blocks_of(Collective what, bool is_root, int ranks) {
   return {};
 }
 
-bool has_root(Collective what) {
-  return what == Collective::kBroadcast || what == Collective::kReduce || what == Collective::kGather ||
-         what == Collective::kScatter;
-}
-
 bool multiplies_blocks(Collective what) {
   return what == Collective::kAllGather || what == Collective::kReduceScatter || what == Collective::kAllToAll ||
          what == Collective::kGather || what == Collective::kScatter;
@@ -126,7 +121,7 @@ void record_collective(const CollectiveCall& call) {
   Communicator& communicator = communicator_of(call.communicator, call.function);
   communicator.require_ready(call.function);
   const int ranks = communicator.ranks();
-  if (has_root(call.what)) check_rank(call.function, "root", call.root, ranks);
+  if (rooted(call.what)) check_rank(call.function, "root", call.root, ranks);
   const DataType type = checked_type(call.type, call.function);
   const size_t bytes = checked_bytes(call.function, call.count, type, multiplies_blocks(call.what) ? ranks : 1);
   static constexpr Reduction kNone;

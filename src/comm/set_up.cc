@@ -54,8 +54,7 @@ void log_path(const std::vector<Peer>& peers, int from, int to) {
   const Peer& sink = peers[static_cast<size_t>(to)];
   const bool same_process = source.process == sink.process;
 #if defined(NITINOL_CUDA)
-  const bool reach = !settings().flag(Setting::kP2pDisable) &&
-                     std::ranges::all_of(peers, [](const Peer& peer) { return (peer.reach & kReachesPeers) != 0; });
+  const bool reach = !settings().flag(Setting::kP2pDisable) && reach_each_other(peers);
   const char* const path = !reach ? "SHM/pinned memory" : same_process ? "P2P/direct pointer" : "P2P/IPC";
 #else
   const char* const path = same_process ? "P2P/direct pointer" : "SHM/memfd";

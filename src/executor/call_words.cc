@@ -54,8 +54,8 @@ std::string circle_sentence(const std::vector<CircleStep>& circle) {
   }
   return formatted(
       "the ranks' calls wait for each other in a circle: {} {}; each would go on only by a call that another makes "
-      "after "
-      "the one in which it waits: sends and receives that depend on each other belong into one group (ncclGroupStart)",
+      "after the one in which it waits: sends and receives that depend on each other belong into one group "
+      "(ncclGroupStart)",
       text, circle.front().who);
 }
 

@@ -1,8 +1,10 @@
 // What every rank tells all others about itself when a communicator is made.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 namespace nitinol {
@@ -32,6 +34,11 @@ struct Peer {
   std::array<uint8_t, 24> meeting_point{};  ///< where the process listens, as the bootstrap encodes it
 };
 static_assert(std::is_trivially_copyable_v<Peer>);
+
+/// Whether the GPUs of all ranks read and write each other's memory.
+inline bool reach_each_other(std::span<const Peer> peers) {
+  return std::all_of(peers.begin(), peers.end(), [](const Peer& peer) { return (peer.reach & kReachesPeers) != 0; });
+}
 
 /// What came from elsewhere may hold anything: afterwards its texts end within their room, and can be printed.
 inline void tidy(Peer& peer) {

@@ -33,10 +33,10 @@ constexpr uint32_t bell_code(int peer, Lane lane, Event event) {
   return 1 + 4 * static_cast<uint32_t>(peer) + 2 * static_cast<uint32_t>(lane) + static_cast<uint32_t>(event);
 }
 inline constexpr uint32_t kAwake = 0;
+inline constexpr uint32_t kAnything = ~0U;
 /// For which of a peer's doings a rank waits, as it tells whoever looks for circles: bits.
 inline constexpr uint32_t kAwaitsFilled = 1;  ///< that it sends
 inline constexpr uint32_t kAwaitsFreed = 2;   ///< that it receives
-inline constexpr uint32_t kAnything = ~0U;
 
 struct Slot {
   alignas(64) std::atomic<uint64_t> sequence;

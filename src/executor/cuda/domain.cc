@@ -48,10 +48,7 @@ HostWords::HostWords(size_t count) {
 
 HostWords::~HostWords() { static_cast<void>(cudaFreeHost(words_)); }
 
-bool reaches_peers(const ExecutorSetup& setup) {
-  return setup.peer_access && std::all_of(setup.peers.begin(), setup.peers.end(),
-                                          [](const Peer& peer) { return (peer.reach & kReachesPeers) != 0; });
-}
+bool reaches_peers(const ExecutorSetup& setup) { return setup.peer_access && reach_each_other(setup.peers); }
 
 Domain::Domain(ExecutorSetup setup, const Layouts& layouts)
     : setup_(std::move(setup)),

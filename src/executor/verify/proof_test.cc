@@ -20,18 +20,13 @@ struct Case {
   int channels = 1;
 };
 
-bool has_root(Collective what) {
-  return what == Collective::kBroadcast || what == Collective::kReduce || what == Collective::kGather ||
-         what == Collective::kScatter;
-}
-
 /// Whether every rank has something for every other.
 bool sends_n_times_n(Collective what) {
   return what == Collective::kAllGather || what == Collective::kReduceScatter || what == Collective::kAllToAll;
 }
 
 std::set<int> roots_of(Collective what, int ranks) {
-  if (!has_root(what)) return {0};
+  if (!rooted(what)) return {0};
   return {0, 1, ranks / 2, ranks - 1};
 }
 
@@ -108,7 +103,7 @@ TEST_P(Proof, HoldsForEveryRootChunkAndChannelSplitOfFewRanks) {
   const Collective what = GetParam();
   for_each_row(what, [&](auto entry) {
     for (int ranks = 2; ranks <= 9; ++ranks) {
-      for (int root = 0; root < (has_root(what) ? ranks : 1); ++root) {
+      for (int root = 0; root < (rooted(what) ? ranks : 1); ++root) {
         for (const size_t chunk : {1, 5, 16, 48}) {
           for (const size_t count : counts_of(entry.row, ranks, chunk)) {
             prove(entry, {what, ranks, root, count, chunk, 3});
