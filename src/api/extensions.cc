@@ -14,7 +14,9 @@ extern "C" ncclResult_t nitinolCommDump(ncclComm_t comm, const char* path) {
     Communicator& communicator = communicator_of(comm, "nitinolCommDump");
     if (path == nullptr) fail(ncclInvalidArgument, "nitinolCommDump : path argument is NULL");
     if (communicator.phase() == Phase::kInitialising) {
-      fail(ncclInProgress, "nitinolCommDump: the communicator is still being initialised, or failed to be");
+      const ncclResult_t state = communicator.state();
+      fail(state == ncclSuccess ? ncclInProgress : state, "nitinolCommDump: the communicator {}",
+           state == ncclInProgress || state == ncclSuccess ? "is still being initialised" : "failed to be initialised");
     }
     communicator.dump_to(path);
     return ncclSuccess;

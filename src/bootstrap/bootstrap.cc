@@ -329,20 +329,22 @@ int Bootstrap::rank() const { return tree_->rank(); }
 int Bootstrap::size() const { return tree_->nranks(); }
 const Secret& Bootstrap::secret() const { return tree_->secret(); }
 
-void Bootstrap::all_gather(const void* mine, void* all, std::size_t bytes) {
-  exchange_all_gather(*tree_, mine, all, bytes);
+void Bootstrap::all_gather(const void* mine, void* all, std::size_t bytes, const Purpose& purpose) {
+  exchange_all_gather(*tree_, mine, all, bytes, purpose);
 }
 std::vector<Bytes> Bootstrap::all_gather_variable(std::span<const std::byte> mine) {
   return exchange_all_gather_variable(*tree_, mine);
 }
 void Bootstrap::broadcast(void* data, std::size_t bytes, int root) {
-  exchange_broadcast(*tree_, {static_cast<std::byte*>(data), bytes}, root, tree_->operation_deadline());
+  exchange_broadcast(*tree_, {static_cast<std::byte*>(data), bytes}, root,
+                     tree_->operation_deadline(Operation::kBroadcast));
 }
-void Bootstrap::barrier() { exchange_barrier(*tree_, tree_->operation_deadline()); }
+void Bootstrap::barrier() { exchange_barrier(*tree_, tree_->operation_deadline(Operation::kBarrier)); }
 void Bootstrap::last_barrier(bool in_a_hurry) {
   if (in_a_hurry) tree_->hurry();
-  barrier();
+  exchange_barrier(*tree_, tree_->operation_deadline(Operation::kLeave), Operation::kLeave);
 }
+void Bootstrap::ask_for_doings(DoingsOf doings) { tree_->ask_for_doings(std::move(doings)); }
 void Bootstrap::set_operation_timeout(std::chrono::milliseconds timeout) { tree_->set_operation_timeout(timeout); }
 
 void Bootstrap::watch(FailureCallback callback) { tree_->watch(std::move(callback)); }

@@ -20,9 +20,11 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <vector>
 
+#include "bootstrap/frame.h"
 #include "bootstrap/liveness.h"
 #include "bootstrap/options.h"
 #include "bootstrap/secret.h"
@@ -46,6 +48,12 @@ struct RegroupArguments {
   BootstrapOptions options;
   const std::atomic<bool>* abort_flag = nullptr;
   std::function<void()> interrupt{};  // as in JoinArguments
+};
+
+/// What an operation is for, by which people know it.
+struct Purpose {
+  Operation operation = Operation::kAllGather;
+  std::string detail{};  ///< this rank's call, if it has more to say than the operation's name
 };
 
 struct JoinArguments {
@@ -76,7 +84,7 @@ class Bootstrap {
   const Secret& secret() const;
 
   /// `all` receives size() blocks of `bytes` bytes in rank order. A rank with another size fails it everywhere.
-  void all_gather(const void* mine, void* all, std::size_t bytes);
+  void all_gather(const void* mine, void* all, std::size_t bytes, const Purpose& purpose = {});
   /// Blocks of any size, in rank order.
   std::vector<Bytes> all_gather_variable(std::span<const std::byte> mine);
   /// `data` is read on `root` and written elsewhere. Returns on the root without waiting for the others.
@@ -84,14 +92,17 @@ class Bootstrap {
   void barrier();
   /// The last barrier before shutdown(). `in_a_hurry`: fails after two seconds if a rank's process is stopped.
   void last_barrier(bool in_a_hurry);
-  /// How long an operation may wait for the others, from the next one on; 0: as long as joining may take. Any thread.
+  /// Who knows what other ranks do. Not while operations run; it must not use this object.
+  void ask_for_doings(DoingsOf doings);
+  /// How long an operation may wait for the others, from the next one on; 0: as long as joining may take, or
+  /// for ever if it compares calls. Any thread.
   void set_operation_timeout(std::chrono::milliseconds timeout);
 
   template <typename T>
-  std::vector<T> all_gather_value(const T& mine) {
+  std::vector<T> all_gather_value(const T& mine, const Purpose& purpose = {}) {
     static_assert(std::is_trivially_copyable_v<T>);
     std::vector<T> all(static_cast<std::size_t>(size()));
-    all_gather(&mine, all.data(), sizeof(T));
+    all_gather(&mine, all.data(), sizeof(T), purpose);
     return all;
   }
 

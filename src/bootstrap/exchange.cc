@@ -65,8 +65,7 @@ std::vector<RankBlock> checked_blocks(Tree& tree, const OperationStep& step, std
   }
   if (!blocks || distinct != seen.size() || blocks->size() != seen.size()) {
     tree.fail_operation({tree.rank(), ncclInternalError,
-                         formatted("{} number {} brought rank {} a malformed message", operation_name(step.operation),
-                                   step.sequence, tree.rank())});
+                         formatted("{} brought rank {} a malformed message", step.text(), tree.rank())});
   }
   return std::move(*blocks);
 }
@@ -76,10 +75,9 @@ Buffer assemble(Tree& tree, const OperationStep& step, const Buffer& gathered, s
   Buffer all(bytes * static_cast<std::size_t>(tree.nranks()));
   for (const RankBlock& block : checked_blocks(tree, step, gathered)) {
     if (block.data.size() != bytes) {
-      tree.fail_operation(
-          {block.rank, ncclInvalidUsage,
-           formatted("rank {} gives {} bytes to {} number {}, rank {} gives {}", block.rank, block.data.size(),
-                     operation_name(step.operation), step.sequence, tree.rank(), bytes)});
+      tree.fail_operation({block.rank, ncclInvalidUsage,
+                           formatted("rank {} gives {} bytes to {}, rank {} gives {}", block.rank, block.data.size(),
+                                     step.text(), tree.rank(), bytes)});
     }
     if (bytes > 0) std::memcpy(all.data() + bytes * static_cast<std::size_t>(block.rank), block.data.data(), bytes);
   }
@@ -88,10 +86,9 @@ Buffer assemble(Tree& tree, const OperationStep& step, const Buffer& gathered, s
 
 void expect_size(Tree& tree, const OperationStep& step, std::size_t got, std::size_t wanted) {
   if (got == wanted) return;
-  tree.fail_operation(
-      {tree.rank(), ncclInvalidUsage,
-       formatted("rank {} expects {} bytes from {} number {} and gets {}: do all ranks pass the same size?",
-                 tree.rank(), wanted, operation_name(step.operation), step.sequence, got)});
+  tree.fail_operation({tree.rank(), ncclInvalidUsage,
+                       formatted("rank {} expects {} bytes from {} and gets {}: do all ranks pass the same size?",
+                                 tree.rank(), wanted, step.text(), got)});
 }
 
 }  // namespace
@@ -110,9 +107,9 @@ std::optional<std::vector<RankBlock>> decode_blocks(std::span<const std::byte> b
   return blocks;
 }
 
-void exchange_barrier(Tree& tree, Deadline deadline) {
+void exchange_barrier(Tree& tree, Deadline deadline, Operation operation) {
   const auto turn = tree.take_turn();
-  const OperationStep step = tree.next_step(Operation::kBarrier);
+  const OperationStep step = tree.next_step(operation);
   tree.check();
   const int parent = tree.shape().parent(tree.rank());
   for (const int child : tree.shape().children(tree.rank())) tree.receive(child, step, deadline);
@@ -138,15 +135,15 @@ void exchange_broadcast(Tree& tree, std::span<std::byte> data, int root, Deadlin
   if (!data.empty()) std::memcpy(data.data(), payload->data(), data.size());
 }
 
-void exchange_all_gather(Tree& tree, const void* mine, void* all, std::size_t bytes) {
+void exchange_all_gather(Tree& tree, const void* mine, void* all, std::size_t bytes, const Purpose& purpose) {
   const std::size_t total = bytes * static_cast<std::size_t>(tree.nranks());
   if (bytes > kLargestFrame || (bytes + kBlockHeader) * static_cast<std::size_t>(tree.nranks()) > kLargestFrame) {
     fail(ncclInvalidArgument, "all_gather of {} bytes from each of {} ranks: at most {} together", bytes, tree.nranks(),
          kLargestFrame);
   }
   const auto turn = tree.take_turn();
-  const Deadline deadline = tree.operation_deadline();
-  const OperationStep step = tree.next_step(Operation::kAllGather);
+  const Deadline deadline = tree.operation_deadline(purpose.operation);
+  const OperationStep step = tree.next_step(purpose.operation, purpose.detail);
   tree.check();
   Buffer gathered = gather(tree, step, {static_cast<const std::byte*>(mine), bytes}, deadline);
   if (tree.rank() == 0) gathered = assemble(tree, step, gathered, bytes);
@@ -161,7 +158,7 @@ std::vector<Buffer> exchange_all_gather_variable(Tree& tree, std::span<const std
          mine.size(), tree.rank(), tree.nranks(), kLargestFrame);
   }
   const auto turn = tree.take_turn();
-  const Deadline deadline = tree.operation_deadline();
+  const Deadline deadline = tree.operation_deadline(Operation::kAllGatherVariable);
   const OperationStep step = tree.next_step(Operation::kAllGatherVariable);
   tree.check();
   Buffer gathered = gather(tree, step, mine, deadline);

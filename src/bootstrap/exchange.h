@@ -6,13 +6,14 @@
 #include <span>
 #include <vector>
 
+#include "bootstrap/bootstrap.h"
 #include "bootstrap/tree.h"
 
 namespace nitinol {
 
-void exchange_barrier(Tree& tree, Deadline deadline);
+void exchange_barrier(Tree& tree, Deadline deadline, Operation operation = Operation::kBarrier);
 void exchange_broadcast(Tree& tree, std::span<std::byte> data, int root, Deadline deadline);
-void exchange_all_gather(Tree& tree, const void* mine, void* all, std::size_t bytes);
+void exchange_all_gather(Tree& tree, const void* mine, void* all, std::size_t bytes, const Purpose& purpose);
 std::vector<std::vector<std::byte>> exchange_all_gather_variable(Tree& tree, std::span<const std::byte> mine);
 
 /// What a rank's message to its parent is made of: the blocks of all ranks below it, each with its rank and length.

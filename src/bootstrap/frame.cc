@@ -3,17 +3,21 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "bootstrap/wire.h"
 
 namespace nitinol {
 
-const char* operation_name(Operation operation) {
+std::string operation_text(Operation operation, std::uint64_t sequence) {
   switch (operation) {
     case Operation::kNone: return "no operation";
-    case Operation::kAllGather: return "all_gather";
-    case Operation::kAllGatherVariable: return "all_gather_variable";
-    case Operation::kBroadcast: return "broadcast";
-    case Operation::kBarrier: return "barrier";
+    case Operation::kAllGather: return formatted("all_gather number {}", sequence);
+    case Operation::kAllGatherVariable: return formatted("all_gather_variable number {}", sequence);
+    case Operation::kBroadcast: return formatted("broadcast number {}", sequence);
+    case Operation::kBarrier: return formatted("barrier number {}", sequence);
+    case Operation::kSplit: return "ncclCommSplit";
+    case Operation::kLeave: return "ncclCommFinalize or ncclCommDestroy";
+    case Operation::kCompare: return "a collective (NITINOL_CHECK=strict compares them)";
   }
   return "?";
 }

@@ -7,6 +7,7 @@
 #include <deque>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace nitinol {
@@ -29,9 +30,20 @@ enum class FrameType : std::uint8_t {
 constexpr std::uint8_t kLastFrameType = 13;
 
 /// Which operation a kData frame belongs to; kNone for other frames.
-enum class Operation : std::uint8_t { kNone = 0, kAllGather = 1, kAllGatherVariable = 2, kBroadcast = 3, kBarrier = 4 };
-constexpr std::uint8_t kLastOperation = 4;
-const char* operation_name(Operation operation);
+enum class Operation : std::uint8_t {
+  kNone = 0,
+  kAllGather = 1,
+  kAllGatherVariable = 2,
+  kBroadcast = 3,
+  kBarrier = 4,
+  // The same for calls that people know by another name:
+  kSplit = 5,    // an all-gather
+  kLeave = 6,    // a barrier
+  kCompare = 7,  // an all-gather
+};
+constexpr std::uint8_t kLastOperation = 7;
+/// "ncclCommSplit", or "barrier number 5".
+std::string operation_text(Operation operation, std::uint64_t sequence);
 
 constexpr std::size_t kFrameHeaderBytes = 16;
 constexpr std::size_t kLargestFrame = std::size_t{1} << 30;

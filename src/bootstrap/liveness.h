@@ -20,4 +20,11 @@ struct Failure {
 /// not call shutdown() or destroy the Bootstrap: it notes the failure and wakes whoever waits.
 using FailureCallback = std::function<void(const Failure&)>;
 
+/// What another rank does, as far as that can be seen, for whoever waits for it in vain.
+struct DoingsOfRank {
+  std::string text;      ///< "" if it is not known
+  bool stopped = false;  ///< it makes no more calls
+};
+using DoingsOf = std::function<DoingsOfRank(int rank)>;
+
 }  // namespace nitinol

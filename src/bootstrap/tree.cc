@@ -18,6 +18,7 @@ constexpr auto kSlice = 100ms;
 constexpr auto kFlushPatience = 1s;
 constexpr auto kGracePerLevel = 250ms;
 constexpr auto kPatienceWithStopped = 2s;  // of ranks in a hurry
+constexpr auto kPatienceWithRevoked = 1s;  // of ranks that are about to begin a collective
 
 Frame control_frame(FrameType type, std::vector<std::byte> payload = {}) {
   Frame frame;
@@ -245,9 +246,12 @@ void Tree::check() const {
   check_locked();
 }
 
-std::chrono::milliseconds Tree::operation_timeout() const {
+Deadline Tree::operation_deadline(Operation operation) const {
+  constexpr std::chrono::hours kForEver{24 * 365};
   const std::chrono::milliseconds timeout = operation_timeout_;
-  return timeout.count() > 0 ? timeout : options_.init_timeout;
+  if (timeout.count() > 0) return Clock::now() + timeout;
+  // Who compares calls is in an operation, which may take as long as others need to come to it.
+  return Clock::now() + (operation == Operation::kCompare ? kForEver : options_.init_timeout);
 }
 
 void Tree::send(int neighbour, const OperationStep& step, const SharedBytes& payload) {
@@ -266,15 +270,13 @@ void Tree::send(int neighbour, const OperationStep& step, const SharedBytes& pay
 }
 
 std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, Deadline deadline) {
-  const auto begin = Clock::now();
+  Wait wait{Clock::now()};
   std::unique_lock lock(mutex_);
   Neighbour& from = neighbours_.at(neighbour);
   bool graced = false;
   while (from.mailbox.empty()) {
     check_locked();
-    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
-    const bool given_up = in_a_hurry_ && waited >= kPatienceWithStopped && is_stopped(from.identity);
-    if (!from.gone && !given_up) {
+    if (!from.gone && !given_up_locked(neighbour, step, wait)) {
       if (wait_slice(lock, deadline)) continue;
       if (!std::exchange(graced, true)) {
         deadline += grace_for(neighbour);
@@ -282,7 +284,7 @@ std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, D
       }
       if (!from.mailbox.empty()) break;
     }
-    const Failure failure{neighbour, ncclRemoteError, complaint_locked(neighbour, step, waited)};
+    const Failure failure{neighbour, ncclRemoteError, complaint_locked(neighbour, step, wait.so_far())};
     lock.unlock();
     fail_operation(failure);
   }
@@ -293,15 +295,30 @@ std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, D
   return std::move(frame.payload);
 }
 
+/// Whether nothing is to be hoped for from a rank that is still there.
+bool Tree::given_up_locked(int neighbour, const OperationStep& step, Wait& wait) const {
+  const bool hurries = in_a_hurry_ && wait.so_far() >= kPatienceWithStopped;
+  if (hurries && is_stopped(neighbours_.at(neighbour).identity)) return true;
+  if (step.operation != Operation::kCompare || !doings_ || !doings_(neighbour).stopped) return false;
+  // If it has failed, it says so itself.
+  if (!wait.stopped_since) wait.stopped_since = Clock::now();
+  return Clock::now() - *wait.stopped_since >= kPatienceWithRevoked;
+}
+
+std::chrono::milliseconds Tree::Wait::so_far() const {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
+}
+
 std::string Tree::complaint_locked(int neighbour, const OperationStep& step, std::chrono::milliseconds waited) const {
   const Neighbour& from = neighbours_.at(neighbour);
-  const char* what = operation_name(step.operation);
   if (from.gone) {
-    return formatted("{} has left the communicator while rank {} waits for it in {} number {}", name_locked(neighbour),
-                     rank_, what, step.sequence);
+    return formatted("{} has left the communicator while rank {} waits for it in {}", name_locked(neighbour), rank_,
+                     step.text());
   }
-  return formatted("rank {} waited {} ms for {} in {} number {}{}: does every rank make the same calls?", rank_,
-                   waited.count(), name_locked(neighbour), what, step.sequence, fate_of(from.identity));
+  const std::string doings = doings_ ? doings_(neighbour).text : "";
+  return formatted("rank {} waited {} ms for {} in {}{}{}{}: does every rank make the same calls?", rank_,
+                   waited.count(), name_locked(neighbour), step.text(), fate_of(from.identity),
+                   doings.empty() ? "" : "; ", doings);
 }
 
 // Whoever waits for the missing rank itself is to say so first: those who wait for it only through others wait longer.
@@ -321,10 +338,9 @@ void Tree::expect_step(const Frame& frame, int neighbour, const OperationStep& s
   if (frame.operation == step.operation && frame.sequence == step.sequence) return;
   fail_operation(
       {neighbour, ncclInvalidUsage,
-       formatted("ranks {} and {} do different things: rank {} is in {} number {}, rank {} in {} number {}; all ranks "
-                 "must make the same calls in the same order",
-                 rank_, neighbour, rank_, operation_name(step.operation), step.sequence, neighbour,
-                 operation_name(frame.operation), frame.sequence)});
+       formatted("ranks {} and {} do different things: rank {} is in {}, rank {} in {}; all ranks must make the same "
+                 "calls in the same order",
+                 rank_, neighbour, rank_, step.text(), neighbour, operation_text(frame.operation, frame.sequence))});
 }
 
 void Tree::fail_operation(const Failure& failure) {

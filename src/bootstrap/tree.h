@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -35,6 +36,8 @@ struct TreeArguments {
 struct OperationStep {
   Operation operation = Operation::kNone;
   std::uint64_t sequence = 0;
+  std::string detail{};  ///< what it is about, for people
+  std::string text() const { return detail.empty() ? operation_text(operation, sequence) : detail; }
 };
 
 class Tree : public std::enable_shared_from_this<Tree> {
@@ -61,7 +64,9 @@ class Tree : public std::enable_shared_from_this<Tree> {
 
   // Operations. One thread at a time holds the turn.
   std::unique_lock<std::mutex> take_turn() { return std::unique_lock(turn_); }
-  OperationStep next_step(Operation operation) { return {operation, ++sequence_}; }
+  OperationStep next_step(Operation operation, std::string detail = "") {
+    return {operation, ++sequence_, std::move(detail)};
+  }
   std::uint64_t next_child_number() { return ++children_made_; }
   void send(int neighbour, const OperationStep& step, const SharedBytes& payload);
   /// The neighbour's part of this step. Throws Error; whatever is wrong becomes the communicator's failure.
@@ -70,7 +75,9 @@ class Tree : public std::enable_shared_from_this<Tree> {
   [[noreturn]] void fail_operation(const Failure& failure);
   /// How long an operation may wait for the others; 0: as long as joining may take. Any thread.
   void set_operation_timeout(std::chrono::milliseconds timeout) { operation_timeout_ = timeout; }
-  Deadline operation_deadline() const { return std::chrono::steady_clock::now() + operation_timeout(); }
+  Deadline operation_deadline(Operation operation) const;
+  /// Before operations that are to use it. It must not use this tree.
+  void ask_for_doings(DoingsOf doings) { doings_ = std::move(doings); }
   /// From now on operations do not wait for neighbours whose process is stopped: nobody needs them any more.
   void hurry() { in_a_hurry_ = true; }
 
@@ -107,7 +114,13 @@ class Tree : public std::enable_shared_from_this<Tree> {
   std::chrono::milliseconds grace_for(int neighbour) const;
   bool wait_slice(std::unique_lock<std::mutex>& lock, Deadline deadline);
   void expect_step(const Frame& frame, int neighbour, const OperationStep& step);
-  std::chrono::milliseconds operation_timeout() const;
+  /// How long an operation waits for a neighbour.
+  struct Wait {
+    std::chrono::steady_clock::time_point begin;
+    std::optional<std::chrono::steady_clock::time_point> stopped_since{};
+    std::chrono::milliseconds so_far() const;
+  };
+  bool given_up_locked(int neighbour, const OperationStep& step, Wait& wait) const;
   std::string complaint_locked(int neighbour, const OperationStep& step, std::chrono::milliseconds waited) const;
 
   const int rank_;
@@ -118,6 +131,7 @@ class Tree : public std::enable_shared_from_this<Tree> {
   const std::atomic<bool>* const abort_flag_;
   std::atomic<std::chrono::milliseconds> operation_timeout_;
   std::atomic<bool> in_a_hurry_{false};
+  DoingsOf doings_;
   std::shared_ptr<Listener> listener_;
   std::shared_ptr<void> service_;
 

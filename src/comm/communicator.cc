@@ -33,8 +33,8 @@ std::string context_of(const Launch& launch) {
   if (!launch.collectives.empty()) return formatted("in {}: ", Signature::of(launch.collectives.front(), 0).text());
   if (launch.messages.empty()) return "";
   const MessageWork& first = launch.messages.front();
-  const bool sends = first.direction == MessageWork::Direction::kSend;
-  return formatted("in {} rank {}: ", sends ? "Send to" : "Recv from", first.peer);
+  const MessageSignature signature{.bytes = first.bytes, .type = first.stated};
+  return formatted("in {}: ", signature.text(first.direction == MessageWork::Direction::kSend, first.peer));
 }
 
 void log_plan(const CollectiveWork& work) {

@@ -152,6 +152,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void flush(std::chrono::milliseconds patience);
   bool wait_until_idle(std::chrono::steady_clock::time_point deadline);
   std::string self_description() const;
+  DoingsOfRank doings_of(int rank) const;
   void meet_peers();
   void check_peers(const std::vector<Peer>& peers) const;
   std::string members_that_are(ProcessState state, const std::vector<int>& members) const;

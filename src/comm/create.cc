@@ -41,7 +41,7 @@ std::vector<int> members_of(const std::vector<SplitChoice>& choices, int color) 
 
 /// The collective part of a split; `child` is null for a rank that joins no new communicator.
 void split_now(Communicator& parent, SplitChoice mine, Communicator* child) {
-  const auto choices = parent.bootstrap().all_gather_value(mine);
+  const auto choices = parent.bootstrap().all_gather_value(mine, {.operation = Operation::kSplit});
   std::vector<int> members;
   if (child != nullptr) members = members_of(choices, mine.color);
   const auto place = std::find(members.begin(), members.end(), parent.rank());

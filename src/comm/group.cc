@@ -10,6 +10,7 @@
 
 #include "base/run_together.h"
 #include "comm/strict_check.h"
+#include "model/signature.h"
 
 /// Stands for this library: it stays loaded while threads have to end what is theirs.
 extern "C" __attribute__((visibility("hidden"))) void* __dso_handle;
@@ -121,18 +122,24 @@ ncclResult_t run_jobs(std::vector<Job>& jobs) {
   return ncclInProgress;
 }
 
-/// Sends to oneself need their receives in the same group, in the same order and of the same size.
+/// Sends to oneself need their receives in the same group, in the same order and of the same count and type.
 void check_messages_to_self(const Communicator& communicator, const Launch& launch) {
-  std::vector<size_t> sizes[2];
+  std::vector<MessageSignature> all[2];
   if (launch.messages.empty()) return;
+  const int self = communicator.rank();
   for (const MessageWork& message : launch.messages) {
-    if (message.peer == communicator.rank()) sizes[static_cast<int>(message.direction)].push_back(message.bytes);
+    std::vector<MessageSignature>& alike = all[static_cast<int>(message.direction)];
+    if (message.peer == self) alike.push_back({alike.size() + 1, message.bytes, message.stated});
   }
-  if (sizes[0] != sizes[1]) {
+  if (all[0].size() != all[1].size()) {
     fail(ncclInvalidUsage,
-         "rank {} sends {} messages to itself and receives {}: each needs its match, of the same size, in the same "
-         "group",
-         communicator.rank(), sizes[0].size(), sizes[1].size());
+         "rank {} sends {} messages to itself and receives {}: each needs its match in the same group", self,
+         all[0].size(), all[1].size());
+  }
+  for (size_t i = 0; i < all[0].size(); ++i) {
+    if (all[0][i].packed() == all[1][i].packed()) continue;
+    fail(ncclInvalidUsage, "rank {}'s messages to itself do not match: {} and {}", self, all[0][i].text(true, self),
+         all[1][i].text(false, self));
   }
 }
 

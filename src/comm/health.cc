@@ -32,6 +32,13 @@ std::optional<Executor::Progress> Communicator::progress() const {
   return executor_ ? executor_->progress() : std::nullopt;
 }
 
+DoingsOfRank Communicator::doings_of(int rank) const {
+  const std::lock_guard lock(executor_mutex_);
+  if (!executor_) return {};
+  const Executor::DoingsOfPeer doings = executor_->doings_of(rank);
+  return {doings.text, doings.stopped};
+}
+
 std::shared_ptr<const OperationTimes> Communicator::times() const {
   const std::lock_guard lock(executor_mutex_);
   return executor_ ? executor_->times() : nullptr;

@@ -142,7 +142,8 @@ void record_message(const MessageCall& call) {
   const size_t bytes = checked_bytes(call.function, call.count, type, 1);
   if (bytes > 0) check_buffer(call.function, "buffer", call.buffer, communicator);
   if (logs_operations()) write_down(call);
-  const MessageWork work{.direction = call.direction, .peer = call.peer, .buffer = call.buffer, .bytes = bytes};
+  const MessageWork work{
+      .direction = call.direction, .peer = call.peer, .buffer = call.buffer, .bytes = bytes, .stated = type};
   group::add_task({communicator, call.stream, work});
 }
 

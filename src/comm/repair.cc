@@ -154,8 +154,9 @@ void Communicator::shrink(const std::vector<int>& excluded, Communicator& child)
     child.set_up(Bootstrap::regroup(arguments));
   } catch (const std::exception& thrown) {
     const Error error = as_error(thrown);
-    fail(error.code(), "ncclCommShrink to ranks {} of the old communicator: {}{}", listed(members), error.what(),
-         word_of_members(members));
+    fail(error.code(),
+         "ncclCommShrink to ranks {} of the old communicator, all of which must exclude the same ranks: {}{}",
+         listed(members), error.what(), word_of_members(members));
   }
 }
 

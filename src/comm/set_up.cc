@@ -202,6 +202,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers) {
   setup.failed = [this](ncclResult_t code, const std::string& sentence) { fail_with(code, sentence, true); };
   std::unique_ptr<Executor> executor = make_executor(std::move(setup));
   limits_ = executor->limits();
+  bootstrap_->ask_for_doings([this](int rank) { return doings_of(rank); });
   const std::lock_guard lock(executor_mutex_);
   executor_ = std::move(executor);
   if (aborted_.load(std::memory_order_acquire)) executor_->abort();

@@ -12,7 +12,8 @@ namespace {
 
 void compare_one(Communicator& communicator, const CollectiveWork& work) {
   const Signature mine = Signature::of(work, communicator.next_strict_check());
-  const std::vector<Signature> all = communicator.bootstrap().all_gather_value(mine);
+  const std::vector<Signature> all =
+      communicator.bootstrap().all_gather_value(mine, {Operation::kCompare, mine.text()});
   const auto other = std::find_if(all.begin(), all.end(), [&](const Signature& each) { return each != all.front(); });
   if (other == all.end()) return;
   fail(ncclInvalidUsage, "the ranks' calls do not match: rank 0 calls {}, rank {} calls {} (NITINOL_CHECK=strict)",

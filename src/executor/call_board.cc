@@ -40,7 +40,7 @@ void note_calls(const CallBoard& board, int rank, const Launch& launch, bool cap
     if (message.peer == rank || message.bytes == 0) continue;
     const bool sends = message.direction == MessageWork::Direction::kSend;
     MessageLog& log = sends ? board.sent(rank, message.peer) : board.received(rank, message.peer);
-    log.add({message.bytes, page.calls.last(), number});
+    log.add({message.bytes, page.calls.last(), number, message.stated});
     messages = true;
   }
   page.in_messages.store(messages ? 1 : 0, std::memory_order_release);

@@ -85,11 +85,17 @@ class MessageLog : public TracedLog<512> {
     uint64_t bytes = 0;
     uint64_t after = 0;   ///< how many collectives its rank issued before
     uint64_t launch = 0;  ///< the number of the launch that it is in
+    DataType type = DataType::kUint8;
   };
-  void add(const Note& note) { add_traced(note.bytes, note.after, 0, note.launch); }
+  void add(const Note& note) {
+    const MessageSignature signature{.bytes = note.bytes, .type = note.type};
+    add_traced(signature.packed(), note.after, 0, note.launch);
+  }
   std::optional<Note> find(uint64_t number) const {
     const auto found = words(number);
-    return found ? std::optional(Note{(*found)[0], (*found)[1], (*found)[3]}) : std::nullopt;
+    if (!found) return std::nullopt;
+    const auto signature = MessageSignature::unpacked(number, (*found)[0]);
+    return Note{signature.bytes, (*found)[1], (*found)[3], signature.type};
   }
 };
 

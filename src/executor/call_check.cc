@@ -169,13 +169,13 @@ std::optional<std::string> CallCheck::different_message(int from, int to) const 
   const uint64_t common = disagreement(sent, received);
   if (common == 0) return std::nullopt;
   std::string sends = formatted("Send to rank {}", to);
-  std::string receives = formatted("Recv of another size from rank {}", from);
+  std::string receives = formatted("Recv of another size or type from rank {}", from);
   for (uint64_t number = first_kept(sent, received); number <= common; ++number) {
     const auto out = sent.find(number);
     const auto in = received.find(number);
-    if (!out || !in || out->bytes == in->bytes) continue;
-    sends = formatted("Send of {} bytes to rank {} (message number {} to it)", out->bytes, to, number);
-    receives = formatted("Recv of {} bytes from rank {}", in->bytes, from);
+    if (!out || !in || (out->bytes == in->bytes && out->type == in->type)) continue;
+    sends = MessageSignature{number, out->bytes, out->type}.text(true, to);
+    receives = MessageSignature{number, in->bytes, in->type}.text(false, from);
     break;
   }
   return from == rank_ ? mismatch_sentence(rank_, sends, describe(to), receives)

@@ -196,9 +196,10 @@ TEST(CallCheck, ComparesMessagesPairByPair) {
   EXPECT_EQ(ranks.all_look_for_long(), "");
   ranks.send(1, 0, 0);  // nothing is sent for it
   ranks.receive(1, 0, 32);
-  EXPECT_TRUE(contains(ranks.look(1), "rank 1 calls Recv of 32 bytes from rank 0, rank 0 (host ")) << ranks.look(1);
-  EXPECT_TRUE(contains(ranks.look(1), "calls Send of 31 bytes to rank 1 (message number 31 to it)")) << ranks.look(1);
-  EXPECT_TRUE(contains(ranks.look(0), "rank 0 calls Send of 31 bytes to rank 1")) << ranks.look(0);
+  EXPECT_TRUE(contains(ranks.look(1), "rank 1 calls Recv number 31 from rank 0 (count 32, type uint8), rank 0 (host "))
+      << ranks.look(1);
+  EXPECT_TRUE(contains(ranks.look(1), "calls Send number 31 to rank 1 (count 31, type uint8)")) << ranks.look(1);
+  EXPECT_TRUE(contains(ranks.look(0), "rank 0 calls Send number 31 to rank 1 (count 31, ")) << ranks.look(0);
 }
 
 TEST(CallCheck, AMessageThatComesBehindACollectiveThatNeedsItsReceiverNeverComes) {

@@ -20,6 +20,14 @@ std::string leaver_sentence(int rank, const std::string& mine, const std::string
                    rank, mine, peer);
 }
 
+std::string stopped_sentence(int rank, const std::string& mine, const std::string& peer) {
+  return formatted(
+      "rank {} waits in {}, but {} carries out nothing any more in this communicator, which was revoked or aborted or "
+      "has "
+      "failed there",
+      rank, mine, peer);
+}
+
 std::string message_sentence(int rank, const std::string& peer, const std::string& reason) {
   return formatted(
       "the ranks' calls do not match: rank {} waits for a message from or to {}, {}; all ranks must make the same "
@@ -59,7 +67,7 @@ std::string circle_sentence(const std::vector<CircleStep>& circle) {
       text, circle.front().who);
 }
 
-std::string doings_text(const std::string& who, const Doings& doings) {
+std::string words_for_doings(const Doings& doings) {
   std::string doing = doings.begun == 0 ? "idle, it has not begun any collective"
                                         : formatted("its last collective was number {}", doings.begun);
   if (doings.last) {
@@ -69,7 +77,13 @@ std::string doings_text(const std::string& who, const Doings& doings) {
     doing = formatted("{} {}", how, doings.last->text());
   }
   if (doings.in_messages) doing += ", and in a group of sends and receives";
-  return formatted("{}: {}; {}", who, words_for(doings.process), doing);
+  if (doings.stopped)
+    doing += ", and carries out nothing any more: its communicator was revoked or aborted or has failed";
+  return doing;
+}
+
+std::string doings_text(const std::string& who, const Doings& doings) {
+  return formatted("{}: {}; {}", who, words_for(doings.process), words_for_doings(doings));
 }
 
 }  // namespace nitinol

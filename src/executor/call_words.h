@@ -20,6 +20,9 @@ std::string mismatch_sentence(int rank, const std::string& mine, const std::stri
 /// Rank `rank` calls `mine`, which the peer will never do.
 std::string leaver_sentence(int rank, const std::string& mine, const std::string& peer);
 
+/// Rank `rank` is in `mine`, in which the peer will do nothing any more.
+std::string stopped_sentence(int rank, const std::string& mine, const std::string& peer);
+
 /// No message of the peer can ever come, or be taken by it; `reason` begins with "which".
 std::string message_sentence(int rank, const std::string& peer, const std::string& reason);
 std::string reason_leaving();
@@ -32,7 +35,10 @@ struct Doings {
   std::optional<Signature> last{};      ///< that collective, if it is known
   std::optional<bool> running = false;  ///< whether it is in it, if that is known
   bool in_messages = false;             ///< whether it is in a group of sends and receives
+  bool stopped = false;                 ///< whether it carries out nothing any more
 };
+/// "idle, its last collective was AllReduce number 5 (...)".
+std::string words_for_doings(const Doings& doings);
 /// "rank 3 (...): its process is stopped (...); idle, its last collective was AllReduce number 5 (...)".
 std::string doings_text(const std::string& who, const Doings& doings);
 

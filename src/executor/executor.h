@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -63,6 +64,13 @@ class Executor {
   virtual std::optional<Progress> progress() const { return std::nullopt; }
   /// When they began and ended; null if that is not known.
   virtual std::shared_ptr<const OperationTimes> times() const { return nullptr; }
+
+  /// What another rank does, as far as it can be seen from here. Any thread.
+  struct DoingsOfPeer {
+    std::string text;      ///< "" if it cannot be seen
+    bool stopped = false;  ///< it carries out nothing any more
+  };
+  virtual DoingsOfPeer doings_of(int /*rank*/) const { return {}; }
 
   /// Whether collectives of no elements are to be launched too: only to compare ranks' calls.
   virtual bool follows_empty_collectives() const { return false; }

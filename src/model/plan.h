@@ -35,6 +35,7 @@ struct MessageWork {
   int peer = 0;
   void* buffer = nullptr;  ///< a send only reads it
   size_t bytes = 0;
+  DataType stated = DataType::kUint8;  ///< the type that the caller named
 };
 
 /// One launch: the collectives in order, then the messages all at the same time.

@@ -43,4 +43,10 @@ std::string Signature::text() const {
   return formatted("{}{} ({})", name_of(what), sequence > 0 ? formatted(" number {}", sequence) : "", details);
 }
 
+std::string MessageSignature::text(bool sends, int peer) const {
+  return formatted("{}{} {} rank {} (count {}, type {})", sends ? "Send" : "Recv",
+                   number > 0 ? formatted(" number {}", number) : "", sends ? "to" : "from", peer,
+                   bytes / bytes_of(type), kTypeNames[static_cast<size_t>(type)]);
+}
+
 }  // namespace nitinol

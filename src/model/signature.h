@@ -41,7 +41,24 @@ struct Signature {
   static constexpr uint64_t kScaled = 1 << 25;
 };
 
-/// The tag on the pieces of a message.
-inline uint32_t message_tag(uint64_t bytes) { return Signature{0, bytes, 0}.tag(); }
+/// One send or receive as far as both its ends must agree on it.
+struct MessageSignature {
+  uint64_t number = 0;  ///< messages from one rank to another are counted from 1; 0: not known
+  uint64_t bytes = 0;
+  DataType type = DataType::kUint8;
+
+  /// Bytes and type, which must be the same at both ends.
+  uint64_t packed() const { return (bytes & kBytes) | static_cast<uint64_t>(type) << kTypeShift; }
+  static MessageSignature unpacked(uint64_t number, uint64_t packed) {  // a peer's memory may hold anything
+    return {number, packed & kBytes, static_cast<DataType>((packed >> kTypeShift) % kDataTypes)};
+  }
+  /// The tag on the pieces of the message.
+  uint32_t tag() const { return Signature{0, packed(), 0}.tag(); }
+  /// "Send number 3 to rank 1 (count 100, type float32)".
+  std::string text(bool sends, int peer) const;
+
+  static constexpr int kTypeShift = 56;
+  static constexpr uint64_t kBytes = (uint64_t{1} << kTypeShift) - 1;
+};
 
 }  // namespace nitinol

@@ -6,6 +6,8 @@
 
 #include <chrono>
 #include <cstring>
+#include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -235,6 +237,42 @@ TEST(Revoke, StopsWhatRunsAndLeavesSplittingAndShrinking) {
               }
               EXPECT_CALL(cudaFree(data));
               must_work(self.comm, self.rank, 3, self.stream);
+            }));
+}
+
+/// Rank 0 revokes and does no more; rank 1 knows nothing of it and calls.
+std::string call_beside_one_that_revokes(const std::function<ncclResult_t(ncclComm_t, int*, cudaStream_t)>& call) {
+  return run_ranks({1, 1}, [&](Rank& self) {
+    ncclComm_t comm = nullptr;
+    int* data = nullptr;
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 64));
+    EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+    must_work(comm, self.rank, 2, self.stream);
+    if (self.rank == 0) {
+      EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+    } else {
+      EXPECT_CALL(call(comm, data, self.stream));
+      expect_that(wait_for_failure(comm) == ncclRemoteError, "another code");
+      const std::string sentence = ncclGetLastError(comm);
+      expect_that(sentence.find("rank 0 (host ") != std::string::npos && sentence.find("revoked") != std::string::npos,
+                  "the sentence does not tell");
+      EXPECT_CALL(cudaStreamSynchronize(self.stream));
+    }
+    must_work(self.comm, self.rank, 2, self.stream);  // rank 0 waits here
+    EXPECT_CALL(ncclCommAbort(comm));
+    EXPECT_CALL(cudaFree(data));
+  });
+}
+
+TEST(Revoke, IsHeardByARankThatWaitsForTheOneThatRevoked) {
+#if !defined(NITINOL_VGPU)
+  GTEST_SKIP() << "GPUs do not tell";
+#endif
+  EXPECT_EQ("", call_beside_one_that_revokes([](ncclComm_t comm, int* data, cudaStream_t stream) {
+              return ncclAllReduce(data, data, 8, ncclInt, ncclSum, comm, stream);
+            }));
+  EXPECT_EQ("", call_beside_one_that_revokes([](ncclComm_t comm, int* data, cudaStream_t stream) {
+              return ncclRecv(data, 8, ncclInt, 0, comm, stream);
             }));
 }
 

@@ -105,7 +105,7 @@ void fill_slot(Connection& connection, const Signature& expected, Lane lane, Inp
   const uint32_t index = input.number(1) % kSlots;
   Slot& slot = connection.slots[index];
   slot.bytes = input.number(4);
-  const uint32_t tag = lane == Lane::kCollectives ? expected.tag() : message_tag(expected.count);
+  const uint32_t tag = lane == Lane::kCollectives ? expected.tag() : MessageSignature{.bytes = expected.count}.tag();
   slot.tag_and_consumed = tag << 8 | input.number(1);
   slot.sequence.store(index + 1);
 }

@@ -104,7 +104,7 @@ void run_operation(Tree& tree, int which, bool is_leaf) {
   switch (which % 5) {
     case 0: exchange_barrier(tree, deadline); break;
     case 1: exchange_broadcast(tree, std::as_writable_bytes(std::span(small)), 1, deadline); break;
-    case 2: exchange_all_gather(tree, small.data(), all.data(), small.size()); break;
+    case 2: exchange_all_gather(tree, small.data(), all.data(), small.size(), {.operation = Operation::kSplit}); break;
     case 3: static_cast<void>(exchange_all_gather_variable(tree, std::as_bytes(std::span(small)))); break;
     case 4: static_cast<void>(make_child_tree(tree, {0, 1}, is_leaf ? 1 : 0, nullptr)); break;
   }

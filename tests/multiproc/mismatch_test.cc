@@ -10,6 +10,7 @@
 
 #include "cluster.h"
 #include "nccl.h"
+#include "shared_count.h"
 
 namespace nitinol::testing {
 namespace {
@@ -171,7 +172,48 @@ TEST(Mismatch, OfTheSizesOfMessages) {
   const Step receive = [](Rank& r, float* d) {
     return r.rank == 0 ? ncclRecv(d, 40'000, ncclFloat, kOdd, r.comm, r.stream) : ncclSuccess;
   };
-  EXPECT_EQ("", hear_of_the_odd_rank(receive, odd, "160000 bytes from rank 2"));
+  EXPECT_EQ("", hear_of_the_odd_rank(receive, odd,
+                                     "calls Recv number 1 from rank 2 (count 40000, type float32), rank 2 (host"));
+}
+
+TEST(Mismatch, OfTheTypesOfMessages) {
+  const Step odd = [](Rank& r, float* d) { return ncclSend(d, 6, ncclFloat16, 0, r.comm, r.stream); };
+  const Step same_count = [](Rank& r, float* d) {
+    return r.rank == 0 ? ncclRecv(d, 6, ncclBfloat16, kOdd, r.comm, r.stream) : ncclSuccess;
+  };
+  const char* const words = "calls Send number 1 to rank 0 (count 6, type float16)";
+  EXPECT_EQ("", hear_of_the_odd_rank(same_count, odd, words));
+  const Step same_bytes = [](Rank& r, float* d) {
+    return r.rank == 0 ? ncclRecv(d, 3, ncclInt32, kOdd, r.comm, r.stream) : ncclSuccess;
+  };
+  EXPECT_EQ("", hear_of_the_odd_rank(same_bytes, odd, words));
+}
+
+TEST(Mismatch, OfMessagesToOneself) {
+  EXPECT_EQ(
+      "", run_ranks({1}, [](Rank& self) {
+        float* data = nullptr;
+        EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+        EXPECT_CALL(ncclGroupStart());
+        EXPECT_CALL(ncclSend(data, 4, ncclFloat, 0, self.comm, self.stream));
+        EXPECT_CALL(ncclRecv(data, 4, ncclInt32, 0, self.comm, self.stream));
+        if (ncclGroupEnd() != ncclInvalidUsage) throw std::runtime_error("accepted");
+        const std::string sentence = ncclGetLastError(self.comm);
+        if (sentence.find("Send number 1 to rank 0 (count 4, type float32) and Recv number 1 from rank 0 (count 4, "
+                          "type int32)") == std::string::npos) {
+          throw std::runtime_error(sentence);
+        }
+        EXPECT_CALL(cudaFree(data));
+      }));
+}
+
+TEST(Mismatch, OfASplitWithLeaving) {
+  const Step split = [](Rank& r, float*) {
+    ncclComm_t child = nullptr;
+    return ncclCommSplit(r.comm, 0, 0, &child, nullptr);
+  };
+  const Step leave = [](Rank& r, float*) { return ncclCommFinalize(r.comm); };
+  EXPECT_EQ("", hear_of_the_odd_rank(split, leave, "in ncclCommFinalize or ncclCommDestroy"));
 }
 
 TEST(Mismatch, OfACallWithLeaving) {
@@ -210,6 +252,55 @@ TEST(Mismatch, OfSendsAndReceivesThatWaitForEachOtherInACircle) {
     return ncclSuccess;
   };
   EXPECT_EQ("", hear_of_the_odd_rank(in_graphs, in_graphs, words));
+}
+
+/// In strict mode ranks wait for each other on the host.
+std::string hear_in_strict_mode(const Step& odd, const char* words, ncclResult_t code) {
+  setenv("NITINOL_CHECK", "strict", 1);
+  const SharedCount heard;
+  const std::string wrong = run_processes(3, [&](int process, const ncclUniqueId& id) {
+    Rank self{process, 3, nullptr, nullptr};
+    float* data = nullptr;
+    use_device_of(process);
+    EXPECT_CALL(cudaStreamCreateWithFlags(&self.stream, cudaStreamNonBlocking));
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+    EXPECT_CALL(ncclCommInitRank(&self.comm, 3, id, process));
+    EXPECT_CALL(all_reduce(self, data, 10));
+    EXPECT_CALL(cudaStreamSynchronize(self.stream));
+    const ncclResult_t called = process == kOdd ? odd(self, data) : all_reduce(self, data, 17);
+    if (process == kOdd) {
+      heard.wait_for(2);
+    } else {
+      const std::string sentence = ncclGetLastError(self.comm);
+      heard.add();
+      if (called != code || sentence.find(words) == std::string::npos || sentence.find("rank 2") == std::string::npos) {
+        throw std::runtime_error(std::to_string(called) + ": " + sentence);
+      }
+    }
+    EXPECT_CALL(all_reduce(self, data, 1) == ncclSuccess ? ncclInternalError : ncclSuccess);
+    EXPECT_CALL(ncclCommAbort(self.comm));
+  });
+  unsetenv("NITINOL_CHECK");
+  return wrong;
+}
+
+TEST(Mismatch, InStrictModeThoseWhoWaitHearWhatTheOddRankDoes) {
+  const Step leave = [](Rank& r, float*) { return ncclCommFinalize(r.comm); };
+  EXPECT_EQ("", hear_in_strict_mode(leave, "rank 2 in ncclCommFinalize or ncclCommDestroy", ncclInvalidUsage));
+  const Step revoke = [](Rank& r, float*) { return ncclCommRevoke(r.comm, NCCL_REVOKE_DEFAULT); };
+  EXPECT_EQ("", hear_in_strict_mode(revoke, "carries out nothing any more", ncclRemoteError));
+  const Step nothing = [](Rank& r, float*) {
+    ncclResult_t state = ncclSuccess;
+    while (state == ncclSuccess) EXPECT_CALL(ncclCommGetAsyncError(r.comm, &state));
+    return state;
+  };
+  setenv("NITINOL_TIMEOUT", "1", 1);
+  EXPECT_EQ("",
+            hear_in_strict_mode(nothing,
+                                "in AllReduce number 2 (count 17, type float32, op sum); its process is alive; idle, "
+                                "its last collective was AllReduce number 1 (count 10, type float32, op sum)",
+                                ncclRemoteError));
+  unsetenv("NITINOL_TIMEOUT");
 }
 
 TEST(Mismatch, InStrictModeNothingRuns) {

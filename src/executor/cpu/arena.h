@@ -48,10 +48,17 @@ struct Slot {
 };
 static_assert(sizeof(Slot) == 64 && std::atomic<uint64_t>::is_always_lock_free);
 
+/// What the sender says of the message that a piece belongs to, for whoever wonders at the piece.
+struct MessageNote {
+  std::atomic<uint64_t> number;
+  std::atomic<uint64_t> packed;  ///< MessageSignature::packed()
+};
+
 struct Connection {
   alignas(64) std::atomic<uint64_t> consumed;
   std::atomic<uint32_t> awaited;  ///< what the arena's owner waits for, in messages that it has waited for long
   std::array<Slot, kSlots> slots;
+  std::array<MessageNote, kSlots> notes;  ///< for each slot, in the lane of messages
 };
 
 /// The shape of the arenas of a communicator: the same on all its ranks.

@@ -53,6 +53,7 @@ class CpuExecutor : public Executor {
     return Progress{calls->begun(), ended};
   }
   std::shared_ptr<const OperationTimes> times() const override { return engine_->rank().calls(); }
+  DoingsOfPeer doings_of(int rank) const override { return engine_->rank().doings_of(rank); }
   bool follows_empty_collectives() const override { return true; }
   void set_timeout(std::chrono::milliseconds timeout) override { engine_->rank().set_timeout(timeout); }
 

@@ -73,26 +73,44 @@ bool Messages::ready(Rank& rank, const Queue& queue) const {
   return queue.direction == Direction::kSend ? Rank::has_room(link) : Rank::filled(link);
 }
 
+void Messages::put_piece(Rank& rank, const Queue& queue, const std::byte* from, size_t bytes) {
+  const MessageWork& message = messages_[queue.first + queue.next];
+  Link& link = rank.link_to(queue.peer, Lane::kMessages);
+  if (queue.offset == 0) ++link.messages_out;
+  const MessageSignature signature{.bytes = message.bytes, .type = message.stated};
+  MessageNote& note = link.out->notes[link.sent % kSlots];
+  note.number.store(link.messages_out, std::memory_order_relaxed);
+  note.packed.store(signature.packed(), std::memory_order_relaxed);
+  if (bytes > 0) std::memcpy(rank.free_data(link, Lane::kMessages, bytes), from, bytes);
+  rank.publish(queue.peer, Lane::kMessages, bytes, signature.tag() << 8);
+}
+
+/// False if it is not of the message that is expected.
+bool Messages::take_piece(Rank& rank, const Queue& queue, std::byte* into, size_t bytes) {
+  const MessageWork& message = messages_[queue.first + queue.next];
+  Link& link = rank.link_to(queue.peer, Lane::kMessages);
+  if (queue.offset == 0) ++link.messages_in;
+  const MessageSignature signature{.number = link.messages_in, .bytes = message.bytes, .type = message.stated};
+  if (Rank::filled_bytes(link) != bytes || Rank::filled_tag(link) != signature.tag()) {
+    const MessageNote& note = link.in->notes[link.received % kSlots];
+    const auto theirs = MessageSignature::unpacked(note.number.load(), note.packed.load());
+    rank.report_mismatch(signature.text(false, queue.peer), queue.peer, theirs.text(true, rank.rank()));
+    return false;
+  }
+  if (bytes > 0) std::memcpy(into, rank.filled_data(link, Lane::kMessages, bytes), bytes);
+  rank.release(queue.peer, Lane::kMessages);
+  return true;
+}
+
 /// Moves one piece of the queue, which is ready. False if what arrived is not what was expected.
 bool Messages::advance(Rank& rank, Queue& queue) {
   const MessageWork& message = messages_[queue.first + queue.next];
-  Link& link = rank.link_to(queue.peer, Lane::kMessages);
   const size_t bytes = std::min(message.bytes - queue.offset, rank.slot_bytes(Lane::kMessages));
   std::byte* const data = static_cast<std::byte*>(message.buffer) + queue.offset;
   if (queue.direction == Direction::kSend) {
-    if (bytes > 0) std::memcpy(rank.free_data(link, Lane::kMessages, bytes), data, bytes);
-    rank.publish(queue.peer, Lane::kMessages, bytes, message_tag(message.bytes) << 8);
-  } else {
-    if (Rank::filled_bytes(link) != bytes || Rank::filled_tag(link) != message_tag(message.bytes)) {
-      rank.report(
-          ncclInvalidUsage,
-          formatted("rank {} receives {} bytes from rank {}, whose message has another size (a piece of {} bytes of it "
-                    "came where {} were expected)",
-                    rank.rank(), message.bytes, queue.peer, Rank::filled_bytes(link), bytes));
-      return false;
-    }
-    if (bytes > 0) std::memcpy(data, rank.filled_data(link, Lane::kMessages, bytes), bytes);
-    rank.release(queue.peer, Lane::kMessages);
+    put_piece(rank, queue, data, bytes);
+  } else if (!take_piece(rank, queue, data, bytes)) {
+    return false;
   }
   queue.offset += bytes;
   if (queue.offset == message.bytes) {

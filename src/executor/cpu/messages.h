@@ -32,6 +32,8 @@ class Messages {
   bool copy_to_self(Rank& rank);
   bool ready(Rank& rank, const Queue& queue) const;
   bool advance(Rank& rank, Queue& queue);
+  bool take_piece(Rank& rank, const Queue& queue, std::byte* into, size_t bytes);
+  void put_piece(Rank& rank, const Queue& queue, const std::byte* from, size_t bytes);
 
   std::vector<MessageWork> messages_;  ///< those of one queue stand together, in the order given
   std::vector<Queue> queues_;

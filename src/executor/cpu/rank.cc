@@ -165,6 +165,10 @@ void Rank::report_mismatch(int peer) {
                            difference ? difference->theirs.text() : "another operation"));
 }
 
+void Rank::report_mismatch(const std::string& mine, int peer, const std::string& theirs) {
+  report(ncclInvalidUsage, mismatch_sentence(rank_, mine, describe(peer, *arena_of(peer)), theirs));
+}
+
 /// How long the operation has made no progress; noticed a moment after that began.
 std::chrono::milliseconds Rank::stalled_for() {
   const auto now = std::chrono::steady_clock::now();
@@ -185,10 +189,35 @@ bool Rank::find_leaver() {
   return false;
 }
 
+/// One of the peers has stopped for good: reports it, and returns true. Not before it could have said itself why.
+bool Rank::find_stopped(const std::string& call, const std::vector<int>& peers) {
+  const auto stopped =
+      std::find_if(peers.begin(), peers.end(), [&](int peer) { return arena_of(peer)->header().aborted.load() != 0; });
+  if (stopped == peers.end()) {
+    stopped_since_.reset();
+    return false;
+  }
+  const auto now = std::chrono::steady_clock::now();
+  if (!stopped_since_) stopped_since_ = now;
+  if (now - *stopped_since_ < kPatienceWithOtherReports) return false;
+  report(ncclRemoteError, stopped_sentence(rank_, call, describe(*stopped, *arena_of(*stopped))));
+  return true;
+}
+
+/// Peers that were reached and are not through with the collective that this rank is in.
+std::vector<int> Rank::peers_inside_or_late() const {
+  std::vector<int> peers;
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (arena_of(peer) != nullptr && arena_of(peer)->header().calls.ended() < sequence_) peers.push_back(peer);
+  }
+  return peers;
+}
+
 void Rank::on_stall() {
   if (find_mismatch() || find_leaver()) return;
   const auto limit = timeout_.load();
   const auto waited = stalled_for();
+  if (find_stopped(current().text(), peers_inside_or_late())) return;
   if (limit.count() <= 0 || waited < limit) return;
   std::string late;
   for (int peer = 0; peer < ranks(); ++peer) {
@@ -209,6 +238,12 @@ void Rank::on_stall() {
   }
   report(ncclRemoteError, formatted("rank {}: {} makes no progress for {} ms (NITINOL_TIMEOUT); not arrived: {}", rank_,
                                     current().text(), waited.count(), late));
+}
+
+Executor::DoingsOfPeer Rank::doings_of(int peer) const {
+  const Arena* const arena = arena_of(peer);
+  if (arena == nullptr) return {};
+  return {words_for_doings(look_at(*arena)), arena->header().aborted.load() != 0};
 }
 
 /// Why no message that this rank waits for can ever come from the peer or be taken by it; "" if one may. Whatever the
@@ -233,6 +268,9 @@ void Rank::on_message_stall(const std::vector<Awaited>& all, const std::function
   const auto limit = timeout_.load();
   const auto waited = stalled_for();
   if (waited >= kCirclesSearchedAfter && find_circle()) return;
+  std::vector<int> peers;
+  for (const Awaited& awaited : all) peers.push_back(awaited.peer);
+  if (find_stopped("a group of sends and receives", peers)) return;
   if (limit.count() <= 0 || waited < limit) return;
   std::string late;
   for (const Awaited& awaited : all) {

@@ -28,6 +28,8 @@ struct Link {
   uint64_t sent = 0;
   uint64_t freed = 0;  ///< how many of them the peer is known to have taken
   uint64_t received = 0;
+  uint64_t messages_out = 0;  ///< begun so far, in the lane of messages
+  uint64_t messages_in = 0;
 };
 
 /// What a rank in a group of sends and receives waits for of one peer: kAwaits...
@@ -59,6 +61,7 @@ class Rank {
 
   /// What this rank has begun and ended; kept for whoever holds it.
   std::shared_ptr<const OperationTimes> calls() const { return {own_, calls_}; }
+  Executor::DoingsOfPeer doings_of(int peer) const;
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   void abort();
   /// All operations are through, and no more will come: peers that wait for one are wrong.
@@ -154,6 +157,8 @@ class Rank {
 
   /// What came from the peer is not of the collective that this rank is in: says so, with both sides' calls.
   void report_mismatch(int peer);
+  /// Says so of two calls as they are told.
+  void report_mismatch(const std::string& mine, int peer, const std::string& theirs);
 
   Link& link_to(int peer, Lane lane) { return reached_[static_cast<size_t>(peer)]->links[static_cast<size_t>(lane)]; }
 
@@ -168,6 +173,8 @@ class Rank {
   std::shared_ptr<Arena> arena_to_look_at(int peer);
   std::string reason_why_never(int peer) const;
   bool find_leaver();
+  std::vector<int> peers_inside_or_late() const;
+  bool find_stopped(const std::string& call, const std::vector<int>& peers);
   struct Difference {
     Signature mine;
     Signature theirs;
@@ -209,9 +216,10 @@ class Rank {
   uint64_t sequence_ = 0;                           ///< of the last collective that was begun
   uint32_t tag_ = 0;                                ///< of the current collective, shifted by 8 bits
   std::chrono::steady_clock::time_point stalled_since_;
-  uint64_t stalled_wait_ = 0;  ///< which of the waiter's long waits that was
-  uint64_t told_groups_ = 0;   ///< of messages in which this rank has told what it waits for
-  bool told_waits_ = false;    ///< in the current one
+  std::optional<std::chrono::steady_clock::time_point> stopped_since_;  ///< when a peer was first seen to have stopped
+  uint64_t stalled_wait_ = 0;                                           ///< which of the waiter's long waits that was
+  uint64_t told_groups_ = 0;  ///< of messages in which this rank has told what it waits for
+  bool told_waits_ = false;   ///< in the current one
   CircleSearch circles_;
   std::atomic<std::chrono::milliseconds> timeout_;
 

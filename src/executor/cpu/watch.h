@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "executor/call_words.h"
 #include "executor/cpu/arena.h"
 
 namespace nitinol::cpu {
@@ -10,6 +11,8 @@ namespace nitinol::cpu {
 /// "rank 3 (host h, pid 17, device 2)".
 std::string describe(int rank, const Arena& arena);
 
+/// What the arena's owner does; its process is not looked at.
+Doings look_at(const Arena& arena);
 /// "rank 3 (...): stopped (SIGSTOP or a debugger); its last operation was AllReduce number 5 (...), which it has
 /// finished".
 std::string describe_doings(int rank, const Arena& arena, bool same_process);
