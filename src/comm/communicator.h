@@ -95,6 +95,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void dump_to(const std::string& path) const;
   /// Numbers the comparisons of NITINOL_CHECK=strict.
   uint64_t next_strict_check() { return ++strict_checks_; }
+  /// What is certain to be issued next; null: nothing any more.
+  void announce(const CollectiveWork* next) { executor_->announce(next); }
   /// After so long without progress operations fail; 0: never. Throws Error.
   void set_timeout(std::chrono::milliseconds timeout);
 

@@ -10,8 +10,23 @@
 namespace nitinol {
 namespace {
 
+/// Peers are to know what this rank waits to call.
+class Announcement {
+ public:
+  Announcement(Communicator& communicator, const CollectiveWork& work) : communicator_(communicator) {
+    communicator.announce(&work);
+  }
+  ~Announcement() { communicator_.announce(nullptr); }
+  Announcement(const Announcement&) = delete;
+  Announcement& operator=(const Announcement&) = delete;
+
+ private:
+  Communicator& communicator_;
+};
+
 void compare_one(Communicator& communicator, const CollectiveWork& work) {
   const Signature mine = Signature::of(work, communicator.next_strict_check());
+  const Announcement announcement(communicator, work);
   const std::vector<Signature> all =
       communicator.bootstrap().all_gather_value(mine, {Operation::kCompare, mine.text()});
   const auto other = std::find_if(all.begin(), all.end(), [&](const Signature& each) { return each != all.front(); });

@@ -41,6 +41,10 @@ std::string reason_collective(const Signature& collective, int rank) {
   return formatted("which is in {} and cannot leave it before rank {} has joined it", collective.text(), rank);
 }
 
+std::string reason_next(const Signature& collective, int rank) {
+  return formatted("which calls {} next and cannot leave it before rank {} has joined it", collective.text(), rank);
+}
+
 namespace {
 
 std::string words_for(const CircleStep& step) {
@@ -65,6 +69,26 @@ std::string circle_sentence(const std::vector<CircleStep>& circle) {
       "after the one in which it waits: sends and receives that depend on each other belong into one group "
       "(ncclGroupStart)",
       text, circle.front().who);
+}
+
+std::string reason_held_up(const Signature& holder, const std::array<uint64_t, 2>& communicator, int rank) {
+  std::string name;  // as other messages have it
+  for (const uint64_t word : communicator) {
+    for (int i = 0; i < 8; ++i) name += formatted("{:02x}", word >> (8 * i) & 0xff);
+  }
+  return formatted("which has it behind {} on communicator {} (there rank {}) in its stream",
+                   holder.sequence > 0 ? holder.text() : "a group of sends and receives", name, rank);
+}
+
+std::string long_circle_sentence(int rank, const std::string& mine, const std::string& peer,
+                                 const std::string& reason) {
+  return formatted(
+      "the ranks' calls wait for each other in a circle over several communicators: rank {} waits in {} for {}, {}, "
+      "and "
+      "that waits, there or by way of further ones, for rank {} to end what it waits in; all ranks must make the calls "
+      "on "
+      "all communicators in the same order",
+      rank, mine, peer, reason, rank);
 }
 
 std::string words_for_doings(const Doings& doings) {

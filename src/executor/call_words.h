@@ -1,6 +1,7 @@
 // How what is wrong between ranks is told: the same sentences on virtual GPUs and on GPUs.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,6 +28,14 @@ std::string stopped_sentence(int rank, const std::string& mine, const std::strin
 std::string message_sentence(int rank, const std::string& peer, const std::string& reason);
 std::string reason_leaving();
 std::string reason_collective(const Signature& collective, int rank);
+std::string reason_next(const Signature& collective, int rank);
+
+/// "which has it behind AllReduce number 5 (...) on communicator ab01... (there rank 2) in its stream".
+/// `holder.sequence` 0: sends and receives.
+std::string reason_held_up(const Signature& holder, const std::array<uint64_t, 2>& communicator, int rank);
+/// `mine` of rank `rank` waits for the peer, `reason` tells what for; and that waits for it, by way of other
+/// communicators.
+std::string long_circle_sentence(int rank, const std::string& mine, const std::string& peer, const std::string& reason);
 
 /// What a rank does, as far as others can see.
 struct Doings {

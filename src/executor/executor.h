@@ -49,6 +49,9 @@ class Executor {
   virtual void prepare(const Launch& launch, cudaStream_t stream) = 0;
   void prepare(const Launch& launch) { prepare(launch, nullptr); }
 
+  /// The next collective that is certain to be launched, once all ranks have come to it; null: there is none any more.
+  virtual void announce(const CollectiveWork* /*next*/) {}
+
   /// What is launched next, in a stream that waits for all earlier launches, or captured into a graph.
   virtual void note(const Launch&, cudaStream_t, bool /*captured*/) {}
 

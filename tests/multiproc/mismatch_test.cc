@@ -254,6 +254,44 @@ TEST(Mismatch, OfSendsAndReceivesThatWaitForEachOtherInACircle) {
   EXPECT_EQ("", hear_of_the_odd_rank(in_graphs, in_graphs, words));
 }
 
+/// Each rank uses two communicators in an order of its own, in one stream. One of them fails; the other is as good as
+/// ever.
+void use_in_different_orders(Rank& self, bool grouped) {
+  float* data = nullptr;
+  ncclComm_t comms[2];
+  EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+  for (ncclComm_t& comm : comms) EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+  if (grouped) EXPECT_CALL(ncclGroupStart());
+  for (int i = 0; i < 2; ++i) {
+    const ncclComm_t comm = comms[(i + self.rank) % 2];
+    EXPECT_CALL(ncclAllReduce(data, data, 10, ncclFloat, ncclSum, comm, self.stream));
+  }
+  if (grouped) EXPECT_CALL(ncclGroupEnd());
+  EXPECT_CALL(cudaStreamSynchronize(self.stream));
+  ncclResult_t states[2] = {};
+  while (states[0] == ncclSuccess && states[1] == ncclSuccess) {
+    for (int i = 0; i < 2; ++i) EXPECT_CALL(ncclCommGetAsyncError(comms[i], &states[i]));
+  }
+  const int failed = states[0] == ncclSuccess ? 1 : 0;
+  const std::string sentence = ncclGetLastError(comms[failed]);
+  if (states[failed] != ncclInvalidUsage || sentence.find("circle over several communicators") == std::string::npos) {
+    throw std::runtime_error(std::to_string(states[failed]) + ": " + sentence);
+  }
+  EXPECT_CALL(ncclAllReduce(data, data, 10, ncclFloat, ncclSum, comms[1 - failed], self.stream));
+  EXPECT_CALL(cudaStreamSynchronize(self.stream));
+  EXPECT_CALL(ncclCommAbort(comms[failed]));
+  EXPECT_CALL(ncclCommDestroy(comms[1 - failed]));
+  EXPECT_CALL(cudaFree(data));
+}
+
+TEST(Mismatch, OfTheOrderOfTwoCommunicatorsInAStream) {
+#if !defined(NITINOL_VGPU)
+  GTEST_SKIP() << "GPUs do not tell";
+#endif
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) { use_in_different_orders(self, false); }));
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) { use_in_different_orders(self, true); }));
+}
+
 /// In strict mode ranks wait for each other on the host.
 std::string hear_in_strict_mode(const Step& odd, const char* words, ncclResult_t code) {
   setenv("NITINOL_CHECK", "strict", 1);
@@ -294,6 +332,9 @@ TEST(Mismatch, InStrictModeThoseWhoWaitHearWhatTheOddRankDoes) {
     while (state == ncclSuccess) EXPECT_CALL(ncclCommGetAsyncError(r.comm, &state));
     return state;
   };
+  const Step receive = [](Rank& r, float* d) { return ncclRecv(d, 4, ncclFloat, 0, r.comm, r.stream); };
+  EXPECT_EQ("", hear_in_strict_mode(receive, "which calls AllReduce number 2 (count 17, type float32, op sum) next",
+                                    ncclInvalidUsage));
   setenv("NITINOL_TIMEOUT", "1", 1);
   EXPECT_EQ("",
             hear_in_strict_mode(nothing,

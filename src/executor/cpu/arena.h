@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "executor/cpu/label.h"
 #include "model/operation_times.h"
 #include "transport/transport.h"
 
@@ -74,6 +75,31 @@ struct Geometry {
   size_t total_bytes() const;
 };
 
+/// A rank's launches, but for those in graphs.
+struct LaunchCounts {
+  std::atomic<uint64_t> issued;
+  std::atomic<uint64_t> begun;
+  std::atomic<uint64_t> ended;
+  std::atomic<uint32_t> captured;  ///< not zero: there are some in graphs, too
+};
+
+/// What keeps a rank from its next launch: a call on another communicator that has waited for long in the same stream.
+struct HeldUp {
+  SharedLabel label;
+  std::array<std::atomic<uint64_t>, 2> identity;  ///< of that communicator,
+  std::atomic<int32_t> rank;                      ///< and the rank in it
+  std::atomic<uint64_t> sequence;                 ///< its Signature; sequence 0: sends and receives
+  std::atomic<uint64_t> count;
+  std::atomic<uint64_t> call;
+};
+
+/// The next collective of a rank, which its host is about to issue once all ranks have come to it.
+struct Announced {
+  std::atomic<uint64_t> sequence;  ///< 0: none
+  std::atomic<uint64_t> count;
+  std::atomic<uint64_t> call;
+};
+
 struct ArenaHeader {
   uint64_t magic;
   uint32_t version;
@@ -91,7 +117,11 @@ struct ArenaHeader {
   std::atomic<uint32_t> leaving;      ///< whether it is through with all operations, and calls no more
   std::atomic<uint64_t> waits_in;     ///< the number of the group of messages in which it has waited for long; 0: none
   std::atomic<uint64_t> looks;        ///< how often it has seen in such that nothing came of what it waits for
-  OperationTimes calls;               ///< its last collectives, for whoever waits for this rank and wonders
+  alignas(64) LaunchCounts launches;
+  SharedLabel label;  ///< of the call in which it has waited for long
+  HeldUp held_up;
+  Announced announced;
+  OperationTimes calls;  ///< its last collectives, for whoever waits for this rank and wonders
 };
 
 /// A rank's own arena, or that of a peer. Its memory is trusted no further than that it is there.

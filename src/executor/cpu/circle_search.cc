@@ -158,6 +158,52 @@ std::optional<std::string> CircleSearch::look(const Known& known, const Reach& r
   return std::nullopt;
 }
 
+/// Whether the rank's present call needs one that the peer, which is in none, has still to begin.
+bool CircleSearch::waits_for_next_call_of(int peer, const Known& known) const {
+  const Arena& mine = *arena(rank_, known);
+  const ArenaHeader& theirs = arena(peer, known)->header();
+  const Call call = call_of(mine);
+  const uint64_t begun = theirs.calls.begun();
+  if (theirs.calls.ended() < begun || theirs.in_messages.load() != 0 || !needs(rank_, mine, peer)) return false;
+  return call.what == Call::What::kMessages || begun < call.number;
+}
+
+std::vector<Labels::Other> CircleSearch::labels_of_others(const Known& known, const Reach& reach,
+                                                          const std::function<bool()>& ready) {
+  std::vector<Labels::Other> others;
+  bool unknown = false;
+  for (int peer = 0; peer < ranks_; ++peer) {
+    if (peer == rank_ || !needs(rank_, *arena(rank_, known), peer)) continue;
+    const Arena* const theirs = arena(peer, known);
+    unknown = unknown || theirs == nullptr;
+    if (theirs == nullptr) continue;
+    // A label is looked at first, and must still stand after it was seen that its owner is waited for.
+    const SharedLabel& own = theirs->header().label;
+    const SharedLabel& holder = theirs->header().held_up.label;
+    const auto in_call = own.look();
+    if (in_call && wait_for(rank_, peer, known) && !ready() && own.still(*in_call)) {
+      others.push_back({peer, in_call->label, false});
+      continue;
+    }
+    const auto held = holder.look();
+    if (held && waits_for_next_call_of(peer, known) && !ready() && holder.still(*held)) {
+      others.push_back({peer, held->label, true});
+    }
+  }
+  if (unknown) reach_all(known, reach);
+  return others;
+}
+
+std::string CircleSearch::reason_of(int peer, const Known& known) const {
+  const Arena& theirs = *arena(peer, known);
+  const Call call = call_of(theirs);
+  if (call.what == Call::What::kMessages) return "which is in a group of sends and receives";
+  if (call.what == Call::What::kCollective) return formatted("which is in {}", call.collective.text());
+  const HeldUp& held = theirs.header().held_up;
+  const Signature holder{held.sequence.load(), held.count.load(), held.call.load()};
+  return reason_held_up(holder, {held.identity[0].load(), held.identity[1].load()}, held.rank.load());
+}
+
 void CircleSearch::reach_all(const Known& known, const Reach& reach) {
   const std::lock_guard lock(mutex_);
   if (reaches_ || stopped_.load()) return;

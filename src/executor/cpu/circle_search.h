@@ -19,6 +19,7 @@
 
 #include "executor/call_words.h"
 #include "executor/cpu/arena.h"
+#include "executor/cpu/label.h"
 
 namespace nitinol::cpu {
 
@@ -37,6 +38,13 @@ class CircleSearch {
   /// By the rank's operations, now and then while it waits in a group and has told so: a sentence once there is a
   /// circle. Ranks on the trail that are not known are reached on a thread of their own.
   std::optional<std::string> look(const Known& known, const Reach& reach);
+
+  /// For whom the rank's present call waits and cannot end before theirs, with the labels that they tell: of calls on
+  /// this communicator, or of such on others that hold them up. `ready`: whether something that it waits for has come.
+  std::vector<Labels::Other> labels_of_others(const Known& known, const Reach& reach,
+                                              const std::function<bool()>& ready);
+  /// Of one whose label was told: in which call it is, or what holds it up.
+  std::string reason_of(int peer, const Known& known) const;
 
   /// Any thread: nothing is reached afterwards.
   void stop();
@@ -63,6 +71,7 @@ class CircleSearch {
   static Call call_of(const Arena& arena);
   static bool needs(int rank, const Arena& mine, int peer);
   std::optional<Wait> wait_for(int rank, int peer, const Known& known) const;
+  bool waits_for_next_call_of(int peer, const Known& known) const;
   Waits find_waits(const Known& known, bool& unknown) const;
   static std::vector<Wait> find_circle(const Waits& waits, int first);
   bool still_there(const Known& known) const;

@@ -36,8 +36,12 @@ class CpuExecutor : public Executor {
 
   void prepare(const Launch& launch, cudaStream_t) override { engine_->rank().prepare(launch); }
 
+  void announce(const CollectiveWork* next) override { engine_->rank().announce(next); }
+  void note(const Launch&, cudaStream_t, bool captured) override { captured_ = captured; }
+
   void launch(const Launch& launch, cudaStream_t stream) override {
-    std::unique_ptr<Kernel> kernel = engine_->make_kernel(launch);
+    const StreamName name = captured_ ? StreamName{} : StreamName::of(stream, engine_->rank().device());
+    std::unique_ptr<Kernel> kernel = engine_->make_kernel(launch, name);
     const VgpuKernel call{
         .run = [](void* state) { static_cast<Kernel*>(state)->run(); },
         .state = kernel.get(),
@@ -63,6 +67,7 @@ class CpuExecutor : public Executor {
 
  private:
   std::shared_ptr<Engine> engine_;
+  bool captured_ = false;  ///< what is launched next
 };
 
 }  // namespace

@@ -25,8 +25,10 @@ std::unique_ptr<Kernel> Engine::take_spare() {
   return kernel;
 }
 
-std::unique_ptr<Kernel> Engine::make_kernel(const Launch& launch) {
+std::unique_ptr<Kernel> Engine::make_kernel(const Launch& launch, const StreamName& stream) {
   std::unique_ptr<Kernel> kernel = take_spare();
+  rank_.occupancy().issue(stream);
+  kernel->stream_ = stream;
   kernel->collectives_ = launch.collectives;
   kernel->messages_.assign(launch.messages, rank_);
   return kernel;
@@ -56,11 +58,14 @@ void Engine::close() {
 void Kernel::run() {
   Rank& rank = engine_->rank();
   const std::lock_guard lock(rank.turn());
+  rank.occupancy().begin(stream_);
   for (const CollectiveWork& work : collectives_) run_collective(rank, engine_->workspace(), work);
-  if (messages_.empty()) return;
-  rank.begin_messages();
-  messages_.run(rank);
-  rank.end_messages();
+  if (!messages_.empty()) {
+    rank.begin_messages();
+    messages_.run(rank);
+    rank.end_messages();
+  }
+  rank.occupancy().end();
 }
 
 }  // namespace nitinol::cpu

@@ -49,6 +49,7 @@ Rank::Rank(ExecutorSetup setup)
       known_(static_cast<size_t>(kCollectives) * kAlgorithms * setup.peers.size()),
       watched_(setup.peers.size()),
       circles_(setup.rank, geometry_.ranks),
+      occupancy_(own_, setup.rank, setup.identity),
       timeout_(setup.timeout),
       failed_(std::move(setup.failed)) {
   homes_.reserve(setup.peers.size());
@@ -218,6 +219,7 @@ void Rank::on_stall() {
   const auto limit = timeout_.load();
   const auto waited = stalled_for();
   if (find_stopped(current().text(), peers_inside_or_late())) return;
+  if (waited >= kCirclesSearchedAfter && find_long_circle(current(), [] { return false; })) return;
   if (limit.count() <= 0 || waited < limit) return;
   std::string late;
   for (int peer = 0; peer < ranks(); ++peer) {
@@ -246,11 +248,32 @@ Executor::DoingsOfPeer Rank::doings_of(int peer) const {
   return {words_for_doings(look_at(*arena)), arena->header().aborted.load() != 0};
 }
 
+void Rank::announce(const CollectiveWork* next) {
+  Announced& announced = own_->header().announced;
+  announced.sequence.store(0);
+  if (next == nullptr) return;
+  const Signature signature = Signature::of(*next, calls_->begun() + 1);
+  announced.count.store(signature.count);
+  announced.call.store(signature.call);
+  announced.sequence.store(signature.sequence);
+}
+
+/// The peer has nothing more to run before a collective that needs this rank.
+std::string Rank::reason_announced(int peer) const {
+  const ArenaHeader& header = arena_of(peer)->header();
+  const Signature next{header.announced.sequence.load(), header.announced.count.load(), header.announced.call.load()};
+  if (next.sequence == 0 || !next.needs(peer, rank_)) return "";
+  const LaunchCounts& launches = header.launches;
+  const bool through = launches.ended.load() == launches.issued.load() && launches.captured.load() == 0;
+  return through && header.announced.sequence.load() == next.sequence ? reason_next(next, rank_) : "";
+}
+
 /// Why no message that this rank waits for can ever come from the peer or be taken by it; "" if one may. Whatever the
 /// peer did before is to be seen by whoever looks at the queues after this.
 std::string Rank::reason_why_never(int peer) const {
   const ArenaHeader& header = arena_of(peer)->header();
   if (header.leaving.load(std::memory_order_acquire) != 0) return reason_leaving();
+  if (std::string reason = reason_announced(peer); !reason.empty()) return reason;
   const uint64_t begun = header.calls.begun();
   if (begun <= sequence_ || header.calls.ended() >= begun) return "";
   const auto signature = header.calls.find(begun);
@@ -267,7 +290,7 @@ void Rank::on_message_stall(const std::vector<Awaited>& all, const std::function
   tell_waits(all);
   const auto limit = timeout_.load();
   const auto waited = stalled_for();
-  if (waited >= kCirclesSearchedAfter && find_circle()) return;
+  if (waited >= kCirclesSearchedAfter && (find_circle() || find_long_circle(Signature{}, ready))) return;
   std::vector<int> peers;
   for (const Awaited& awaited : all) peers.push_back(awaited.peer);
   if (find_stopped("a group of sends and receives", peers)) return;
@@ -299,11 +322,42 @@ void Rank::untell_waits() {
   told_waits_ = false;
 }
 
+CircleSearch::Known Rank::known_arenas() const {
+  return [this](int peer) { return peer == rank_ ? own_.get() : arena_of(peer); };
+}
+
+CircleSearch::Reach Rank::reach_arenas() {
+  return [this](int peer) { return arena_to_look_at(peer); };
+}
+
 bool Rank::find_circle() {
-  const auto circle = circles_.look([this](int peer) { return peer == rank_ ? own_.get() : arena_of(peer); },
-                                    [this](int peer) { return arena_to_look_at(peer); });
+  const auto circle = circles_.look(known_arenas(), reach_arenas());
   if (circle) report(ncclInvalidUsage, *circle);
   return circle.has_value();
+}
+
+/// One that leads over other communicators; `call` has sequence 0 for sends and receives.
+bool Rank::find_long_circle(const Signature& call, const std::function<bool()>& ready) {
+  const auto others = circles_.labels_of_others(known_arenas(), reach_arenas(), ready);
+  if (const auto peer = labels_.came_back(others)) {
+    const std::string mine = call.sequence > 0 ? call.text() : "a group of sends and receives";
+    const Arena* const theirs = arena_of(*peer);
+    const std::string who = theirs != nullptr ? describe(*peer, *theirs) : formatted("rank {}", *peer);
+    report(ncclInvalidUsage, long_circle_sentence(rank_, mine, who, circles_.reason_of(*peer, known_arenas())));
+    return true;
+  }
+  const uint64_t label = labels_.next(others);
+  own_->header().label.set(label);
+  occupancy_.hold_up_others(label, call);
+  told_label_ = true;
+  return false;
+}
+
+void Rank::untell_label() {
+  own_->header().label.clear();
+  occupancy_.let_others_go();
+  labels_.forget();
+  told_label_ = false;
 }
 
 /// Of a peer that was not reached. Not for long: null if it cannot be had at once. On any thread.

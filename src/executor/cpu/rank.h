@@ -13,6 +13,8 @@
 
 #include "executor/cpu/arena.h"
 #include "executor/cpu/circle_search.h"
+#include "executor/cpu/label.h"
+#include "executor/cpu/occupancy.h"
 #include "executor/cpu/turn.h"
 #include "executor/cpu/waiter.h"
 #include "executor/executor.h"
@@ -47,6 +49,7 @@ class Rank {
 
   int rank() const { return rank_; }
   int ranks() const { return geometry_.ranks; }
+  int device() const { return own_->header().device; }
   const Geometry& geometry() const { return geometry_; }
   size_t slot_bytes(Lane lane) const { return geometry_.slot_bytes[static_cast<int>(lane)]; }
 
@@ -54,6 +57,8 @@ class Rank {
 
   /// Reaches the memory of the peers that the launch needs. Throws Error.
   void prepare(const Launch& launch);
+  /// The collective that follows all that was launched; null: none.
+  void announce(const CollectiveWork* next);
   /// Nothing is offered, nobody called any more; operations that still run may finish.
   void close();
 
@@ -73,6 +78,7 @@ class Rank {
   // Operations: one at a time, which the holder of the lock is.
 
   Turn& turn() { return turn_; }
+  Occupancy& occupancy() { return occupancy_; }
   /// Between these two everything belongs to one collective; peers are told which.
   void begin_collective(const CollectiveWork& work) {
     const Signature signature = Signature::of(work, ++sequence_);
@@ -80,12 +86,14 @@ class Rank {
     calls_->begin(signature);
   }
   void end_collective() {
+    if (told_label_) untell_label();
     if (!stopped()) calls_->end(sequence_);
   }
   void begin_messages() { own_->header().in_messages.store(1, std::memory_order_relaxed); }
   void end_messages() {
     own_->header().in_messages.store(0, std::memory_order_relaxed);
     if (told_waits_) untell_waits();
+    if (told_label_) untell_label();
   }
   bool stopped() const { return waiter_.aborted(); }
 
@@ -170,8 +178,13 @@ class Rank {
   void tell_waits(const std::vector<Awaited>& all);
   void untell_waits();
   bool find_circle();
+  bool find_long_circle(const Signature& call, const std::function<bool()>& ready);
+  void untell_label();
+  CircleSearch::Known known_arenas() const;
+  CircleSearch::Reach reach_arenas();
   std::shared_ptr<Arena> arena_to_look_at(int peer);
   std::string reason_why_never(int peer) const;
+  std::string reason_announced(int peer) const;
   bool find_leaver();
   std::vector<int> peers_inside_or_late() const;
   bool find_stopped(const std::string& call, const std::vector<int>& peers);
@@ -221,6 +234,9 @@ class Rank {
   uint64_t told_groups_ = 0;  ///< of messages in which this rank has told what it waits for
   bool told_waits_ = false;   ///< in the current one
   CircleSearch circles_;
+  Labels labels_;
+  bool told_label_ = false;  ///< in the current call
+  Occupancy occupancy_;
   std::atomic<std::chrono::milliseconds> timeout_;
 
   Turn turn_;

@@ -1,0 +1,87 @@
+#include "executor/cpu/occupancy.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+namespace nitinol::cpu {
+
+/// The ranks of this process.
+struct Occupancy::Registry {
+  std::mutex mutex;
+  std::vector<Occupancy*> all;
+};
+
+Occupancy::Registry& Occupancy::registry() {
+  static auto* const the_one = new Registry;  // executors may go away while the process exits
+  return *the_one;
+}
+
+Occupancy::Occupancy(std::shared_ptr<Arena> own, int rank, std::array<uint64_t, 2> identity)
+    : own_(std::move(own)), rank_(rank), identity_(identity), counts_(own_->header().launches) {
+  const std::lock_guard lock(registry().mutex);
+  registry().all.push_back(this);
+}
+
+Occupancy::~Occupancy() {
+  const std::lock_guard lock(registry().mutex);
+  std::erase(registry().all, this);
+}
+
+void Occupancy::issue_elsewhere(const StreamName& stream, uint64_t number) {
+  if (!stream.known()) return capture();
+  // In this order: whoever sees the stream sees since when.
+  first_there_.store(number);
+  device_.store(stream.device);
+  stream_.store(stream.stream);
+  counts_.issued.store(number, std::memory_order_release);
+}
+
+/// Whether all that the rank has still to run stands behind a launch that runs in the stream: what was put into it
+/// earlier has run.
+bool Occupancy::waits_behind(const StreamName& stream) const {
+  if (counts_.captured.load() != 0) return false;
+  const uint64_t issued = counts_.issued.load();
+  const bool there = stream_.load() == stream.stream && device_.load() == stream.device;
+  const uint64_t first = first_there_.load();
+  const uint64_t begun = counts_.begun.load();
+  const bool runs = counts_.ended.load() != begun;
+  return there && !runs && begun < issued && begun + 1 >= first && counts_.issued.load() == issued;
+}
+
+void Occupancy::hold_up_others(uint64_t label, const Signature& call) {
+  if (!runs_in_->known()) return;
+  const std::lock_guard lock(registry().mutex);
+  for (Occupancy* const other : registry().all) {
+    if (other == this) continue;
+    const bool behind = other->waits_behind(*runs_in_);
+    if (behind) other->tell_held_up(label, call, *this);
+    if (!behind && other->holder_ == this) other->tell_free();
+  }
+}
+
+void Occupancy::let_others_go() {
+  const std::lock_guard lock(registry().mutex);
+  for (Occupancy* const other : registry().all) {
+    if (other->holder_ == this) other->tell_free();
+  }
+}
+
+void Occupancy::tell_held_up(uint64_t label, const Signature& call, const Occupancy& holder) {
+  HeldUp& held = own_->header().held_up;
+  held.identity[0].store(holder.identity_[0]);
+  held.identity[1].store(holder.identity_[1]);
+  held.rank.store(holder.rank_);
+  held.sequence.store(call.sequence);
+  held.count.store(call.count);
+  held.call.store(call.call);
+  held.label.set(label);
+  holder_ = &holder;
+}
+
+void Occupancy::tell_free() {
+  own_->header().held_up.label.clear();
+  holder_ = nullptr;
+}
+
+}  // namespace nitinol::cpu

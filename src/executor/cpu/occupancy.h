@@ -1,0 +1,85 @@
+// In which streams a rank's launches wait, and whom else of this process they hold up there: programs use several
+// communicators in one stream.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "executor/cpu/arena.h"
+
+namespace nitinol::cpu {
+
+/// One stream among all of the process; the default stream is one on each device.
+struct StreamName {
+  cudaStream_t stream = nullptr;
+  int device = -1;  ///< negative: not known which stream it is
+
+  static StreamName of(cudaStream_t stream, int device) {
+    if (stream == cudaStreamPerThread) return {};
+    return {stream == cudaStreamLegacy ? nullptr : stream, device};
+  }
+  bool known() const { return device >= 0; }
+  friend bool operator==(const StreamName&, const StreamName&) = default;
+};
+
+/// A rank's launches but for those that are captured into graphs, which run nobody knows when: once there are such,
+/// nothing is said of the rank any more.
+class Occupancy {
+ public:
+  Occupancy(std::shared_ptr<Arena> own, int rank, std::array<uint64_t, 2> identity);
+  ~Occupancy();
+  Occupancy(const Occupancy&) = delete;
+  Occupancy& operator=(const Occupancy&) = delete;
+
+  // By whoever launches, before the launch can run.
+  void issue(const StreamName& stream) {
+    const uint64_t number = counts_.issued.load(std::memory_order_relaxed) + 1;
+    const bool same = stream_.load(std::memory_order_relaxed) == stream.stream &&
+                      device_.load(std::memory_order_relaxed) == stream.device;
+    if (!same || !stream.known()) return issue_elsewhere(stream, number);
+    counts_.issued.store(number, std::memory_order_release);
+  }
+  void capture() { counts_.captured.store(1, std::memory_order_release); }
+
+  // By the launch while it runs, one at a time; `stream` stays until its end.
+  void begin(const StreamName& stream) {
+    runs_in_ = &stream;
+    if (stream.known()) count(counts_.begun);
+  }
+  void end() {
+    if (runs_in_->known()) count(counts_.ended);
+  }
+  /// Tells all whose launches stand behind this one in its stream what holds them up: a call that has the label.
+  void hold_up_others(uint64_t label, const Signature& call);
+  /// Takes it back.
+  void let_others_go();
+
+ private:
+  struct Registry;
+  static Registry& registry();
+
+  /// Without a locked instruction: there is one writer.
+  static void count(std::atomic<uint64_t>& number) {
+    number.store(number.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+  void issue_elsewhere(const StreamName& stream, uint64_t number);
+  bool waits_behind(const StreamName& stream) const;
+  void tell_held_up(uint64_t label, const Signature& call, const Occupancy& holder);
+  void tell_free();
+
+  const std::shared_ptr<Arena> own_;
+  const int rank_;
+  const std::array<uint64_t, 2> identity_;
+  LaunchCounts& counts_;                  ///< in the own arena
+  const StreamName* runs_in_ = nullptr;   ///< of the launch that runs
+  std::atomic<cudaStream_t> stream_{};    ///< of the last launch
+  std::atomic<int> device_{-1};           ///< the same
+  std::atomic<uint64_t> first_there_{1};  ///< since which all launches went there
+  const Occupancy* holder_ = nullptr;     ///< guarded by the registry's lock
+};
+
+}  // namespace nitinol::cpu
