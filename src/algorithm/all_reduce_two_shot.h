@@ -7,7 +7,8 @@
 namespace nitinol::algorithm {
 
 struct AllReduceTwoShot {
-  static constexpr Row row{.what = Collective::kAllReduce, .algorithm = Algorithm::kTwoShot, .canonical = true};
+  static constexpr Row row{
+      .what = Collective::kAllReduce, .algorithm = Algorithm::kTwoShot, .canonical = true, .apart = true};
 
   template <class P>
   static NITINOL_HOST_DEVICE void run(P& p, const Share& whole) {

@@ -6,7 +6,8 @@
 namespace nitinol::algorithm {
 
 struct AllToAllOneShot {
-  static constexpr Row row{.what = Collective::kAllToAll, .algorithm = Algorithm::kOneShot, .canonical = true};
+  static constexpr Row row{
+      .what = Collective::kAllToAll, .algorithm = Algorithm::kOneShot, .canonical = true, .apart = true};
 
   template <class P>
   static NITINOL_HOST_DEVICE void push_chunk(P& p, const Share& share, const Run& chunk) {

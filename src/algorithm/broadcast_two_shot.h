@@ -8,7 +8,8 @@
 namespace nitinol::algorithm {
 
 struct BroadcastTwoShot {
-  static constexpr Row row{.what = Collective::kBroadcast, .algorithm = Algorithm::kTwoShot, .canonical = true};
+  static constexpr Row row{
+      .what = Collective::kBroadcast, .algorithm = Algorithm::kTwoShot, .canonical = true, .apart = true};
 
   template <class P>
   static NITINOL_HOST_DEVICE void lead(P& p, const Share& share) {

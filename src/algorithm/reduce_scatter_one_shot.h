@@ -7,7 +7,8 @@
 namespace nitinol::algorithm {
 
 struct ReduceScatterOneShot {
-  static constexpr Row row{.what = Collective::kReduceScatter, .algorithm = Algorithm::kOneShot, .canonical = true};
+  static constexpr Row row{
+      .what = Collective::kReduceScatter, .algorithm = Algorithm::kOneShot, .canonical = true, .apart = true};
 
   template <class P>
   static NITINOL_HOST_DEVICE void push_chunk(P& p, const Share& share, const Run& chunk) {

@@ -7,7 +7,8 @@
 namespace nitinol::algorithm {
 
 struct ReduceTwoShot {
-  static constexpr Row row{.what = Collective::kReduce, .algorithm = Algorithm::kTwoShot, .canonical = true};
+  static constexpr Row row{
+      .what = Collective::kReduce, .algorithm = Algorithm::kTwoShot, .canonical = true, .apart = true};
 
   /// Every other rank's block but the root's, which has none.
   template <class P>

@@ -11,6 +11,7 @@ struct Row {
   /// Combines contributions in rank order with one rounding: results do not depend on sizes, chunks or channels.
   /// Always true for algorithms that only move data.
   bool canonical;
+  bool apart = false;  ///< may run in parts (parts.h)
 };
 
 }  // namespace nitinol::algorithm

@@ -55,12 +55,14 @@ bool run(Collective what, Algorithm algorithm, P& p, const Share& share) {
 struct Index {
   bool exists[kCollectives][kAlgorithms] = {};
   bool canonical[kCollectives][kAlgorithms] = {};
+  bool apart[kCollectives][kAlgorithms] = {};
 
   constexpr Index() {
     Table::for_each([&](auto entry) {
       constexpr Row row = decltype(entry)::row;
       exists[static_cast<int>(row.what)][static_cast<int>(row.algorithm)] = true;
       canonical[static_cast<int>(row.what)][static_cast<int>(row.algorithm)] = row.canonical;
+      apart[static_cast<int>(row.what)][static_cast<int>(row.algorithm)] = row.apart;
     });
   }
 };
@@ -72,6 +74,11 @@ constexpr bool exists(Collective what, Algorithm algorithm) {
 
 constexpr bool canonical(Collective what, Algorithm algorithm) {
   return kIndex.canonical[static_cast<int>(what)][static_cast<int>(algorithm)];
+}
+
+/// Whether it may run in parts (parts.h).
+constexpr bool apart(Collective what, Algorithm algorithm) {
+  return kIndex.apart[static_cast<int>(what)][static_cast<int>(algorithm)];
 }
 
 }  // namespace nitinol::algorithm

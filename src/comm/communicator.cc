@@ -38,9 +38,9 @@ std::string context_of(const Launch& launch) {
 }
 
 void log_plan(const CollectiveWork& work) {
-  log_info(Subsystem::kTuning, "{}: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}", name_of(work.what),
+  log_info(Subsystem::kTuning, "{}: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}{}", name_of(work.what),
            work.count * bytes_of(work.type), name_of(work.plan.algorithm), name_of(work.plan.protocol),
-           work.plan.channels - 1);
+           work.plan.channels - 1, work.plan.apart ? " in parts" : "");
 }
 
 bool is_fatal(ncclResult_t code) { return code != ncclInvalidArgument; }
@@ -107,6 +107,7 @@ Plan Communicator::plan(const CollectiveWork& work) {
                           .count = work.count,
                           .type = work.type,
                           .order_free = !reduces(work.what) || work.reduction.order_free(work.type),
+                          .sum = !reduces(work.what) || work.reduction.combine == Combine::kSum,
                           .ranks = ranks_};
   if (question != last_question_) {
     last_plan_ = choose(question, limits_, rules_);

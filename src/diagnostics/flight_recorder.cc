@@ -59,7 +59,7 @@ uint64_t FlightRecorder::issued() const { return collectives_.load(std::memory_o
 FlightRecorder::Log::Words FlightRecorder::packed(const Entry& entry) {
   const Plan& plan = entry.plan;
   const uint64_t how = static_cast<uint64_t>(plan.algorithm) | static_cast<uint64_t>(plan.protocol) << 8 |
-                       static_cast<uint64_t>(plan.channels) << 16;
+                       static_cast<uint64_t>(plan.channels) << 16 | static_cast<uint64_t>(plan.apart) << 48;
   return {entry.signature.sequence,
           entry.signature.count,
           entry.signature.call,
@@ -72,7 +72,7 @@ FlightRecorder::Log::Words FlightRecorder::packed(const Entry& entry) {
 
 FlightRecorder::Entry FlightRecorder::unpacked(const Log::Words& words) {
   const Plan plan{static_cast<Algorithm>(words[3] & 0xff), static_cast<Protocol>(words[3] >> 8 & 0xff),
-                  static_cast<int>(words[3] >> 16), words[4]};
+                  static_cast<int>(words[3] >> 16 & 0xffff), words[4], (words[3] >> 48 & 1) != 0};
   return {{words[0], words[1], words[2]},
           plan,
           static_cast<uint32_t>(words[5]),
@@ -139,9 +139,9 @@ std::string FlightRecorder::json(const About& about) const {
         separator, quoted(told.name()), microseconds(entry.enqueued), about.pid, about.rank, entry.signature.sequence,
         told.state, entry.stream);
     if (entry.signature.sequence != 0) {
-      text +=
-          formatted(", \"algorithm\": \"{}\", \"protocol\": \"{}\", \"channels\": {}, \"chunk\": {}",
-                    name_of(entry.plan.algorithm), name_of(entry.plan.protocol), entry.plan.channels, entry.plan.chunk);
+      text += formatted(", \"algorithm\": \"{}\", \"protocol\": \"{}\", \"channels\": {}, \"chunk\": {}, \"parts\": {}",
+                        name_of(entry.plan.algorithm), name_of(entry.plan.protocol), entry.plan.channels,
+                        entry.plan.chunk, entry.plan.apart);
     }
     if (told.begun != 0) text += formatted(", \"started\": {}", microseconds(told.begun));
     if (told.ended != 0) text += formatted(", \"finished\": {}", microseconds(told.ended));
@@ -168,8 +168,8 @@ std::string FlightRecorder::text(const About& about) const {
     text += formatted("{:<8}{:<20}{:<20}{:<20}{:<16}{}", told.state, clock_text(entry.enqueued), clock_text(told.begun),
                       clock_text(told.ended), formatted("{}", entry.stream), told.name());
     if (entry.signature.sequence != 0) {
-      text += formatted("; {} {}, {} channels, chunk {}", name_of(entry.plan.algorithm), name_of(entry.plan.protocol),
-                        entry.plan.channels, entry.plan.chunk);
+      text += formatted("; {} {}{}, {} channels, chunk {}", name_of(entry.plan.algorithm), name_of(entry.plan.protocol),
+                        entry.plan.apart ? " in parts" : "", entry.plan.channels, entry.plan.chunk);
     }
     text += '\n';
   }

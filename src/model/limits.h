@@ -14,6 +14,14 @@ struct Limits {
   int channels = 1;                             ///< most channels (CTAs) of one operation
   size_t grain_bytes = 64;                      ///< channels start at multiples of this
 
+  /// Where the parts of a rank's program have CTAs of their own (algorithm/parts.h).
+  struct Apart {
+    int channels = 0;       ///< of each part; 0: not offered
+    size_t slot_bytes = 0;  ///< most bytes of one chunk
+  };
+  Apart apart_sums;
+  Apart apart_moves;
+
   // Measured crossovers.
   size_t one_shot_bytes = 16384;            ///< all-reduce: up to this many bytes in one shot
   size_t broadcast_one_shot_bytes = 16384;  ///< the same for broadcast
@@ -26,6 +34,7 @@ struct Limits {
   size_t least_chunk_bytes = 0;             ///< Simple: shorter chunks than slots, but not than this, for more rounds
   size_t many_channels_bytes = 0;           ///< blocks of fewer bytes are not worth more than
   int few_channels = 32;                    ///< so many channels
+  std::array<size_t, kCollectives> apart_bytes{};  ///< blocks of so many bytes and more in parts; 0: never
 };
 
 }  // namespace nitinol

@@ -11,8 +11,9 @@ namespace nitinol {
 struct Plan {
   Algorithm algorithm = Algorithm::kOneShot;
   Protocol protocol = Protocol::kSimple;
-  int channels = 1;  ///< CTAs (GPU); virtual GPUs use one
-  size_t chunk = 0;  ///< elements per chunk: at most one slot of the protocol
+  int channels = 1;    ///< CTAs (GPU); virtual GPUs use one
+  size_t chunk = 0;    ///< elements per chunk: at most one slot of the protocol
+  bool apart = false;  ///< parts of a rank's program at the same time (algorithm/parts.h), each with so many channels
 };
 
 /// One collective of one rank. Counts are in elements of `type`, as in the API: `count` is the size of one rank's

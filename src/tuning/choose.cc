@@ -72,9 +72,8 @@ int choose_channels(const Limits& limits, const Rules& rules, size_t bytes) {
 
 /// Bytes of a chunk: a slot, but with Simple less if a channel's share of the work has few such chunks: peers wait for
 /// the first one and the last one as a whole. Not where chunks are passed on: there shorter ones were slower.
-size_t choose_chunk(const Question& question, const Limits& limits, const Plan& plan) {
+size_t choose_chunk(const Question& question, const Limits& limits, const Plan& plan, size_t slot) {
   constexpr size_t kRounds = 4;
-  const size_t slot = limits.slot_bytes[static_cast<size_t>(plan.protocol)];
   const bool shots = plan.algorithm == Algorithm::kOneShot || plan.algorithm == Algorithm::kTwoShot;
   const bool passes_on = !shots || question.what == Collective::kBroadcast;
   if (plan.protocol != Protocol::kSimple || limits.least_chunk_bytes == 0 || passes_on) return slot;
@@ -83,14 +82,34 @@ size_t choose_chunk(const Question& question, const Limits& limits, const Plan& 
   return std::min(slot, std::max(limits.least_chunk_bytes, (even + 1023) / 1024 * 1024));
 }
 
+/// Whether the parts of the algorithm run at the same time.
+bool goes_apart(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
+  const auto what = static_cast<size_t>(question.what);
+  const Limits::Apart& apart = reduces(question.what) ? limits.apart_sums : limits.apart_moves;
+  const size_t least = limits.apart_bytes[what];
+  return apart.channels > 0 && least > 0 && question.count * bytes_of(question.type) >= least && question.sum &&
+         algorithm::apart(question.what, algorithm) && rules.max_channels == 0 &&
+         allowed(rules.protocols[what], static_cast<int>(Protocol::kSimple));
+}
+
 }  // namespace
 
 Plan choose(const Question& question, const Limits& limits, const Rules& rules) {
   Plan plan;
   plan.algorithm = choose_algorithm(question, limits, rules);
-  plan.protocol = choose_protocol(question, limits, rules, plan.algorithm);
-  plan.channels = choose_channels(limits, rules, question.count * bytes_of(question.type));
-  plan.chunk = choose_chunk(question, limits, plan) / bytes_of(question.type);
+  plan.apart = goes_apart(question, limits, rules, plan.algorithm);
+  size_t slot = 0;
+  if (plan.apart) {
+    const Limits::Apart& apart = reduces(question.what) ? limits.apart_sums : limits.apart_moves;
+    plan.protocol = Protocol::kSimple;
+    plan.channels = apart.channels;
+    slot = apart.slot_bytes;
+  } else {
+    plan.protocol = choose_protocol(question, limits, rules, plan.algorithm);
+    plan.channels = choose_channels(limits, rules, question.count * bytes_of(question.type));
+    slot = limits.slot_bytes[static_cast<size_t>(plan.protocol)];
+  }
+  plan.chunk = choose_chunk(question, limits, plan, slot) / bytes_of(question.type);
   return plan;
 }
 

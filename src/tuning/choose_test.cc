@@ -142,6 +142,47 @@ TEST(Choose, SumsKeepTheCanonicalOrderUnlessTheUserNamesAnAlgorithm) {
   EXPECT_EQ(choose(all_reduce(1 << 20), limits(), rules).algorithm, Algorithm::kRing);
 }
 
+Limits limits_with_parts() {
+  Limits p = limits();
+  p.apart_sums = {16, 32768};
+  p.apart_moves = {12, 65536};
+  p.apart_bytes[static_cast<size_t>(Collective::kAllReduce)] = size_t{1} << 24;
+  p.apart_bytes[static_cast<size_t>(Collective::kAllGather)] = size_t{1} << 22;
+  p.apart_bytes[static_cast<size_t>(Collective::kReduce)] = 0;
+  return p;
+}
+
+TEST(Choose, LargeSumsAndCopiesRunInPartsWhereThatIsOffered) {
+  const Plan sum = choose(all_reduce(1 << 22), limits_with_parts(), Rules::any());
+  EXPECT_TRUE(sum.apart);
+  EXPECT_EQ(sum.protocol, Protocol::kSimple);
+  EXPECT_EQ(sum.channels, 16);
+  EXPECT_EQ(sum.chunk * 4, 32768U);
+  EXPECT_FALSE(choose(all_reduce((1 << 22) - 1), limits_with_parts(), Rules::any()).apart);
+  EXPECT_FALSE(choose(all_reduce(1 << 22), limits(), Rules::any()).apart);
+  Question gather = all_reduce(1 << 20);
+  gather.what = Collective::kAllGather;
+  EXPECT_EQ(choose(gather, limits_with_parts(), Rules::any()).channels, 12);
+  Question reduce = all_reduce(1 << 24);
+  reduce.what = Collective::kReduce;
+  EXPECT_FALSE(choose(reduce, limits_with_parts(), Rules::any()).apart) << "never, by its limit";
+}
+
+TEST(Choose, WhatIsNoSumOrLimitedByTheUserDoesNotRunInParts) {
+  Question other = all_reduce(1 << 22, true);
+  other.sum = false;
+  EXPECT_FALSE(choose(other, limits_with_parts(), Rules::any()).apart);
+  Rules few = Rules::any();
+  few.max_channels = 4;
+  EXPECT_FALSE(choose(all_reduce(1 << 22), limits_with_parts(), few).apart);
+  Rules lines = Rules::any();
+  restrict_protocols("LL128", lines);
+  EXPECT_FALSE(choose(all_reduce(1 << 22), limits_with_parts(), lines).apart);
+  Rules ring = Rules::any();
+  restrict_algorithms("ring", ring);
+  EXPECT_FALSE(choose(all_reduce(1 << 22), limits_with_parts(), ring).apart);
+}
+
 TEST(Choose, NothingAllowedIsAnErrorAndNotAFallback) {
   Rules rules = Rules::any();
   restrict_algorithms("nvls", rules);

@@ -32,12 +32,12 @@ struct Case {
 
 inline std::string describe(const Case& test, int ranks) {
   const CollectiveWork& w = test.work;
-  return std::string(name_of(w.what)) + " " + name_of(w.plan.algorithm) + " " + name_of(w.plan.protocol) + " ranks " +
-         std::to_string(ranks) + " type " + std::to_string(static_cast<int>(w.type)) + " op " +
-         std::to_string(static_cast<int>(w.reduction.combine)) + " count " + std::to_string(w.count) + " root " +
-         std::to_string(w.root) + " channels " + std::to_string(w.plan.channels) + " chunk " +
-         std::to_string(w.plan.chunk) + " shift " + std::to_string(test.misaligned) +
-         (test.in_place ? " in place" : "");
+  return std::string(name_of(w.what)) + " " + name_of(w.plan.algorithm) + " " + name_of(w.plan.protocol) +
+         (w.plan.apart ? " apart" : "") + " ranks " + std::to_string(ranks) + " type " +
+         std::to_string(static_cast<int>(w.type)) + " op " + std::to_string(static_cast<int>(w.reduction.combine)) +
+         " count " + std::to_string(w.count) + " root " + std::to_string(w.root) + " channels " +
+         std::to_string(w.plan.channels) + " chunk " + std::to_string(w.plan.chunk) + " shift " +
+         std::to_string(test.misaligned) + (test.in_place ? " in place" : "");
 }
 
 inline bool built(DataType type, Combine combine) { return cuda::find_reduce_kernels(type, combine) != nullptr; }
@@ -53,6 +53,9 @@ void for_each_algorithm(const Limits& limits, Visit&& visit) {
       work.plan.algorithm = decltype(entry)::row.algorithm;
       work.plan.protocol = static_cast<Protocol>(protocol);
       visit(work);
+      const auto& apart = reduces(work.what) ? limits.apart_sums : limits.apart_moves;
+      work.plan.apart = work.plan.protocol == Protocol::kSimple && decltype(entry)::row.apart && apart.channels > 0;
+      if (work.plan.apart) visit(work);
     }
   });
 }

@@ -87,11 +87,12 @@ class Bench {
     for (const Plan& plan : candidates(what, bytes)) {
       const double us = time_plan(what, type, count, plan, bytes);
       char name[80];
-      std::snprintf(name, sizeof name, "%s/%s/%d/%zu", name_of(plan.algorithm), name_of(plan.protocol), plan.channels,
-                    plan.chunk);
+      std::snprintf(name, sizeof name, "%s/%s%s/%d/%zu", name_of(plan.algorithm), name_of(plan.protocol),
+                    plan.apart ? "Apart" : "", plan.channels, plan.chunk);
       if (csv_ != nullptr) {
         std::fprintf(csv_, "%s,%d,%zu,%zu,%s,%s,%d,%zu,%.2f,%.2f\n", name_of(what), static_cast<int>(type), n, bytes,
-                     name_of(plan.algorithm), name_of(plan.protocol), plan.channels, plan.chunk, us, reference);
+                     name_of(plan.algorithm), plan.apart ? "Apart" : name_of(plan.protocol), plan.channels, plan.chunk,
+                     us, reference);
       }
       if (us < best) {
         best = us;
@@ -179,9 +180,19 @@ class Bench {
             plans.push_back({algorithm, Protocol::kLL128, channels, parts == 1 ? 0 : chunk});
           }
         }
-        for (const size_t chunk : {0, 64 << 10, 32 << 10, 16 << 10}) {
-          if (per_peer >= (512 << 10) && channels >= 16)
+        for (const size_t chunk : {0, 64 << 10, 32 << 10}) {
+          if (per_peer >= (512 << 10) && channels >= 32)
             plans.push_back({algorithm, Protocol::kSimple, channels, chunk});
+        }
+      }
+    }
+    for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kTwoShot}) {
+      if (!algorithm::apart(what, algorithm)) continue;
+      const Limits limits = ranks_.limits();
+      const int most_apart = reduces(what) ? limits.apart_sums.channels : limits.apart_moves.channels;
+      for (int channels = most_apart; per_peer >= (512 << 10) && channels >= 16; channels -= channels / 4) {
+        for (const size_t chunk : {0, 64 << 10, 32 << 10}) {
+          plans.push_back({algorithm, Protocol::kSimple, channels, chunk, true});
         }
       }
     }
@@ -320,7 +331,9 @@ int run(int argc, char** argv) {
       bench.compare(what, type, bytes);
     }
   }
-  for (size_t bytes = 8; (only.empty() || only == "SendRecv") && bytes <= most; bytes *= 8) bench.messages(bytes);
+  for (size_t bytes = argc > 6 ? std::strtoull(argv[6], nullptr, 0) : 8;
+       (only.empty() || only == "SendRecv") && bytes <= most; bytes *= 8)
+    bench.messages(bytes);
   return 0;
 }
 

@@ -52,6 +52,7 @@ TEST_P(OverRanks, AllTypesAndReductionsGiveTheBitsOfTheRules) {
     for (int type = 0; type < kDataTypes; ++type) {
       for (int combine = 0; combine < kCombines; ++combine) {
         if (!built(static_cast<DataType>(type), static_cast<Combine>(combine))) continue;
+        if (work.plan.apart && static_cast<Combine>(combine) != Combine::kSum) continue;  // sums alone are built so
         Case test{.work = work};
         test.work.type = static_cast<DataType>(type);
         test.work.reduction.combine = static_cast<Combine>(combine);

@@ -3,11 +3,14 @@
 // All warps of a CTA run the same program. A worker moves its part of every transfer and waits for nothing but its own
 // data and free slots: workers do not wait for each other, but for a barrier when slots have to be given back in the
 // midst of an operation. Peers are told of the rest of the free slots when the next operation starts: a store to a peer
-// at a kernel's end would prolong it. With Simple one warp more, the clerk, waits until all workers are done with a
-// transfer and then tells the peers which slots are filled and free.
+// at a kernel's end would prolong it, but for Simple, where that does not matter. With Simple one warp more, the clerk,
+// waits until all workers are done with a transfer and then tells the peers which slots are filled and free.
+//
+// A channel's work may be divided into parts with a CTA for each (algorithm/parts.h). Then a CTA writes the steps back
+// of those connections only that it has used.
 #pragma once
 
-#include "algorithm/primitives.h"
+#include "algorithm/parts.h"
 #include "executor/cuda/waiting.h"
 
 namespace nitinol::cuda {
@@ -29,9 +32,12 @@ struct __align__(16) Slots {
 template <class Wire>
 class Connections {
  public:
-  __device__ __forceinline__ Connections(const QueueView& queue, int channel)
+  /// Takes what comes by one channel and puts into another, or into the same.
+  __device__ __forceinline__ Connections(const QueueView& queue, int channel_in, int channel_out, int part = 0)
       : queue_(queue),
-        channel_(channel),
+        channel_in_(channel_in),
+        channel_out_(channel_out),
+        part_(part),
         lane_(threadIdx.x % 32),
         warp_(threadIdx.x / 32),
         workers_(blockDim.x / 32 - (Wire::kCounted ? 1 : 0)) {
@@ -63,16 +69,16 @@ class Connections {
       locate(peer);  // while the steps are on their way
     }
     __syncthreads();
-    if (takes) keep(peer, c);
+    if (takes) keep(peer, c, true);
     for (int more = lane_ + 32; more < ranks(); more += 32) {
       if (more == rank()) continue;
       locate(more);
-      keep(more, read(more));
+      keep(more, read(more), true);
     }
     __syncwarp();
   }
   /// The same for one direction of one connection, which this CTA alone works on.
-  __device__ __forceinline__ void resume_lane(int peer) {
+  __device__ __forceinline__ void resume_lane(int peer, bool sends) {
     __syncthreads();
     for (int other = lane_; other < ranks(); other += 32) counters_[other] = Counters{};
     __syncwarp();
@@ -80,48 +86,70 @@ class Connections {
       const Counters c = read(peer);
       refresh_credit(peer);
       locate(peer);
-      keep(peer, c);
+      keep(peer, c, !sends);
     }
     __syncwarp();
   }
 
-  /// Writes the steps back, of both directions.
+  /// Writes the steps back.
   __device__ __forceinline__ void suspend() {
     if (!tells_peers()) return;
     for (int peer = lane_; peer < ranks(); peer += 32) {
       if (peer == rank()) continue;
+      give_back_rest(peer);
       const Counters c = counters_[peer];
       const uint32_t credit = peer == lane_ ? fresh_credit_ : load_live_word(credit_of(peer));
-      *reinterpret_cast<uint4*>(state_of(peer)) = make_uint4(c.sent, c.received, c.posted, credit);
+      if constexpr (Wire::kApart) {
+        const Counters before = steps_before()[peer];
+        if (c.sent != before.sent) write_sent(peer, c.sent, credit);
+        if (c.received != before.received) write_received(peer, c.received, c.posted);
+      } else {
+        *reinterpret_cast<uint4*>(state_in(peer)) = make_uint4(c.sent, c.received, c.posted, credit);
+      }
     }
   }
   __device__ __forceinline__ void suspend_lane(int peer, bool sends) {
     if (!tells_peers() || lane_ != 0) return;
-    const Counters c = counters_[peer];
     if (sends) {
-      state_of(peer)->sent = c.sent;
-      state_of(peer)->credit = fresh_credit_;
+      write_sent(peer, counters_[peer].sent, fresh_credit_);
     } else {
-      state_of(peer)->received = c.received;
-      state_of(peer)->posted = c.posted;
+      give_back_rest(peer);
+      write_received(peer, counters_[peer].received, counters_[peer].posted);
     }
   }
 
  protected:
   /// The one warp that writes counters.
   __device__ __forceinline__ bool tells_peers() const { return warp_ == (Wire::kCounted ? workers_ : 0); }
-  __device__ __forceinline__ ConnectionState* state_of(int peer) const {
-    return queue_.layout.state(queue_.counters, channel_, peer);
+  __device__ __forceinline__ ConnectionState* state_in(int peer) const {
+    return queue_.layout.state(queue_.counters, channel_in_, peer);
+  }
+  __device__ __forceinline__ ConnectionState* state_out(int peer) const {
+    return queue_.layout.state(queue_.counters, channel_out_, peer);
   }
   __device__ __forceinline__ const uint32_t* credit_of(int peer) const {
-    return queue_.layout.credit(own_region(), channel_, peer);
+    return queue_.layout.credit(own_region(), channel_out_, peer);
   }
   /// So many consumed slots are given back at once.
   __device__ __forceinline__ uint32_t slots_to_collect() const { return (queue_.layout.slots + 1) / 2; }
   __device__ __forceinline__ char* own_region() const { return queue_.region[queue_.rank]; }
+  /// Tells a peer how many of its steps have been consumed.
+  __device__ __forceinline__ void store_credit(int peer, uint32_t received) const {
+    store_live_word(queue_.layout.credit(queue_.region[peer], channel_in_, rank()), received);
+  }
+  /// Whether a transfer is for this CTA.
+  __device__ __forceinline__ bool is_own(const algorithm::Flow& flow, int from, int to) const {
+    if constexpr (!Wire::kApart) {
+      return true;
+    } else {
+      return algorithm::part_of(Wire::kReducesApart, flow, from, to, rank(), ranks()) == part_;
+    }
+  }
 
   const QueueView& queue_;
-  int channel_;
+  int channel_in_;
+  int channel_out_;
+  int part_;  ///< of the program, if a CTA carries out only one
   int lane_;
   int warp_;
   int workers_;
@@ -135,102 +163,46 @@ class Connections {
 
  private:
   __device__ __forceinline__ void locate(int peer) {
-    slots_[peer] = Slots{queue_.layout.slot(queue_.region[peer], peer, rank(), channel_, 0),
-                         queue_.layout.slot(own_region(), rank(), peer, channel_, 0)};
+    slots_[peer] = Slots{queue_.layout.slot(queue_.region[peer], peer, rank(), channel_out_, 0),
+                         queue_.layout.slot(own_region(), rank(), peer, channel_in_, 0)};
   }
   __device__ __forceinline__ Counters read(int peer) const {
-    const uint4 state = *reinterpret_cast<const uint4*>(state_of(peer));
-    return Counters{state.x, state.y, state.z, state.w};
+    const uint4 in = *reinterpret_cast<const uint4*>(state_in(peer));
+    if constexpr (!Wire::kApart) return Counters{in.x, in.y, in.z, in.w};
+    const uint4 out = *reinterpret_cast<const uint4*>(state_out(peer));
+    return Counters{out.x, in.y, in.z, out.w};
   }
+  __device__ __forceinline__ void write_sent(int peer, uint32_t sent, uint32_t credit) const {
+    state_out(peer)->sent = sent;
+    state_out(peer)->credit = credit;
+  }
+  __device__ __forceinline__ void write_received(int peer, uint32_t received, uint32_t posted) const {
+    state_in(peer)->received = received;
+    state_in(peer)->posted = posted;
+  }
+  /// As the clerk has read them, where it keeps sources otherwise, of which it has none.
+  __device__ __forceinline__ Counters* steps_before() const { return reinterpret_cast<Counters*>(sources_); }
   /// Asks for the peer's credit as the next operation is to find it: nobody waits for it here.
   __device__ __forceinline__ void refresh_credit(int peer) {
     if (tells_peers()) fresh_credit_ = load_live_word(credit_of(peer));
   }
-  __device__ __forceinline__ void keep(int peer, Counters c) {
-    if (c.posted != c.received && tells_peers()) {
-      store_live_word(queue_.layout.credit(queue_.region[peer], channel_, rank()), c.received);
+  __device__ __forceinline__ void keep(int peer, Counters c, bool receives) {
+    // With Simple nothing is left to be given back, which is as well: other parts of the program may be at it.
+    if (!Wire::kCounted && receives && c.posted != c.received) {
+      if (tells_peers()) store_credit(peer, c.received);
+      c.posted = c.received;
     }
-    c.posted = c.received;
     counters_[peer] = c;
+    if (Wire::kApart && tells_peers()) steps_before()[peer] = c;
+  }
+  __device__ __forceinline__ void give_back_rest(int peer) {
+    Counters& c = counters_[peer];
+    if (!Wire::kCounted || c.posted == c.received) return;
+    store_credit(peer, c.received);
+    c.posted = c.received;
   }
 
   uint32_t fresh_credit_ = 0;  ///< of the peer whose number is the lane's
-};
-
-/// The warp that tells peers about the progress of the CTA. Runs the algorithms as the workers do.
-template <class Wire>
-class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
- public:
-  __device__ __forceinline__ explicit Clerk(const Connections<Wire>& connections) : Connections<Wire>(connections) {}
-
-  __device__ void begin(const Work& work) { root_ = work.root; }
-  __device__ void begin(char*) {}
-  __device__ __forceinline__ int root() const { return root_; }
-
-  template <algorithm::Flow flow>
-  __device__ __forceinline__ void transfer(const algorithm::Operands& o) {
-    post(flow.from, o.from, flow.to, o.to);
-  }
-
- private:
-  __device__ __noinline__ void post(Peers from_kind, int from, Peers to_kind, int to) {
-    ++this->transfers_;
-    const bool publishes = Wire::kCounted && to_kind != Peers::kNone;
-    if (publishes || from_kind != Peers::kNone) await_workers();
-    if (publishes && static_cast<int32_t>(fenced_ - this->transfers_) < 0) {
-      fence_all_gpus();  // covers whatever the workers have finished meanwhile
-      fenced_ = passed_;
-    }
-    if (to_kind == Peers::kOne) {
-      if (this->lane_ == 0) publish(to);
-    } else if (to_kind != Peers::kNone) {
-      for (int peer = this->lane_; peer < this->ranks(); peer += 32) {
-        if (peer != this->rank() && !(to_kind == Peers::kAllBut && peer == to)) publish(peer);
-      }
-    }
-    if (from_kind == Peers::kOne) {
-      if (this->lane_ == 0) release(from);
-    } else if (from_kind == Peers::kAll) {
-      for (int peer = this->lane_; peer < this->ranks(); peer += 32) {
-        if (peer != this->rank()) release(peer);
-      }
-    }
-    __syncwarp();
-  }
-
-  __device__ __forceinline__ void await_workers() {
-    while (static_cast<int32_t>(passed_ - this->transfers_) < 0) {
-      uint32_t ahead =
-          atomicOr(this->progress_ + (this->lane_ < this->workers_ ? this->lane_ : 0), 0U) - this->transfers_;
-      for (int distance = 16; distance > 0; distance /= 2) {
-        const uint32_t other = __shfl_xor_sync(0xffffffffU, ahead, distance);
-        if (static_cast<int32_t>(other) < static_cast<int32_t>(ahead)) ahead = other;
-      }
-      passed_ = this->transfers_ + ahead;
-      __threadfence_block();
-    }
-  }
-
-  __device__ __forceinline__ void publish(int peer) {
-    const uint32_t sent = ++this->counters_[peer].sent;
-    if constexpr (Wire::kCounted) {
-      store_live_word(this->queue_.layout.filled(this->queue_.region[peer], this->channel_, this->rank()), sent);
-    }
-  }
-
-  __device__ __forceinline__ void release(int peer) {
-    Counters c = this->counters_[peer];
-    ++c.received;
-    if (c.received - c.posted >= this->slots_to_collect()) {
-      c.posted = c.received;
-      store_live_word(this->queue_.layout.credit(this->queue_.region[peer], this->channel_, this->rank()), c.received);
-    }
-    this->counters_[peer] = c;
-  }
-
-  int root_ = 0;
-  uint32_t passed_ = 0;  ///< transfers that all workers are done with
-  uint32_t fenced_ = 0;  ///< and those among them whose data may be announced
 };
 
 /// The waiting that workers do.
@@ -302,8 +274,7 @@ class WorkerConnections : public Connections<Wire> {
       const Counters c = this->counters_[peer];
       if (c.received == c.posted) continue;
       if (this->tells_peers()) {
-        store_live_word(this->queue_.layout.credit(this->queue_.region[peer], this->channel_, this->rank()),
-                        c.received);
+        this->store_credit(peer, c.received);
       }
       this->counters_[peer].posted = c.received;
     }
@@ -342,7 +313,7 @@ class WorkerConnections : public Connections<Wire> {
     const uint32_t step = c.received;
     if constexpr (Wire::kCounted) {
       const int any = peer >= 0 ? peer : this->rank();
-      const uint32_t* word = layout.filled(this->own_region(), this->channel_, any);
+      const uint32_t* word = layout.filled(this->own_region(), this->channel_in_, any);
       Awaited filled{word, &this->seen_[any].filled, step, step + 1, peer};
       if (!await_words(this->queue_.signals, filled)) aborted_ = true;
     }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "algorithm/parts.h"
 #include "device/check.h"
 #include "device/guards.h"
 #include "executor/cuda/call_watch.h"
@@ -58,6 +59,11 @@ const void* kernel_of(const CollectiveWork& work, int ranks) {
          "this build of the library leaves out the reduction {} of data type {} (NITINOL_CUDA_TYPES, _OPS)",
          static_cast<int>(work.reduction.combine), static_cast<int>(work.type));
   }
+  if (work.plan.apart && ranks > 1) {
+    const void* kernel = set->apart[static_cast<size_t>(work.what)][static_cast<size_t>(work.plan.algorithm)];
+    if (kernel != nullptr) return kernel;
+    fail(ncclInternalError, "no kernel for {} by {} in parts", name_of(work.what), name_of(work.plan.algorithm));
+  }
   const auto row = ranks == 1 ? size_t{kCollectives} : static_cast<size_t>(work.what);
   const void* kernel =
       set->kernel[row][static_cast<size_t>(work.plan.algorithm)][static_cast<size_t>(protocol_of(work, ranks))];
@@ -104,7 +110,7 @@ class CudaExecutor : public Executor {
     const auto busy = watch_->announce(launch, stream);
     for (const CollectiveWork& work : launch.collectives) {
       if (work.count == 0) continue;
-      domain_->reach(queue_of(protocol_of(work, ranks_)));
+      domain_->reach(queue_for(work));
       load(kernel_of(work, ranks_));
     }
     for (const MessageWork& work : launch.messages) {
@@ -138,6 +144,10 @@ class CudaExecutor : public Executor {
   std::shared_ptr<void> memory_of_kernels() const override { return domain_; }
 
  private:
+  Queue queue_for(const CollectiveWork& work) const {
+    if (work.plan.apart && ranks_ > 1 && reduces(work.what)) return Queue::kSums;
+    return queue_of(protocol_of(work, ranks_));
+  }
   static Queue queue_for(const MessageWork& work) {
     return work.bytes <= kLLMessageBytes ? Queue::kMessageLL : Queue::kMessageSimple;
   }
@@ -147,8 +157,7 @@ class CudaExecutor : public Executor {
   }
   bool is_ready_for(const Launch& launch) const {
     const auto collective_is = [this](const CollectiveWork& work) {
-      return work.count == 0 ||
-             (domain_->reached(queue_of(protocol_of(work, ranks_))) && is_loaded(kernel_of(work, ranks_)));
+      return work.count == 0 || (domain_->reached(queue_for(work)) && is_loaded(kernel_of(work, ranks_)));
     };
     // Kernels for messages are loaded all at once.
     const auto message_is = [this](const MessageWork& work) {
@@ -195,14 +204,14 @@ class CudaExecutor : public Executor {
   void launch_run(const void* kernel, const CollectiveWork* works, size_t count, cudaStream_t stream) {
     const Protocol protocol = protocol_of(works[0], ranks_);
     CollectiveParameters parameters;
-    parameters.queue = domain_->view(queue_of(protocol));
+    parameters.queue = domain_->view(queue_for(works[0]));
     int channels = 1;
     size_t most_bytes = 0;  // of one transfer
     for (size_t i = 0; i < count; ++i) {
       if (works[i].count == 0) continue;
       Work& work = parameters.work[parameters.works++];
       work = translate(works[i], protocol);
-      channels = std::max(channels, std::min(works[i].plan.channels, parameters.queue.layout.channels));
+      channels = std::max(channels, channels_of(works[i], parameters.queue.layout));
       size_t elements = std::min<size_t>(work.chunk, work.per_channel);
       if (work.algorithm == Algorithm::kTwoShot) {
         const auto n = static_cast<size_t>(ranks_);
@@ -210,7 +219,20 @@ class CudaExecutor : public Executor {
       }
       most_bytes = std::max(most_bytes, elements * bytes_of(works[i].type));
     }
-    if (parameters.works > 0) run(kernel, channels, threads_for(protocol, most_bytes), &parameters, stream);
+    if (parameters.works == 0) return;
+    parameters.channels = channels;
+    if (works[0].plan.apart && ranks_ > 1) {
+      const int parts = algorithm::parts_of(reduces(works[0].what), ranks_);
+      run(kernel, channels * parts, (kWorkersApart + 1) * 32, &parameters, stream);
+    } else {
+      run(kernel, channels, threads_for(protocol, most_bytes), &parameters, stream);
+    }
+  }
+
+  int channels_of(const CollectiveWork& work, const QueueLayout& layout) const {
+    const Limits& limits = sizes_.limits;
+    const Limits::Apart& apart = reduces(work.what) ? limits.apart_sums : limits.apart_moves;
+    return std::clamp(work.plan.channels, 1, work.plan.apart ? apart.channels : layout.channels);
   }
 
   static int threads_for(Protocol protocol, size_t bytes) {
@@ -221,12 +243,15 @@ class CudaExecutor : public Executor {
   }
 
   Work translate(const CollectiveWork& from, Protocol protocol) const {
-    const QueueLayout& layout = sizes_.layouts[static_cast<size_t>(queue_of(protocol))];
+    const QueueLayout& layout = sizes_.layouts[static_cast<size_t>(queue_for(from))];
     const size_t size = bytes_of(from.type);
     const size_t grain = std::max<size_t>(1, sizes_.limits.grain_bytes / size);
-    const auto channels = static_cast<size_t>(std::clamp(from.plan.channels, 1, layout.channels));
+    const auto channels = static_cast<size_t>(channels_of(from, layout));
     const size_t grains = (from.count + grain - 1) / grain;
-    const size_t slot = sizes_.limits.slot_bytes[static_cast<size_t>(protocol)] / size;
+    const bool sums_apart = queue_for(from) == Queue::kSums;
+    const size_t slot_bytes =
+        sums_apart ? sizes_.limits.apart_sums.slot_bytes : sizes_.limits.slot_bytes[static_cast<size_t>(protocol)];
+    const size_t slot = slot_bytes / size;
     Work work;
     work.input = static_cast<const char*>(from.input);
     work.output = static_cast<char*>(from.output);

@@ -8,6 +8,7 @@
 
 #if defined(__CUDACC__)
 #include "algorithm/table.h"
+#include "executor/cuda/clerk.h"
 #include "executor/cuda/primitives.h"
 #endif
 
@@ -16,6 +17,9 @@ namespace nitinol::cuda {
 /// Warps of the largest CTA that work; with Simple the clerk comes on top.
 inline constexpr int kMaxWorkers = 16;
 constexpr int max_threads(Protocol protocol) { return (kMaxWorkers + (protocol == Protocol::kSimple ? 1 : 0)) * 32; }
+
+/// Warps that work where a CTA carries out one part of the program; two of these fit on a multiprocessor.
+inline constexpr int kWorkersApart = 8;
 
 /// Threads of the largest CTA that carries messages; two of these fit on a multiprocessor.
 inline constexpr int kMaxMessageThreads = 8 * 32;
@@ -58,13 +62,20 @@ __device__ __forceinline__ void run_one_of(algorithm::List<Entry, More...>, P& p
   }
 }
 
+/// The channel of a CTA: each part of a program takes a run of them.
+template <class Wire>
+__device__ __forceinline__ int channel_of(const CollectiveParameters& parameters) {
+  return Wire::kApart ? static_cast<int>(blockIdx.x) % parameters.channels : static_cast<int>(blockIdx.x);
+}
+
 template <class Wire, class Entries, bool kAlone, class P>
 __device__ __forceinline__ void run_all(P& p, const CollectiveParameters& parameters) {
   // What goes by LL is too short for links to be busy.
-  const int turn = Wire::kProtocol == Protocol::kLL || kAlone ? 0 : algorithm::turn_of(blockIdx.x, p.ranks());
+  const int channel = channel_of<Wire>(parameters);
+  const int turn = Wire::kProtocol == Protocol::kLL || kAlone ? 0 : algorithm::turn_of(channel, p.ranks());
   for (int i = 0; i < parameters.works; ++i) {
     const Work& work = parameters.work[i];
-    const size_t begin = min(work.per_channel * blockIdx.x, work.count);
+    const size_t begin = min(work.per_channel * channel, work.count);
     const Share share{begin, min(begin + work.per_channel, work.count), work.chunk, work.count, turn};
     if (share.begin == share.end) continue;
     p.begin(work);
@@ -87,15 +98,30 @@ __device__ __forceinline__ void read_ahead(const Work& work) {
   }
 }
 
+template <class Wire>
+__device__ __forceinline__ Connections<Wire> connect(const CollectiveParameters& parameters) {
+  const int channel = channel_of<Wire>(parameters);
+  if constexpr (!Wire::kApart) {
+    return Connections<Wire>(parameters.queue, channel, channel);
+  } else {
+    // Each stream has a run of channels of its own.
+    constexpr bool reduction = Wire::kReducesApart;
+    const int part = static_cast<int>(blockIdx.x) / parameters.channels;
+    return Connections<Wire>(parameters.queue, channel + algorithm::stream_in(reduction, part) * parameters.channels,
+                             channel + algorithm::stream_out(reduction, part) * parameters.channels, part);
+  }
+}
+
 /// Runs works whose algorithms are among Entries; kAlone: a communicator of one rank, where all algorithms are copies.
 template <class Wire, DataType type, Combine how, class Entries, bool kInline, bool kAlone = false>
-__global__ void __launch_bounds__(max_threads(Wire::kProtocol), 1)
+__global__ void __launch_bounds__(Wire::kApart ? (kWorkersApart + 1) * 32 : max_threads(Wire::kProtocol),
+                                  Wire::kApart ? 2 : 1)
     run_collectives(const __grid_constant__ CollectiveParameters parameters) {
   // Each line of the parameters costs a trip to memory at its first use: better all at once.
   asm volatile("" ::"r"(parameters.queue.rank), "l"(parameters.queue.region[0]), "l"(parameters.queue.region[4]),
                "l"(parameters.queue.region[8]), "r"(parameters.works), "l"(parameters.work[0].input),
                "l"(parameters.work[0].immediate));
-  Connections<Wire> connections(parameters.queue, blockIdx.x);
+  auto connections = connect<Wire>(parameters);
   if constexpr (!Wire::kCounted) read_ahead<Wire, type>(parameters.work[0]);
   connections.resume();
   if (connections.is_clerk()) {
@@ -139,8 +165,8 @@ __device__ __forceinline__ void carry_all(P& p, const Lane& lane, const Paramete
 template <class Wire, class Parameters>
 __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __grid_constant__ Parameters parameters) {
   const Lane& lane = parameters.lane[blockIdx.x];
-  Connections<Wire> connections(parameters.queue, lane.channel);
-  connections.resume_lane(lane.peer);
+  Connections<Wire> connections(parameters.queue, lane.channel, lane.channel);
+  connections.resume_lane(lane.peer, lane.sends != 0);
   if (connections.is_clerk()) {
     Clerk<Wire> clerk(connections);
     carry_all<Wire>(clerk, lane, parameters);
@@ -157,6 +183,8 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
 /// take them. Null: there is none. Rows: collectives; the last row holds the kernels for a communicator of one rank.
 struct KernelSet {
   const void* kernel[kCollectives + 1][kAlgorithms][kProtocols] = {};
+  /// The same for Simple, with CTAs of their own for each part of a rank's program.
+  const void* apart[kCollectives][kAlgorithms] = {};
 };
 
 /// Defined in the generated files, one for each type and reduction of the build.
@@ -172,6 +200,12 @@ std::array<std::array<const void*, 2>, 2> message_kernels();
 
 #if defined(__CUDACC__)
 
+/// Whether the algorithm has kernels of the protocol at all.
+template <class Wire, class Entry>
+constexpr bool is_built() {
+  return !Wire::kApart || Entry::row.apart;
+}
+
 template <class Wire, class Entry>
 constexpr bool is_hot() {
   if (Wire::kCounted) return false;  // with so much data per transfer a call does not matter
@@ -182,12 +216,12 @@ constexpr bool is_hot() {
 template <class Wire, bool kReduces, class... Chosen, class Entry, class... More>
 constexpr auto shared_entries(algorithm::List<Chosen...>, algorithm::List<Entry, More...>) {
   if constexpr (sizeof...(More) == 0) {
-    if constexpr (reduces(Entry::row.what) == kReduces && !is_hot<Wire, Entry>()) {
+    if constexpr (reduces(Entry::row.what) == kReduces && is_built<Wire, Entry>() && !is_hot<Wire, Entry>()) {
       return algorithm::List<Chosen..., Entry>{};
     } else {
       return algorithm::List<Chosen...>{};
     }
-  } else if constexpr (reduces(Entry::row.what) == kReduces && !is_hot<Wire, Entry>()) {
+  } else if constexpr (reduces(Entry::row.what) == kReduces && is_built<Wire, Entry>() && !is_hot<Wire, Entry>()) {
     return shared_entries<Wire, kReduces>(algorithm::List<Chosen..., Entry>{}, algorithm::List<More...>{});
   } else {
     return shared_entries<Wire, kReduces>(algorithm::List<Chosen...>{}, algorithm::List<More...>{});
@@ -202,9 +236,10 @@ void add_kernels(KernelSet& set) {
   const auto protocol = static_cast<size_t>(Wire::kProtocol);
   algorithm::Table::for_each([&](auto entry) {
     using Entry = decltype(entry);
-    if constexpr (reduces(Entry::row.what) == kReduces) {
-      const void*& place =
-          set.kernel[static_cast<size_t>(Entry::row.what)][static_cast<size_t>(Entry::row.algorithm)][protocol];
+    if constexpr (reduces(Entry::row.what) == kReduces && is_built<Wire, Entry>()) {
+      const auto what = static_cast<size_t>(Entry::row.what);
+      const auto which = static_cast<size_t>(Entry::row.algorithm);
+      const void*& place = Wire::kApart ? set.apart[what][which] : set.kernel[what][which][protocol];
       if constexpr (is_hot<Wire, Entry>()) {
         place = reinterpret_cast<const void*>(&run_collectives<Wire, type, how, algorithm::List<Entry>, true>);
       } else {
@@ -219,7 +254,10 @@ KernelSet make_kernel_set() {
   KernelSet set;
   add_kernels<LL, type, how, kReduces>(set);
   // Sums are what matters; for the rest LL128 is not worth the space. The executor then takes Simple.
-  if constexpr (how == Combine::kSum) add_kernels<LL128, type, how, kReduces>(set);
+  if constexpr (how == Combine::kSum) {
+    add_kernels<LL128, type, how, kReduces>(set);
+    add_kernels<Apart<kReduces>, type, how, kReduces>(set);
+  }
   add_kernels<Simple, type, how, kReduces>(set);
   const void* alone = reinterpret_cast<const void*>(&run_collectives<Simple, type, how, algorithm::Table, true, true>);
   for (auto& algorithms : set.kernel[kCollectives]) {

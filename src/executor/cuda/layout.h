@@ -19,9 +19,10 @@ namespace nitinol::cuda {
 
 inline constexpr int kMaxRanks = 72;
 
-/// The queue sets. Messages have their own, so that they and collectives never share a connection.
-enum class Queue : int { kLL, kLL128, kSimple, kMessageLL, kMessageSimple };
-inline constexpr int kQueues = 5;
+/// The queue sets. Messages have their own, so that they and collectives never share a connection; and so have sums
+/// whose parts have CTAs of their own, as they take many channels with short slots.
+enum class Queue : int { kLL, kLL128, kSimple, kMessageLL, kMessageSimple, kSums };
+inline constexpr int kQueues = 6;
 
 constexpr Queue queue_of(Protocol protocol) { return static_cast<Queue>(protocol); }
 

@@ -42,6 +42,7 @@ inline constexpr int kMaxWorks = 8;
 struct CollectiveParameters {
   QueueView queue;
   int works = 0;
+  int channels = 1;  ///< of each part, where parts have CTAs of their own
   Work work[kMaxWorks] = {};
 };
 static_assert(sizeof(CollectiveParameters) < 4096);

@@ -38,6 +38,7 @@ class Worker : public WorkerBase<Wire, type, how>, public algorithm::Verbs<Worke
 
   template <Flow flow>
   __device__ __forceinline__ void transfer(const Operands& o) {
+    if (!this->is_own(flow, o.from, o.to)) return;
     if (!this->aborted_) {
       Job job{};
       if constexpr (flow.own)

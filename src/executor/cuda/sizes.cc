@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "algorithm/parts.h"
 #include "executor/cuda/kernels.h"
 
 namespace nitinol::cuda {
@@ -30,6 +31,23 @@ QueueLayout fit(int ranks, const Wish& wish) {
   return make_layout(ranks, wish.channels, wish.slots, bytes);
 }
 
+/// From where on parts with CTAs of their own are faster, in bytes of a block; measured with 2 and 4 H200.
+void set_crossovers_to_parts(const Machine& m, Limits& limits) {
+  const auto from = [&](Collective what, size_t mega) { limits.apart_bytes[static_cast<size_t>(what)] = mega << 20; };
+  const bool pair = m.ranks == 2;
+  if (limits.apart_sums.channels > 0) {
+    // Not all-reduce between two (64 MB: 236 us so, 231 with CTAs that do all), and reduce never (268, with LL128 249).
+    if (!pair) from(Collective::kAllReduce, 48);
+    from(Collective::kReduceScatter, pair ? 24 : 12);
+  }
+  if (limits.apart_moves.channels > 0) {
+    from(Collective::kAllGather, pair ? 16 : 8);
+    from(Collective::kAllToAll, pair ? 16 : 4);
+    from(Collective::kBroadcast, 16);
+    limits.broadcast_ring_bytes = Limits{}.broadcast_ring_bytes;  // 256 MB between 4: 813 us in two shots
+  }
+}
+
 /// Measured with 2 and 4 H200 over NVLink; between more ranks what follows from that.
 void set_crossovers(const Machine& m, Limits& limits) {
   limits.one_shot_bytes = m.ranks <= 4 ? 256 * kKi : 64 * kKi;
@@ -45,6 +63,7 @@ void set_crossovers(const Machine& m, Limits& limits) {
     limits.least_chunk_bytes = 32 * kKi;
     // Broadcast of 64 MB between 4 took 239 us in a ring and 238 in two shots, 256 MB 860 and 902.
     if (m.ranks == 3 || m.ranks == 4) limits.broadcast_ring_bytes = 256 * kKi * kKi;
+    set_crossovers_to_parts(m, limits);
     return;
   }
   // Measured with 4. A message costs two microseconds with LL and five with Simple, what passes the bus of a GPU 20 us
@@ -55,6 +74,14 @@ void set_crossovers(const Machine& m, Limits& limits) {
   limits.reduce_one_shot_bytes = std::max(size_t{3072} * kKi / peers, limits.one_shot_bytes);
   limits.ll_bytes = std::clamp<size_t>(192 * kKi / peers, 16 * kKi, 128 * kKi);
   limits.bytes_per_channel = 2 * kKi;
+}
+
+/// The channels of each part where parts have CTAs of their own, of which two fit on a multiprocessor. 0: too few, or
+/// not where it has been seen to help.
+int channels_apart(const Machine& m, bool sums, int most) {
+  if (m.ranks == 1 || m.max_channels > 0 || m.in_host_memory) return 0;
+  const int resident = m.multiprocessors * 3 / 2 / (algorithm::parts_of(sums, m.ranks) * m.ranks_per_gpu);
+  return resident < 8 ? 0 : std::min(resident, most);
 }
 
 }  // namespace
@@ -72,6 +99,8 @@ Sizes sizes_for(const Machine& m) {
   // In host memory each slot is on pages of its own, of which the GPU has few at hand: few channels.
   const int low_channels = std::min(channels, m.in_host_memory ? 8 : 16);
 
+  const int sums = channels_apart(m, true, channels);
+
   const uint32_t simple_slots = 4;
   const auto most = m.buffer_bytes == 0
                         ? 128 * kKi
@@ -81,7 +110,9 @@ Sizes sizes_for(const Machine& m) {
       fit(m.ranks, {channels, channels > 32 ? 4U : 8U, 1 * kKi, 32 * kKi, size_t{28} << 20}),
       fit(m.ranks, {channels, simple_slots, 2 * kKi, most, size_t{116} << 20}),
       fit(m.ranks, {std::min(message_channels, 8), 8, 1 * kKi, 8 * kKi, size_t{6} << 20}),
-      fit(m.ranks, {message_channels, simple_slots, 2 * kKi, most, size_t{16} << 20}),
+      // 256 MB to a neighbour took 780 us with 512 KB of slots for a connection, 940 with 256 KB.
+      fit(m.ranks, {message_channels, simple_slots, 2 * kKi, most, size_t{52} << 20}),
+      fit(m.ranks, {2 * std::max(sums, 1), simple_slots, 2 * kKi, std::min(most, 32 * kKi), size_t{128} << 20}),
   };
   sizes.limits.slot_bytes = {payload_of(Protocol::kLL, sizes.layouts[0].slot_bytes),
                              payload_of(Protocol::kLL128, sizes.layouts[1].slot_bytes),
@@ -93,6 +124,8 @@ Sizes sizes_for(const Machine& m) {
   sizes.limits.channels = channels;
   sizes.limits.grain_bytes = 128;
   sizes.limits.bytes_per_channel = 1 * kKi;
+  sizes.limits.apart_sums = {sums, sizes.layouts[static_cast<size_t>(Queue::kSums)].slot_bytes};
+  sizes.limits.apart_moves = {channels_apart(m, false, channels), sizes.limits.slot_bytes[2]};
   set_crossovers(m, sizes.limits);
   return sizes;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "algorithm/parts.h"
 #include "algorithm/table.h"
 
 namespace nitinol::cuda {
@@ -59,6 +60,36 @@ TEST(Sizes, MoreThan32CtasForFewRanksOrWhereTheUserAllowsThem) {
   EXPECT_EQ(sizes_for(allowed).limits.channels, 64);
 }
 
+TEST(Sizes, PartsOfAllRanksOnAGpuAreResidentAtOnceTwoOnAMultiprocessor) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+    for (const int sharing : {1, 2, ranks}) {
+      const Sizes sizes = sizes_for(machine(ranks, sharing));
+      const QueueLayout& sums = sizes.layouts[static_cast<size_t>(Queue::kSums)];
+      const QueueLayout& moves = sizes.layouts[static_cast<size_t>(Queue::kSimple)];
+      const Limits& l = sizes.limits;
+      EXPECT_LE(l.apart_sums.channels * algorithm::parts_of(true, ranks) * sharing, 2 * 132);
+      EXPECT_LE(l.apart_moves.channels * algorithm::parts_of(false, ranks) * sharing, 2 * 132);
+      EXPECT_LE(l.apart_sums.channels * algorithm::streams_of(true), sums.channels);
+      EXPECT_LE(l.apart_moves.channels * algorithm::streams_of(false), moves.channels);
+    }
+  }
+}
+
+TEST(Sizes, PartsAreOfferedWhereThereIsRoomAndNobodyLimitsCtas) {
+  EXPECT_EQ(sizes_for(machine(4)).limits.apart_sums.channels, 64);
+  EXPECT_EQ(sizes_for(machine(4)).limits.apart_moves.channels, 28);
+  EXPECT_GT(sizes_for(machine(8)).limits.apart_moves.channels, 0);
+  EXPECT_EQ(sizes_for(machine(1)).limits.apart_moves.channels, 0);
+  EXPECT_EQ(sizes_for(machine(72)).limits.apart_moves.channels, 0);
+  EXPECT_EQ(sizes_for(machine(8, 8)).limits.apart_sums.channels, 8);
+  Machine other = machine(4);
+  other.max_channels = 16;
+  EXPECT_EQ(sizes_for(other).limits.apart_sums.channels, 0);
+  other = machine(4);
+  other.in_host_memory = true;
+  EXPECT_EQ(sizes_for(other).limits.apart_sums.channels, 0);
+}
+
 TEST(Sizes, EightRanksFillSlotsInWholeStrides) {
   const Sizes sizes = sizes_for(machine(8));
   EXPECT_EQ(sizes.layouts[static_cast<size_t>(Queue::kSimple)].slot_bytes, uint32_t{128} << 10);
@@ -67,7 +98,10 @@ TEST(Sizes, EightRanksFillSlotsInWholeStrides) {
 
 TEST(Sizes, RulesForLargeMessagesHoldWhereTheyWereMeasured) {
   EXPECT_LT(sizes_for(machine(4)).limits.least_chunk_bytes, sizes_for(machine(4)).limits.slot_bytes[2]);
-  EXPECT_EQ(sizes_for(machine(4)).limits.broadcast_ring_bytes, size_t{256} << 20);
+  Machine limited = machine(4);
+  limited.max_channels = 16;
+  EXPECT_EQ(sizes_for(limited).limits.broadcast_ring_bytes, size_t{256} << 20);
+  EXPECT_EQ(sizes_for(machine(4)).limits.broadcast_ring_bytes, Limits{}.broadcast_ring_bytes) << "parts are faster";
   EXPECT_EQ(sizes_for(machine(8)).limits.broadcast_ring_bytes, Limits{}.broadcast_ring_bytes);
   Machine host = machine(4);
   host.in_host_memory = true;

@@ -22,6 +22,7 @@ struct LL {
   static constexpr Protocol kProtocol = Protocol::kLL;
   static constexpr bool kPerWarp = false;
   static constexpr bool kCounted = false;  ///< arrival is told by a counter, not by the data
+  static constexpr bool kApart = false;    ///< a CTA carries out one part of the program (algorithm/parts.h)
   static constexpr int kWords = 2;         ///< payload of a thread and unit, in 4-byte words
   static constexpr int kPieces = 1;        ///< contiguous runs of user data that this is
   static constexpr int kPieceBytes = 8;
@@ -54,6 +55,7 @@ struct LL128 {
   static constexpr Protocol kProtocol = Protocol::kLL128;
   static constexpr bool kPerWarp = true;
   static constexpr bool kCounted = false;
+  static constexpr bool kApart = false;
   static constexpr int kWords = 8;
   static constexpr int kPieces = 2;
   static constexpr int kPieceBytes = 16;
@@ -106,6 +108,7 @@ struct Simple {
   static constexpr Protocol kProtocol = Protocol::kSimple;
   static constexpr bool kPerWarp = false;
   static constexpr bool kCounted = true;
+  static constexpr bool kApart = false;
   static constexpr int kWords = 4;
   static constexpr int kPieces = 1;
   static constexpr int kPieceBytes = 16;
@@ -132,6 +135,13 @@ struct Simple {
   __device__ __forceinline__ static void put(const Endpoint& to, uint32_t unit, int, const uint32_t (&words)[kWords]) {
     store_16(to.slot + unit * kUnitStored, make_uint4(words[0], words[1], words[2], words[3]));
   }
+};
+
+/// Simple, but with CTAs of their own for each part of a rank's program.
+template <bool kReduces>
+struct Apart : Simple {
+  static constexpr bool kApart = true;
+  static constexpr bool kReducesApart = kReduces;
 };
 
 }  // namespace nitinol::cuda

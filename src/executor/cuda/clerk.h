@@ -1,0 +1,84 @@
+// The warp that tells peers which slots are filled and which are free (Simple): the others of its CTA go on meanwhile.
+#pragma once
+
+#include "executor/cuda/connections.h"
+
+namespace nitinol::cuda {
+
+/// The warp that tells peers about the progress of the CTA. Runs the algorithms as the workers do.
+template <class Wire>
+class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
+ public:
+  __device__ __forceinline__ explicit Clerk(const Connections<Wire>& connections) : Connections<Wire>(connections) {}
+
+  __device__ void begin(const Work& work) { root_ = work.root; }
+  __device__ void begin(char*) {}
+  __device__ __forceinline__ int root() const { return root_; }
+
+  template <algorithm::Flow flow>
+  __device__ __forceinline__ void transfer(const algorithm::Operands& o) {
+    if (this->is_own(flow, o.from, o.to)) post(flow.from, o.from, flow.to, o.to);
+  }
+
+ private:
+  __device__ __noinline__ void post(Peers from_kind, int from, Peers to_kind, int to) {
+    ++this->transfers_;
+    const bool publishes = Wire::kCounted && to_kind != Peers::kNone;
+    if (publishes || from_kind != Peers::kNone) await_workers();
+    if (publishes && static_cast<int32_t>(fenced_ - this->transfers_) < 0) {
+      fence_all_gpus();  // covers whatever the workers have finished meanwhile
+      fenced_ = passed_;
+    }
+    if (to_kind == Peers::kOne) {
+      if (this->lane_ == 0) publish(to);
+    } else if (to_kind != Peers::kNone) {
+      for (int peer = this->lane_; peer < this->ranks(); peer += 32) {
+        if (peer != this->rank() && !(to_kind == Peers::kAllBut && peer == to)) publish(peer);
+      }
+    }
+    if (from_kind == Peers::kOne) {
+      if (this->lane_ == 0) release(from);
+    } else if (from_kind == Peers::kAll) {
+      for (int peer = this->lane_; peer < this->ranks(); peer += 32) {
+        if (peer != this->rank()) release(peer);
+      }
+    }
+    __syncwarp();
+  }
+
+  __device__ __forceinline__ void await_workers() {
+    while (static_cast<int32_t>(passed_ - this->transfers_) < 0) {
+      uint32_t ahead =
+          atomicOr(this->progress_ + (this->lane_ < this->workers_ ? this->lane_ : 0), 0U) - this->transfers_;
+      for (int distance = 16; distance > 0; distance /= 2) {
+        const uint32_t other = __shfl_xor_sync(0xffffffffU, ahead, distance);
+        if (static_cast<int32_t>(other) < static_cast<int32_t>(ahead)) ahead = other;
+      }
+      passed_ = this->transfers_ + ahead;
+      __threadfence_block();
+    }
+  }
+
+  __device__ __forceinline__ void publish(int peer) {
+    const uint32_t sent = ++this->counters_[peer].sent;
+    if constexpr (Wire::kCounted) {
+      store_live_word(this->queue_.layout.filled(this->queue_.region[peer], this->channel_out_, this->rank()), sent);
+    }
+  }
+
+  __device__ __forceinline__ void release(int peer) {
+    Counters c = this->counters_[peer];
+    ++c.received;
+    if (c.received - c.posted >= this->slots_to_collect()) {
+      c.posted = c.received;
+      this->store_credit(peer, c.received);
+    }
+    this->counters_[peer] = c;
+  }
+
+  int root_ = 0;
+  uint32_t passed_ = 0;  ///< transfers that all workers are done with
+  uint32_t fenced_ = 0;  ///< and those among them whose data may be announced
+};
+
+}  // namespace nitinol::cuda
