@@ -1,15 +1,13 @@
 // The library on GPUs through its public calls; ranks share GPUs if there are fewer. What a missing rank leads to,
-// graphs that outlive their communicator, memory, and random operations for a while (SOAK_SECONDS, 5 if not set).
+// graphs that outlive their communicator, and memory.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <barrier>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <memory>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -220,133 +218,6 @@ TEST_F(Ranks, MemoryOfNcclMemAllocWorks) {
   CUDA_OK(cudaMemcpy(got.data(), outputs[1], got.size(), cudaMemcpyDeviceToHost));
   EXPECT_EQ(got, std::vector<char>(1000001, 7));
   NCCL_OK(ncclMemFree(memory));
-}
-
-/// One random operation, the same on every rank, with integers so that every order gives the same.
-struct Operation {
-  int what = 0;
-  size_t count = 0;
-  size_t root = 0;
-  int repeats = 1;
-  bool in_graph = false;
-};
-
-Operation draw(std::mt19937& random, size_t ranks) {
-  Operation one;
-  one.what = static_cast<int>(random() % 6);
-  const size_t most = size_t{1} << (random() % 18);
-  one.count = 1 + random() % most;
-  one.root = random() % ranks;
-  one.repeats = 1 + static_cast<int>(random() % 3);
-  one.in_graph = random() % 4 == 0;
-  return one;
-}
-
-class Soak : public Ranks {
- protected:
-  /// Ranks that share a GPU must not copy, allocate or make graphs while one's kernel waits for another's.
-  std::unique_ptr<std::barrier<>> together;
-
-  int value(size_t rank, size_t i) const { return static_cast<int>(i % 1000 + 3 * rank); }
-
-  ncclResult_t call(const Operation& one, size_t rank) {
-    int* const in = inputs[rank];
-    int* const out = outputs[rank];
-    const auto root = static_cast<int>(one.root);
-    const auto n = static_cast<int>(ranks());
-    const auto me = static_cast<int>(rank);
-    switch (one.what) {
-      case 0: return ncclAllReduce(in, out, one.count, ncclInt, ncclSum, comms[rank], streams[rank]);
-      case 1: return ncclBroadcast(in, out, one.count, ncclInt, root, comms[rank], streams[rank]);
-      case 2: return ncclReduce(in, out, one.count, ncclInt, ncclMax, root, comms[rank], streams[rank]);
-      case 3: return ncclAllGather(in, out, one.count, ncclInt, comms[rank], streams[rank]);
-      case 4: return ncclReduceScatter(in, out, one.count, ncclInt, ncclSum, comms[rank], streams[rank]);
-      case 5:
-        ncclGroupStart();
-        ncclSend(in, one.count, ncclInt, (me + 1) % n, comms[rank], streams[rank]);
-        ncclRecv(out, one.count, ncclInt, (me + n - 1) % n, comms[rank], streams[rank]);
-        return ncclGroupEnd();
-    }
-    return ncclInternalError;
-  }
-  std::vector<int> expected(const Operation& one, size_t rank) const {
-    const size_t n = ranks();
-    std::vector<int> want(one.what == 3 ? n * one.count : one.what == 2 && rank != one.root ? 0 : one.count);
-    for (size_t i = 0; i < want.size(); ++i) {
-      int sum = 0;
-      for (size_t r = 0; r < n; ++r) sum += value(r, one.what == 4 ? rank * one.count + i : i);
-      switch (one.what) {
-        case 0:
-        case 4: want[i] = sum; break;
-        case 1: want[i] = value(one.root, i); break;
-        case 2: want[i] = value(n - 1, i); break;
-        case 3: want[i] = value(i / one.count, i % one.count); break;
-        case 5: want[i] = value((rank + n - 1) % n, i); break;
-        default: break;
-      }
-    }
-    return want;
-  }
-  void run(const Operation& one, size_t rank) {
-    const std::vector<int> want = expected(one, rank);
-    CUDA_OK(cudaMemset(outputs[rank], 0xee, (want.size() + 1) * sizeof(int)));
-    CUDA_OK(cudaDeviceSynchronize());
-    together->arrive_and_wait();
-    if (one.in_graph) {
-      cudaGraph_t graph = nullptr;
-      cudaGraphExec_t instance = nullptr;
-      CUDA_OK(cudaStreamBeginCapture(streams[rank], cudaStreamCaptureModeThreadLocal));
-      for (int i = 0; i < one.repeats; ++i) NCCL_OK(call(one, rank));
-      CUDA_OK(cudaStreamEndCapture(streams[rank], &graph));
-      CUDA_OK(cudaGraphInstantiate(&instance, graph, 0));
-      CUDA_OK(cudaGraphDestroy(graph));
-      together->arrive_and_wait();
-      for (int i = 0; i < 3; ++i) CUDA_OK(cudaGraphLaunch(instance, streams[rank]));
-      CUDA_OK(cudaStreamSynchronize(streams[rank]));
-      together->arrive_and_wait();
-      CUDA_OK(cudaGraphExecDestroy(instance));
-    } else {
-      together->arrive_and_wait();
-      for (int i = 0; i < one.repeats; ++i) NCCL_OK(call(one, rank));
-    }
-    CUDA_OK(cudaStreamSynchronize(streams[rank]));
-    together->arrive_and_wait();
-    std::vector<int> got(want.size() + 1);
-    CUDA_OK(cudaMemcpy(got.data(), outputs[rank], got.size() * sizeof(int), cudaMemcpyDeviceToHost));
-    EXPECT_EQ(got.back(), static_cast<int>(0xeeeeeeee)) << "beyond the end";
-    got.pop_back();
-    if (got != want) {
-      ADD_FAILURE() << "operation " << one.what << " of " << one.count << " root " << one.root << " rank " << rank
-                    << (one.in_graph ? " in a graph" : "");
-    }
-  }
-};
-
-TEST_F(Soak, RandomOperationsGiveWhatTheyMust) {
-  make(std::max(4, gpus()));
-  if (IsSkipped()) return;
-  together = std::make_unique<std::barrier<>>(static_cast<std::ptrdiff_t>(ranks()));
-  const char* const text = std::getenv("SOAK_SECONDS");
-  const double seconds = text == nullptr ? 5 : std::atof(text);
-  const auto start = Clock::now();
-  std::atomic<bool> enough{false};
-  std::atomic<size_t> done{0};
-  each([&](size_t rank) {
-    std::vector<int> data(kBytes / sizeof(int));
-    for (size_t i = 0; i < data.size(); ++i) data[i] = value(rank, i);
-    CUDA_OK(cudaMemcpy(inputs[rank], data.data(), kBytes, cudaMemcpyHostToDevice));
-    NCCL_OK(nitinolCommSetTimeout(comms[rank], 20));  // after a failure the others are not to wait for ever
-    std::mt19937 random(4711);
-    while (!enough) {
-      run(draw(random, ranks()), rank);
-      if (rank == 0) {
-        ++done;
-        enough = HasFailure() || seconds_since(start) > seconds;
-      }
-      together->arrive_and_wait();
-    }
-  });
-  std::printf("%zu operations\n", done.load());
 }
 
 }  // namespace

@@ -1,0 +1,285 @@
+// Random batches of operations through the public calls for a while (SOAK_SECONDS, 5 if not set): all collectives and
+// messages, sizes from one element to the largest that run in parts, one by one or in a group, over two streams, eager
+// and in graphs, of which some are kept and launched again later. Every element of every output is compared.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "nccl.h"
+#include "nitinol.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+#define CUDA_OK(call) ASSERT_EQ(call, cudaSuccess)
+#define NCCL_OK(call) ASSERT_EQ(call, ncclSuccess) << ncclGetLastError(nullptr)
+
+// Kernels of several ranks on one GPU must not stand in line behind each other.
+[[maybe_unused]] const int kConnections = ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+
+int gpus() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+enum class What : int { kAllReduce, kBroadcast, kReduce, kAllGather, kReduceScatter, kAllToAll, kRing };
+constexpr int kKinds = 7;
+
+/// One operation, the same on every rank, with integers so that every order of adding gives the same.
+struct Operation {
+  What what = What::kAllReduce;
+  size_t count = 0;  ///< of a rank's block
+  size_t root = 0;
+  size_t stream = 0;
+};
+
+/// Operations that run together. Each has a part of the output buffer to itself.
+struct Batch {
+  std::vector<Operation> operations;
+  bool grouped = false;
+  bool in_graph = false;
+};
+
+constexpr size_t kMostOperations = 4;
+constexpr size_t kLargest = size_t{24} << 20;  ///< elements of the larger buffer of an operation: 96 MB
+constexpr size_t kStreams = 2;
+constexpr size_t kGraphsKept = 6;
+
+size_t blocks_of(What what, size_t ranks) {
+  const bool many = what == What::kAllGather || what == What::kReduceScatter || what == What::kAllToAll;
+  return many ? ranks : 1;
+}
+
+/// Small ones mostly, as they are many; one in 32 may be of any size.
+size_t draw_count(std::mt19937& random, size_t most) {
+  const size_t limit = random() % 32 == 0 ? most : std::min(most, size_t{1} << random() % 19);
+  return 1 + random() % limit;
+}
+
+Batch draw(std::mt19937& random, size_t ranks) {
+  Batch batch;
+  batch.grouped = random() % 3 == 0;
+  batch.in_graph = random() % 3 == 0;
+  const size_t operations = 1 + random() % kMostOperations;
+  for (size_t i = 0; i < operations; ++i) {
+    Operation one;
+    one.what = static_cast<What>(random() % kKinds);
+    one.count = draw_count(random, kLargest / blocks_of(one.what, ranks));
+    one.root = random() % ranks;
+    one.stream = batch.in_graph || batch.grouped ? 0 : random() % kStreams;
+    batch.operations.push_back(one);
+  }
+  return batch;
+}
+
+int value(size_t rank, size_t i) { return static_cast<int>(i % 1000 + 3 * rank); }
+
+/// Element `i` of what an operation leaves on `rank`.
+int expected(const Operation& one, size_t rank, size_t ranks, size_t i) {
+  const auto sum = [ranks](size_t at) {
+    int total = 0;
+    for (size_t r = 0; r < ranks; ++r) total += value(r, at);
+    return total;
+  };
+  switch (one.what) {
+    case What::kAllReduce: return sum(i);
+    case What::kReduceScatter: return sum(rank * one.count + i);
+    case What::kBroadcast: return value(one.root, i);
+    case What::kReduce: return value(ranks - 1, i);
+    case What::kAllGather: return value(i / one.count, i % one.count);
+    case What::kAllToAll: return value(i / one.count, rank * one.count + i % one.count);
+    case What::kRing: return value((rank + ranks - 1) % ranks, i);
+  }
+  return 0;
+}
+
+size_t output_count(const Operation& one, size_t rank, size_t ranks) {
+  if (one.what == What::kReduce && rank != one.root) return 0;
+  return one.what == What::kAllGather || one.what == What::kAllToAll ? ranks * one.count : one.count;
+}
+
+/// One rank with its buffers. Its graphs may be launched again.
+class Rank {
+ public:
+  Rank(size_t rank, size_t ranks, ncclComm_t comm) : rank_(rank), ranks_(ranks), comm_(comm) {}
+
+  void set_up() {
+    CUDA_OK(cudaMalloc(&input_, kLargest * sizeof(int)));
+    CUDA_OK(cudaMalloc(&output_, kMostOperations * kPart * sizeof(int)));
+    for (cudaStream_t& stream : streams_) CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    std::vector<int> data(kLargest);
+    for (size_t i = 0; i < data.size(); ++i) data[i] = value(rank_, i);
+    CUDA_OK(cudaMemcpy(input_, data.data(), data.size() * sizeof(int), cudaMemcpyHostToDevice));
+    NCCL_OK(nitinolCommSetTimeout(comm_, 30));  // after a failure the others are not to wait for ever
+  }
+  void tear_down() {
+    for (const Kept& kept : graphs_) EXPECT_EQ(cudaGraphExecDestroy(kept.graph), cudaSuccess);
+    for (const cudaStream_t stream : streams_) EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+    EXPECT_EQ(cudaFree(input_), cudaSuccess);
+    EXPECT_EQ(cudaFree(output_), cudaSuccess);
+  }
+
+  /// Poisons what the batch writes to, and makes its graph if it has one.
+  void prepare(const Batch& batch) {
+    for (size_t i = 0; i < batch.operations.size(); ++i) {
+      const size_t count = output_count(batch.operations[i], rank_, ranks_) + kGuard;
+      CUDA_OK(cudaMemset(part(i), 0xee, count * sizeof(int)));
+    }
+    CUDA_OK(cudaDeviceSynchronize());
+    if (!batch.in_graph) return;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t instance = nullptr;
+    CUDA_OK(cudaStreamBeginCapture(streams_[0], cudaStreamCaptureModeThreadLocal));
+    issue(batch);
+    CUDA_OK(cudaStreamEndCapture(streams_[0], &graph));
+    CUDA_OK(cudaGraphInstantiate(&instance, graph, 0));
+    CUDA_OK(cudaGraphDestroy(graph));
+    graphs_.push_back({batch, instance});
+  }
+  void launch(const Batch& batch) {
+    if (batch.in_graph) {
+      CUDA_OK(cudaGraphLaunch(graphs_.back().graph, streams_[0]));
+    } else {
+      issue(batch);
+    }
+  }
+  /// Makes the oldest graph the newest; its batch.
+  const Batch& turn_to_oldest() {
+    graphs_.push_back(graphs_.front());
+    graphs_.pop_front();
+    return graphs_.back().batch;
+  }
+  size_t graphs() const { return graphs_.size(); }
+  void drop_oldest() {
+    CUDA_OK(cudaGraphExecDestroy(graphs_.front().graph));
+    graphs_.pop_front();
+  }
+
+  void synchronize() {
+    for (const cudaStream_t stream : streams_) CUDA_OK(cudaStreamSynchronize(stream));
+  }
+  void check(const Batch& batch) {
+    for (size_t i = 0; i < batch.operations.size(); ++i) check(batch, i);
+  }
+
+ private:
+  static constexpr size_t kGuard = 1;
+  static constexpr size_t kPart = kLargest + 64;
+  struct Kept {
+    Batch batch;
+    cudaGraphExec_t graph;
+  };
+
+  int* part(size_t index) const { return output_ + index * kPart; }
+
+  void issue(const Batch& batch) {
+    if (batch.grouped) {
+      NCCL_OK(ncclGroupStart());
+    }
+    for (size_t i = 0; i < batch.operations.size(); ++i) NCCL_OK(call(batch.operations[i], part(i)));
+    if (batch.grouped) {
+      NCCL_OK(ncclGroupEnd());
+    }
+  }
+  ncclResult_t call(const Operation& one, int* out) {
+    const cudaStream_t stream = streams_[one.stream];
+    const auto root = static_cast<int>(one.root);
+    switch (one.what) {
+      case What::kAllReduce: return ncclAllReduce(input_, out, one.count, ncclInt, ncclSum, comm_, stream);
+      case What::kBroadcast: return ncclBroadcast(input_, out, one.count, ncclInt, root, comm_, stream);
+      case What::kReduce: return ncclReduce(input_, out, one.count, ncclInt, ncclMax, root, comm_, stream);
+      case What::kAllGather: return ncclAllGather(input_, out, one.count, ncclInt, comm_, stream);
+      case What::kReduceScatter: return ncclReduceScatter(input_, out, one.count, ncclInt, ncclSum, comm_, stream);
+      case What::kAllToAll: return ncclAlltoAll(input_, out, one.count, ncclInt, comm_, stream);
+      case What::kRing: break;
+    }
+    const auto next = static_cast<int>((rank_ + 1) % ranks_);
+    const auto previous = static_cast<int>((rank_ + ranks_ - 1) % ranks_);
+    ncclGroupStart();
+    ncclSend(input_, one.count, ncclInt, next, comm_, stream);
+    ncclRecv(out, one.count, ncclInt, previous, comm_, stream);
+    return ncclGroupEnd();
+  }
+
+  void check(const Batch& batch, size_t index) {
+    const Operation& one = batch.operations[index];
+    const size_t count = output_count(one, rank_, ranks_);
+    std::vector<int> got(count + kGuard);
+    CUDA_OK(cudaMemcpy(got.data(), part(index), got.size() * sizeof(int), cudaMemcpyDeviceToHost));
+    ASSERT_EQ(got.back(), static_cast<int>(0xeeeeeeee)) << "beyond the end";
+    for (size_t i = 0; i < count; ++i) {
+      if (got[i] == expected(one, rank_, ranks_, i)) continue;
+      FAIL() << "operation " << static_cast<int>(one.what) << " (" << index + 1 << " of " << batch.operations.size()
+             << ") of " << one.count << " root " << one.root << ": element " << i << " on rank " << rank_ << " is "
+             << got[i] << ", not " << expected(one, rank_, ranks_, i) << (batch.grouped ? ", in a group" : "")
+             << (batch.in_graph ? ", in a graph" : "");
+    }
+  }
+
+  size_t rank_;
+  size_t ranks_;
+  ncclComm_t comm_;
+  int* input_ = nullptr;
+  int* output_ = nullptr;
+  cudaStream_t streams_[kStreams] = {};
+  std::deque<Kept> graphs_;
+};
+
+TEST(Soak, RandomBatchesGiveWhatTheyMust) {
+  if (gpus() == 0) GTEST_SKIP() << "no GPU here";
+  const size_t ranks = static_cast<size_t>(std::max(4, gpus()));
+  std::vector<int> devices;
+  for (size_t rank = 0; rank < ranks; ++rank) devices.push_back(static_cast<int>(rank) % gpus());
+  std::vector<ncclComm_t> comms(ranks);
+  NCCL_OK(ncclCommInitAll(comms.data(), static_cast<int>(ranks), devices.data()));
+  const char* const text = std::getenv("SOAK_SECONDS");
+  const auto end = Clock::now() + std::chrono::duration<double>(text == nullptr ? 5 : std::atof(text));
+
+  // Ranks that share a GPU must not copy, allocate or make graphs while one's kernel waits for another's.
+  std::barrier together(static_cast<std::ptrdiff_t>(ranks));
+  std::atomic<bool> enough{false};
+  std::atomic<size_t> batches{0};
+  const auto run = [&](size_t rank) {
+    ASSERT_EQ(cudaSetDevice(devices[rank]), cudaSuccess);
+    Rank mine(rank, ranks, comms[rank]);
+    mine.set_up();
+    std::mt19937 random(4711);
+    while (!enough) {
+      const bool again = mine.graphs() > 0 && random() % 4 == 0;
+      Batch batch = again ? mine.turn_to_oldest() : draw(random, ranks);
+      if (again) batch.in_graph = false;  // it has one
+      mine.prepare(batch);
+      batch.in_graph = batch.in_graph || again;
+      together.arrive_and_wait();
+      const int repeats = 1 + static_cast<int>(random() % 3);
+      for (int i = 0; i < repeats; ++i) mine.launch(batch);
+      mine.synchronize();
+      together.arrive_and_wait();
+      mine.check(batch);
+      if (mine.graphs() > kGraphsKept) mine.drop_oldest();
+      if (rank == 0) {
+        ++batches;
+        enough = ::testing::Test::HasFailure() || Clock::now() > end;
+      }
+      together.arrive_and_wait();
+    }
+    mine.tear_down();
+  };
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < ranks; ++rank) threads.emplace_back(run, rank);
+  for (std::thread& thread : threads) thread.join();
+  for (const ncclComm_t comm : comms) EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+  std::printf("%zu batches\n", batches.load());
+}
+
+}  // namespace
