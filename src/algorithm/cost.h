@@ -17,7 +17,7 @@ struct Cost {
   size_t hops = 0;              ///< messages in the longest chain of messages that wait for each other
 };
 
-/// Free of deadlock programs only (executor/verify).
+/// Programs in one part, and free of deadlock (executor/verify), only.
 Cost cost(const Program& program);
 
 }  // namespace nitinol::algorithm

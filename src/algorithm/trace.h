@@ -10,7 +10,8 @@
 
 namespace nitinol::algorithm {
 
-/// One transfer of one rank.
+/// One transfer of one rank. It takes from the incoming connections of one stream and puts into the outgoing ones of
+/// one, which are 0 where there is one connection for each ordered pair of ranks.
 struct Step {
   Flow flow;
   Side own_side = Side::kInput;
@@ -20,6 +21,8 @@ struct Step {
   size_t own = 0;   ///< offset of the span read
   size_t into = 0;  ///< offset of the span written
   size_t count = 0;
+  int stream_in = 0;
+  int stream_out = 0;
 };
 using Trace = std::vector<Step>;
 
@@ -31,11 +34,47 @@ struct Task {
   Share share{};
 };
 
-/// A task and how: one trace per rank.
+/// A task and how. A process is what carries out one trace in order: a rank, or one of its parts (parts.h), which run
+/// at the same time.
 struct Program {
   Task task;
-  std::vector<Trace> traces;
+  std::vector<Trace> traces;  ///< by process: rank * parts + part
+  int parts = 1;              ///< of each rank
+  int streams = 1;            ///< connections of each ordered pair of ranks
+
+  int processes() const { return static_cast<int>(traces.size()); }
+  int rank_of(int process) const { return process / parts; }
+  int part_of(int process) const { return process % parts; }
+  int process_of(int rank, int part) const { return rank * parts + part; }
 };
+
+/// How many connections `peers` are, of one stream and direction.
+inline int peers_in(Peers peers, int ranks) {
+  switch (peers) {
+    case Peers::kNone: return 0;
+    case Peers::kOne: return 1;
+    case Peers::kAll: return ranks - 1;
+    case Peers::kAllBut: return ranks - 2;
+  }
+  return 0;
+}
+
+/// The index-th rank from which a step takes, in the order in which sources are combined. Never Peers::kAllBut.
+inline int incoming_peer(const Step& step, int rank, int index) {
+  if (step.flow.from == Peers::kOne) return step.from;
+  return index < rank ? index : index + 1;
+}
+
+/// The index-th rank to which a step sends, from the successor on.
+inline int outgoing_peer(const Step& step, int rank, int ranks, int index) {
+  if (step.flow.to == Peers::kOne) return step.to;
+  int distance = index + 1;
+  if (step.flow.to == Peers::kAllBut) {
+    const int excluded = rank_before(step.to, rank, ranks);
+    if (distance >= excluded) ++distance;
+  }
+  return rank_after(rank, distance, ranks);
+}
 
 /// Primitives that do nothing but take notes.
 class Recorder : public Verbs<Recorder> {
@@ -68,7 +107,7 @@ class Recorder : public Verbs<Recorder> {
 /// The program that an algorithm (a row's type) makes of a task with a share that is not empty.
 template <class Entry>
 Program record(const Task& task) {
-  Program program{task, {}};
+  Program program{.task = task, .traces = {}};
   program.traces.reserve(task.ranks);
   for (int rank = 0; rank < task.ranks; ++rank) {
     Recorder recorder(rank, task);
@@ -80,5 +119,9 @@ Program record(const Task& task) {
 
 /// The same by name; without traces if the table has no such row.
 Program record(Algorithm algorithm, const Task& task);
+
+/// A recorded program, divided into parts (parts.h): each transfer goes to its part, on that part's streams. Whether
+/// the result is right is another question (executor/verify).
+Program divide(const Program& whole);
 
 }  // namespace nitinol::algorithm

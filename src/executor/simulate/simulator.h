@@ -15,7 +15,8 @@
 namespace nitinol::simulate {
 
 /// Microseconds until the last rank has ended. The programs (one per channel, of the same ranks) run at the same time
-/// and share ports but not the ranks' memory rate. They must be free of deadlock with `slots` (executor/verify).
+/// and share ports but not the ranks' memory rate. They must be in one part and free of
+/// deadlock with `slots` (executor/verify).
 double simulate(const std::vector<algorithm::Program>& channels, const TopologyModel& model);
 double simulate(const algorithm::Program& program, const TopologyModel& model);
 

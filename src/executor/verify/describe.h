@@ -10,8 +10,8 @@ namespace nitinol::verify {
 /// For example "from 2 + input[0,16) -> output[0,16), to 4, finish".
 std::string describe(const algorithm::Step& step);
 
-/// What a rank that cannot go on is about, for example "at step 3 of 7 (...) waits for a message from rank 2, which
+/// What a process that cannot go on is about, for example "at step 3 of 7 (...) waits for a message from rank 2, which
 /// ...".
-std::string describe_wait(const algorithm::Program& program, const algorithm::Replay& replay, int rank);
+std::string describe_wait(const algorithm::Program& program, const algorithm::Replay& replay, int process);
 
 }  // namespace nitinol::verify

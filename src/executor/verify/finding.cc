@@ -11,7 +11,9 @@ bool Report::has(Fault fault) const {
 std::string Report::text() const {
   std::string text;
   for (const Finding& finding : findings) {
-    text += "rank " + std::to_string(finding.rank) + ": " + name_of(finding.fault) + ": " + finding.text + "\n";
+    text += "rank " + std::to_string(finding.rank);
+    if (finding.part >= 0) text += ", part " + std::to_string(finding.part);
+    text += std::string(": ") + name_of(finding.fault) + ": " + finding.text + "\n";
   }
   return text;
 }

@@ -11,7 +11,9 @@ enum class Fault : int {
   kTooLong,             ///< a transfer of more than Share::chunk elements
   kOutOfBounds,         ///< a buffer that the rank does not have, or elements outside the share
   kOverlap,             ///< in place, the span read and the one written overlap without being the same
-  kDifferentSpans,      ///< elements that are written belong to another span in another transfer of the rank
+  kDifferentSpans,      ///< elements that are written belong to another span in another transfer of the same part
+  kSharedConnection,    ///< two parts of a rank use the same end of a connection
+  kRace,                ///< two parts of a rank touch what one of them writes, and nothing says who comes first
   kDeadlock,            ///< nobody can go on
   kLeftOver,            ///< messages that nobody took
   kLengthMismatch,      ///< sender and receiver disagree on the length of a message
@@ -35,6 +37,8 @@ constexpr const char* name_of(Fault fault) {
     case Fault::kOutOfBounds: return "out of bounds";
     case Fault::kOverlap: return "overlap";
     case Fault::kDifferentSpans: return "different spans";
+    case Fault::kSharedConnection: return "shared connection";
+    case Fault::kRace: return "race between parts";
     case Fault::kDeadlock: return "deadlock";
     case Fault::kLeftOver: return "message left over";
     case Fault::kLengthMismatch: return "length mismatch";
@@ -57,6 +61,7 @@ struct Finding {
   Fault fault;
   int rank = 0;
   std::string text;  ///< a sentence
+  int part = -1;     ///< -1: the rank has but one, or it is about the rank as a whole
 };
 
 /// The first findings, in the order in which the run came upon them. Empty: the program is right.

@@ -4,6 +4,7 @@
 
 #include "executor/verify/describe.h"
 #include "executor/verify/layout.h"
+#include "executor/verify/touched.h"
 
 namespace nitinol::verify {
 namespace {
@@ -33,19 +34,27 @@ bool overlaps(const Layout::InPlace& place, const Step& step) {
   return own != into && own < into + step.count && into < own + step.count;
 }
 
-void inspect_step(const Program& program, int rank, const Step& step, const Layout& layout,
+Finding finding_of(const Program& program, int process, Fault fault, std::string text) {
+  const int part = program.parts > 1 ? program.part_of(process) : -1;
+  return {fault, program.rank_of(process), std::move(text), part};
+}
+
+void inspect_step(const Program& program, int process, const Step& step, const Layout& layout,
                   std::vector<Finding>& findings) {
   const Share& share = program.task.share;
   const int ranks = program.task.ranks;
+  const int rank = program.rank_of(process);
   const auto complain = [&](Fault fault, const char* text) {
-    findings.push_back({fault, rank, describe(step) + ": " + text});
+    findings.push_back(finding_of(program, process, fault, describe(step) + ": " + text));
   };
+  const auto exists = [&](int stream) { return stream >= 0 && stream < program.streams; };
   const bool no_source = !step.flow.own && step.flow.from == Peers::kNone;
   const bool no_sink = !step.flow.into && step.flow.to == Peers::kNone;
   if (no_source || no_sink) complain(Fault::kMalformed, "has no source or no sink");
   if (step.flow.from == Peers::kAllBut) complain(Fault::kMalformed, "receives from all but one");
   if (!names_a_peer(step.flow.from, step.from, rank, ranks)) complain(Fault::kMalformed, "receives from no other rank");
   if (!names_a_peer(step.flow.to, step.to, rank, ranks)) complain(Fault::kMalformed, "sends to no other rank");
+  if (!exists(step.stream_in) || !exists(step.stream_out)) complain(Fault::kMalformed, "uses a stream that is not");
   if (step.count == 0) complain(Fault::kMalformed, "moves nothing");
   if (step.uneven) complain(Fault::kMalformed, "reads and writes spans of different length");
   if (step.count > share.chunk) complain(Fault::kTooLong, "is longer than a chunk");
@@ -58,35 +67,12 @@ void inspect_step(const Program& program, int rank, const Step& step, const Layo
   }
 }
 
-/// A span of a rank's memory that transfers touch.
-struct Touched {
-  size_t begin = 0;
-  size_t end = 0;
-  bool written = false;
-
-  bool operator<(const Touched& other) const { return begin != other.begin ? begin < other.begin : end < other.end; }
-};
-
-/// All of a rank's spans in its output buffer and, in place, its input.
-std::vector<Touched> touched_by(const algorithm::Trace& trace, const Layout::InPlace* in_place) {
-  std::vector<Touched> spans;
-  for (const Step& step : trace) {
-    const size_t output = in_place ? in_place->output : 0;
-    if (step.flow.into) spans.push_back({output + step.into, output + step.into + step.count, true});
-    if (!step.flow.own) continue;
-    if (step.own_side == Side::kOutput) {
-      spans.push_back({output + step.own, output + step.own + step.count, false});
-    } else if (in_place) {
-      spans.push_back({in_place->input + step.own, in_place->input + step.own + step.count, false});
-    }
-  }
-  std::sort(spans.begin(), spans.end());
-  return spans;
-}
-
 /// Executors split each span over workers by position, without a barrier from transfer to transfer: an element that is
-/// written must be the same worker's in every transfer of the rank.
-void inspect_spans(const std::vector<Touched>& spans, int rank, std::vector<Finding>& findings) {
+/// written must be the same worker's in every transfer of the process.
+void inspect_spans(const Program& program, int process, bool in_place, std::vector<Finding>& findings) {
+  std::vector<Touched> spans;
+  add_touched(program, process, in_place, spans);
+  std::sort(spans.begin(), spans.end());
   size_t end = 0;          // of all spans so far
   size_t written_end = 0;  // of those written
   for (size_t i = 0; i < spans.size();) {
@@ -95,9 +81,9 @@ void inspect_spans(const std::vector<Touched>& spans, int rank, std::vector<Find
       span.written = span.written || spans[i].written;
     }
     if (span.begin < written_end || (span.written && span.begin < end)) {
-      findings.push_back({Fault::kDifferentSpans, rank,
-                          "[" + std::to_string(span.begin) + "," + std::to_string(span.end) +
-                              ") of the output overlaps another transfer's span"});
+      findings.push_back(finding_of(program, process, Fault::kDifferentSpans,
+                                    "[" + std::to_string(span.begin) + "," + std::to_string(span.end) +
+                                        ") of the output overlaps another transfer's span"));
       return;
     }
     end = std::max(end, span.end);
@@ -105,20 +91,69 @@ void inspect_spans(const std::vector<Touched>& spans, int rank, std::vector<Find
   }
 }
 
+/// Which part of a rank uses each of its ends of connections, in one direction. Finds those that two use.
+class Ends {
+ public:
+  Ends(const Program& program, const char* direction)
+      : program_(program),
+        direction_(direction),
+        parts_(static_cast<size_t>(program.task.ranks) * program.streams, kNobody),
+        told_(parts_.size(), false) {}
+
+  void use(int process, int peer, int stream, std::vector<Finding>& findings) {
+    const size_t end = static_cast<size_t>(peer) * program_.streams + stream;
+    const int part = program_.part_of(process);
+    if (parts_[end] == kNobody) parts_[end] = part;
+    if (parts_[end] == part || told_[end]) return;
+    told_[end] = true;
+    findings.push_back(finding_of(program_, process, Fault::kSharedConnection,
+                                  direction_ + std::to_string(peer) + " on stream " + std::to_string(stream) +
+                                      ", as part " + std::to_string(parts_[end]) + " does"));
+  }
+
+ private:
+  static constexpr int kNobody = -1;
+
+  const Program& program_;
+  std::string direction_;
+  std::vector<int> parts_;
+  std::vector<bool> told_;
+};
+
+void inspect_ends(const Program& program, int rank, std::vector<Finding>& findings) {
+  const int ranks = program.task.ranks;
+  Ends incoming(program, "takes from ");
+  Ends outgoing(program, "sends to ");
+  for (int part = 0; part < program.parts; ++part) {
+    const int process = program.process_of(rank, part);
+    for (const Step& step : program.traces[process]) {
+      for (int i = 0; i < algorithm::peers_in(step.flow.from, ranks); ++i) {
+        incoming.use(process, algorithm::incoming_peer(step, rank, i), step.stream_in, findings);
+      }
+      for (int i = 0; i < algorithm::peers_in(step.flow.to, ranks); ++i) {
+        outgoing.use(process, algorithm::outgoing_peer(step, rank, ranks, i), step.stream_out, findings);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void inspect(const Program& program, bool in_place, Report& report) {
-  for (int rank = 0; rank < program.task.ranks; ++rank) {
-    const Layout layout = layout_of(program.task, rank);
-    for (const Step& step : program.traces[rank]) {
-      inspect_step(program, rank, step, layout, report.findings);
+  for (int process = 0; process < program.processes(); ++process) {
+    const Layout layout = layout_of(program.task, program.rank_of(process));
+    for (const Step& step : program.traces[process]) {
+      inspect_step(program, process, step, layout, report.findings);
       if (in_place && layout.in_place && step.flow.own && step.flow.into && overlaps(*layout.in_place, step)) {
-        report.findings.push_back({Fault::kOverlap, rank, describe(step)});
+        report.findings.push_back(finding_of(program, process, Fault::kOverlap, describe(step)));
       }
       if (report.findings.size() >= kMostFindings) return;
     }
-    const Layout::InPlace* place = in_place && layout.in_place ? &*layout.in_place : nullptr;
-    inspect_spans(touched_by(program.traces[rank], place), rank, report.findings);
+    inspect_spans(program, process, in_place, report.findings);
+  }
+  if (program.parts == 1 || !report.right()) return;
+  for (int rank = 0; rank < program.task.ranks && report.findings.size() < kMostFindings; ++rank) {
+    inspect_ends(program, rank, report.findings);
   }
 }
 
