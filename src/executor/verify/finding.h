@@ -11,7 +11,7 @@ enum class Fault : int {
   kTooLong,             ///< a transfer of more than Share::chunk elements
   kOutOfBounds,         ///< a buffer that the rank does not have, or elements outside the share
   kOverlap,             ///< in place, the span read and the one written overlap without being the same
-  kDifferentSpans,      ///< elements that are written belong to another span in another transfer of the same part
+  kDifferentSpans,      ///< elements that are written belong to another span in another transfer of the rank
   kSharedConnection,    ///< two parts of a rank use the same end of a connection
   kRace,                ///< two parts of a rank touch what one of them writes, and nothing says who comes first
   kDeadlock,            ///< nobody can go on

@@ -68,10 +68,13 @@ void inspect_step(const Program& program, int process, const Step& step, const L
 }
 
 /// Executors split each span over workers by position, without a barrier from transfer to transfer: an element that is
-/// written must be the same worker's in every transfer of the process.
-void inspect_spans(const Program& program, int process, bool in_place, std::vector<Finding>& findings) {
+/// written must be the same worker's in every transfer of the rank. That
+/// holds across parts too: then one that waits for another may do so worker by worker.
+void inspect_spans(const Program& program, int rank, bool in_place, std::vector<Finding>& findings) {
   std::vector<Touched> spans;
-  add_touched(program, process, in_place, spans);
+  for (int part = 0; part < program.parts; ++part) {
+    add_touched(program, program.process_of(rank, part), in_place, spans);
+  }
   std::sort(spans.begin(), spans.end());
   size_t end = 0;          // of all spans so far
   size_t written_end = 0;  // of those written
@@ -81,9 +84,9 @@ void inspect_spans(const Program& program, int process, bool in_place, std::vect
       span.written = span.written || spans[i].written;
     }
     if (span.begin < written_end || (span.written && span.begin < end)) {
-      findings.push_back(finding_of(program, process, Fault::kDifferentSpans,
-                                    "[" + std::to_string(span.begin) + "," + std::to_string(span.end) +
-                                        ") of the output overlaps another transfer's span"));
+      findings.push_back({Fault::kDifferentSpans, rank,
+                          "[" + std::to_string(span.begin) + "," + std::to_string(span.end) +
+                              ") of the output overlaps another transfer's span"});
       return;
     }
     end = std::max(end, span.end);
@@ -141,7 +144,8 @@ void inspect_ends(const Program& program, int rank, std::vector<Finding>& findin
 
 void inspect(const Program& program, bool in_place, Report& report) {
   for (int process = 0; process < program.processes(); ++process) {
-    const Layout layout = layout_of(program.task, program.rank_of(process));
+    const int rank = program.rank_of(process);
+    const Layout layout = layout_of(program.task, rank);
     for (const Step& step : program.traces[process]) {
       inspect_step(program, process, step, layout, report.findings);
       if (in_place && layout.in_place && step.flow.own && step.flow.into && overlaps(*layout.in_place, step)) {
@@ -149,7 +153,7 @@ void inspect(const Program& program, bool in_place, Report& report) {
       }
       if (report.findings.size() >= kMostFindings) return;
     }
-    inspect_spans(program, process, in_place, report.findings);
+    if (program.part_of(process) == program.parts - 1) inspect_spans(program, rank, in_place, report.findings);
   }
   if (program.parts == 1 || !report.right()) return;
   for (int rank = 0; rank < program.task.ranks && report.findings.size() < kMostFindings; ++rank) {

@@ -6,7 +6,7 @@
 
 namespace nitinol::verify {
 
-/// Checks each transfer by itself: peers, lengths, buffers and bounds; each process's spans; and that parts share no
+/// Checks each transfer by itself: peers, lengths, buffers and bounds; each rank's spans; and that parts share no
 /// end of a connection. Adds at most a few findings.
 void inspect(const algorithm::Program& program, bool in_place, Report& report);
 

@@ -59,7 +59,9 @@ class Run {
   Order order_;
   Values values_;
   std::vector<Rank> ranks_;
-  std::vector<std::shared_ptr<const Pieces>> slots_;  ///< connection * slots + message % slots
+  std::vector<std::shared_ptr<const Pieces>> slots_;     ///< connection * slots + message % slots
+  std::vector<std::shared_ptr<const Pieces>> messages_;  ///< that the present transfer takes
+  std::vector<const Pieces*> sources_;                   ///< that it combines
   Report report_;
   bool broken_ = false;  ///< what would follow makes no sense
 };
@@ -153,11 +155,11 @@ Pieces Run::own_of(const Replay::Event& event) {
 
 void Run::on(const Replay::Event& event) {
   const Step& step = event.step;
-  std::vector<std::shared_ptr<const Pieces>> messages;
+  messages_.clear();
   for (const int index : event.incoming) {
     const Replay::Connection& queue = replay_.connections()[index];
-    messages.push_back(std::move(slots_[index * options_.slots + queue.received % options_.slots]));
-    const size_t length = count_of(*messages.back());
+    messages_.push_back(std::move(slots_[index * options_.slots + queue.received % options_.slots]));
+    const size_t length = count_of(*messages_.back());
     if (length == step.count) continue;
     complain_of_process(event.process, Fault::kLengthMismatch,
                         describe(step) + " expects " + std::to_string(step.count) + " elements, but rank " +
@@ -166,16 +168,16 @@ void Run::on(const Replay::Event& event) {
     return;
   }
   const Pieces own = step.flow.own ? own_of(event) : Pieces{};
-  std::vector<const Pieces*> sources;
-  for (const auto& message : messages) sources.push_back(message.get());
+  sources_.clear();
+  for (const auto& message : messages_) sources_.push_back(message.get());
   // The canonical order: the own span stands at the own rank; behind the message of a single peer.
-  const size_t place = step.flow.from == Peers::kAll ? static_cast<size_t>(event.rank) : sources.size();
-  if (step.flow.own) sources.insert(sources.begin() + place, &own);
+  const size_t place = step.flow.from == Peers::kAll ? static_cast<size_t>(event.rank) : sources_.size();
+  if (step.flow.own) sources_.insert(sources_.begin() + place, &own);
   const auto complain_of_step = [&](Fault fault, const std::string& text) {
     complain_of_process(event.process, fault, describe(step) + ": " + text);
   };
   const auto result = std::make_shared<const Pieces>(
-      combine(sources, {task_.ranks, reduces_, step.flow.finish}, values_, std::cref(complain_of_step)));
+      combine(sources_, {task_.ranks, reduces_, step.flow.finish}, values_, std::cref(complain_of_step)));
   if (step.flow.into) put(event, *result);
   slots_.resize(replay_.connections().size() * options_.slots);
   for (const int index : event.outgoing) {
