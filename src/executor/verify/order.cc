@@ -10,14 +10,22 @@ namespace nitinol::verify {
 using algorithm::Program;
 using algorithm::Replay;
 
-Order::Order(const Program& program, int slots)
-    : program_(program), slots_(slots), transfers_(1), numbers_(program.processes()) {}
+Order::Order(const Program& program, int slots) : program_(program), slots_(slots), transfers_(1) {
+  size_t steps = 0;
+  for (const algorithm::Trace& trace : program.traces) {
+    first_.push_back(steps);
+    steps += trace.size();
+  }
+  numbers_.resize(steps);
+  transfers_.reserve(steps + 1);
+}
 
 void Order::note(const Replay& replay, const Replay::Event& event) {
   const auto number = static_cast<uint32_t>(transfers_.size());
-  std::vector<uint32_t>& mine = numbers_[event.process];
-  transfers_.push_back({event.process, mine.empty() ? 0 : mine.back(), sources_.size(), 0});
-  mine.push_back(number);
+  const size_t step = replay.position(event.process);
+  const uint32_t previous = step == 0 ? 0 : number_of(event.process, step - 1);
+  transfers_.push_back({event.process, previous, sources_.size(), 0});
+  numbers_[first_[event.process] + step] = number;
   for (const int index : event.incoming) {
     sources_.push_back(senders_[index * slots_ + replay.connections()[index].received % slots_]);
   }
@@ -46,10 +54,9 @@ bool Order::waits_for(uint32_t later, uint32_t earlier) {
   return found;
 }
 
-bool Order::certain(int process, size_t step, int other_process, size_t other_step) {
-  if (step >= numbers_[process].size() || other_step >= numbers_[other_process].size()) return true;
-  const auto [earlier, later] = std::minmax(numbers_[process][step], numbers_[other_process][other_step]);
-  return waits_for(later, earlier);
+bool Order::certain(uint32_t one, uint32_t other) {
+  if (one == 0 || other == 0) return true;
+  return one < other ? waits_for(other, one) : waits_for(one, other);
 }
 
 void Order::check_rank(int rank, bool in_place, Report& report) {
@@ -63,7 +70,7 @@ void Order::check_rank(int rank, bool in_place, Report& report) {
     for (size_t j = i + 1; j < spans.size() && spans[j].begin < one.end; ++j) {
       const Touched& other = spans[j];
       if (one.process == other.process || (!one.written && !other.written)) continue;
-      if (certain(one.process, one.step, other.process, other.step)) continue;
+      if (certain(number_of(one.process, one.step), number_of(other.process, other.step))) continue;
       report.findings.push_back({Fault::kRace, rank,
                                  describe(program_.traces[one.process][one.step]) + " and part " +
                                      std::to_string(program_.part_of(other.process)) + "'s " +

@@ -32,16 +32,18 @@ class Order {
   };
 
   void check_rank(int rank, bool in_place, Report& report);
-  bool certain(int process, size_t step, int other_process, size_t other_step);
+  uint32_t number_of(int process, size_t step) const { return numbers_[first_[process] + step]; }
+  bool certain(uint32_t one, uint32_t other);
   bool waits_for(uint32_t later, uint32_t earlier);
 
   const algorithm::Program& program_;
   size_t slots_;
-  std::vector<Transfer> transfers_;             ///< in the order in which they happened; number 0 is none
-  std::vector<uint32_t> sources_;               ///< numbers of the transfers whose messages were taken
-  std::vector<std::vector<uint32_t>> numbers_;  ///< by process and step
-  std::vector<uint32_t> senders_;               ///< connection * slots + message % slots -> who sent it
-  std::vector<uint32_t> to_do_;                 ///< of a search
+  std::vector<Transfer> transfers_;  ///< in the order in which they happened; number 0 is none
+  std::vector<uint32_t> sources_;    ///< numbers of the transfers whose messages were taken
+  std::vector<size_t> first_;        ///< by process: where its steps' numbers stand
+  std::vector<uint32_t> numbers_;    ///< 0: not yet
+  std::vector<uint32_t> senders_;    ///< connection * slots + message % slots -> who sent it
+  std::vector<uint32_t> to_do_;      ///< of a search
   uint32_t searches_ = 0;
 };
 

@@ -15,7 +15,10 @@ struct Touched {
   int process = 0;
   size_t step = 0;
 
-  bool operator<(const Touched& other) const { return begin != other.begin ? begin < other.begin : end < other.end; }
+  bool operator<(const Touched& other) const {
+    if (begin != other.begin) return begin < other.begin;
+    return end != other.end ? end < other.end : process < other.process;
+  }
 };
 
 /// Adds a process's spans in its rank's output and, in place, input: nobody writes an input that lies elsewhere.

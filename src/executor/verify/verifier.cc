@@ -56,7 +56,7 @@ class Run {
   const Options options_;
   const bool reduces_;
   Replay replay_;
-  Order order_;
+  std::optional<Order> order_;  ///< of parts
   Values values_;
   std::vector<Rank> ranks_;
   std::vector<std::shared_ptr<const Pieces>> slots_;     ///< connection * slots + message % slots
@@ -72,8 +72,8 @@ Run::Run(const Program& program, const Options& options)
       options_(options),
       reduces_(reduces(task_.what)),
       replay_(program, options.slots),
-      order_(program, options.slots),
       ranks_(task_.ranks) {
+  if (program.parts > 1) order_.emplace(program, options.slots);
   for (int rank = 0; rank < task_.ranks; ++rank) {
     Rank& mine = ranks_[rank];
     mine.layout = layout_of(task_, rank);
@@ -102,7 +102,7 @@ Report Run::take() {
   if (report_.right()) {
     interpret();
     if (!broken_) check_ends();
-    if (program_.parts > 1) order_.check(options_.in_place, kMostFindings, report_);
+    if (order_) order_->check(options_.in_place, kMostFindings, report_);
   }
   return std::move(report_);
 }
@@ -111,7 +111,7 @@ void Run::interpret() {
   std::mt19937_64 random(options_.seed);
   const auto visit = [&](const Replay::Event& event) {
     if (!broken_) on(event);
-    if (!broken_ && program_.parts > 1) order_.note(replay_, event);
+    if (!broken_ && order_) order_->note(replay_, event);
   };
   replay_.run([&](const std::vector<int>& ready) { return (options_.seed ? random() : 0) % ready.size(); }, visit,
               [&](int process) { return starves(process); });
