@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "base/error.h"
+#include "base/last_error.h"
 #include "base/log.h"
 #include "comm/group.h"
 #include "nccl.h"
@@ -16,20 +17,32 @@
 
 namespace nitinol {
 
-/// Runs `body`; what it throws becomes the result code and the last error. A failure counts for the open group.
+/// What is thrown that is no std::exception.
+struct Unexpected : std::exception {
+  const char* what() const noexcept override { return "unexpected error"; }
+};
+
+/// Makes it the last error, as far as there is memory to tell it. A failure counts for the open group.
+inline ncclResult_t note_failure(const std::exception& thrown) noexcept {
+  const ncclResult_t code = code_of(thrown);
+  group::note_error(code, thrown.what());
+  try {
+    if (code != ncclInProgress) log_error(as_error(thrown));
+  } catch (const std::exception&) {
+    set_last_error_text("out of memory: Cannot allocate memory");
+  }
+  return code;
+}
+
+/// Runs `body`; what it throws becomes the result code and the last error.
 template <typename Body>
 ncclResult_t guarded(const Body& body) noexcept {
   try {
     return body();
   } catch (const std::exception& thrown) {
-    const Error error = as_error(thrown);
-    if (error.code() != ncclInProgress) log_error(error);
-    group::note_error(error.code(), error.what());
-    return error.code();
+    return note_failure(thrown);
   } catch (...) {
-    log_warn("unexpected error");
-    group::note_error(ncclInternalError, "unexpected error");
-    return ncclInternalError;
+    return note_failure(Unexpected());
   }
 }
 
@@ -41,10 +54,10 @@ ncclResult_t grouped(const Record& record) noexcept {
     try {
       record();
     } catch (const std::exception& thrown) {
-      group::note_error(as_error(thrown).code(), thrown.what());
+      group::note_error(code_of(thrown), thrown.what());
       try {
         static_cast<void>(group::end());
-      } catch (const Error&) {  // the error below says more
+      } catch (const std::exception&) {  // the error below says more
       }
       throw;
     }

@@ -13,15 +13,22 @@ std::string format_arguments(fmt::string_view text, fmt::format_args arguments) 
   return fmt::vformat(text, arguments);
 }
 
+ncclResult_t code_of(const std::exception& thrown) noexcept {
+  if (const auto* error = dynamic_cast<const Error*>(&thrown)) return error->code();
+  const bool of_the_system = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr ||
+                             dynamic_cast<const std::system_error*>(&thrown) != nullptr;
+  return of_the_system ? ncclSystemError : ncclInternalError;
+}
+
 Error as_error(const std::exception& thrown) {
   if (const auto* error = dynamic_cast<const Error*>(&thrown)) return *error;
   if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr) {
-    return {ncclSystemError, std::string("out of memory: ") + std::strerror(ENOMEM)};
+    return {code_of(thrown), std::string("out of memory: ") + std::strerror(ENOMEM)};
   }
   if (const auto* error = dynamic_cast<const std::system_error*>(&thrown)) {
-    return {ncclSystemError, std::string("the system refused a thread or a lock: ") + error->what()};
+    return {code_of(thrown), std::string("the system refused a thread or a lock: ") + error->what()};
   }
-  return {ncclInternalError, std::string("unexpected error: ") + thrown.what()};
+  return {code_of(thrown), std::string("unexpected error: ") + thrown.what()};
 }
 
 void fail_errno(int error_number, const std::string& what) {

@@ -60,8 +60,10 @@ template <typename... Args>
   throw Error(code, format_arguments(text.text, fmt::make_format_args(args...)), text.place.file, text.place.line);
 }
 
-/// What was thrown, as an Error: lack of memory or of threads is the system's error.
+/// What was thrown, as an Error: lack of memory or of threads is the system's error. May itself lack memory.
 Error as_error(const std::exception& thrown);
+/// The code of that.
+ncclResult_t code_of(const std::exception& thrown) noexcept;
 
 /// Throws Error(ncclSystemError, "<what>: <strerror(errno)>"); `error_number` is an errno value.
 [[noreturn]] void fail_errno(int error_number, const std::string& what);

@@ -39,6 +39,8 @@ void set_last_error(std::string_view sentence) {
   latest.store(keep_locked(all, sentence), std::memory_order_release);
 }
 
+void set_last_error_text(const char* text) noexcept { latest.store(text, std::memory_order_release); }
+
 const char* keep_sentence(std::string_view sentence) {
   Sentences& all = sentences();
   const std::lock_guard lock(all.mutex);

@@ -10,6 +10,8 @@ void set_last_error(std::string_view sentence);
 
 /// Keeps a sentence as long as one that was the last error, without making it that.
 const char* keep_sentence(std::string_view sentence);
+/// A text that stays for ever, without needing memory.
+void set_last_error_text(const char* text) noexcept;
 
 /// "" before the first error. Lock-free. The text stays valid while others set new errors: it is freed only after a
 /// thousand further different sentences.

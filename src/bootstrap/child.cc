@@ -100,17 +100,24 @@ void check_group(std::span<const std::byte> line, const KeyId& mine, int member,
        member, self);
 }
 
+ParentReply read_contact(const Lines& lines, const std::vector<int>& members, int rank) {
+  const int member = members[static_cast<std::size_t>(rank)];
+  const auto reply = decode_parent_reply(std::span(lines[static_cast<std::size_t>(member)]).subspan(sizeof(KeyId)));
+  if (!reply || reply->rank != rank) fail(ncclInternalError, "rank {} sent a malformed address for a split", member);
+  return *reply;
+}
+
 // All members must mean the same group. Returns how to reach the parent in the new tree; nothing for its first rank.
-std::optional<ParentReply> read_contacts(const Tree& tree, const Lines& lines, const std::vector<int>& members) {
+std::optional<ParentReply> read_contacts(Tree& tree, const Lines& lines, const std::vector<int>& members) {
   const KeyId mine = key_id(tree.secret());
   const int self = members[static_cast<std::size_t>(tree.rank())];
   for (const int member : members) check_group(lines[static_cast<std::size_t>(member)], mine, member, self);
+  for (const int child : tree.shape().children(tree.rank())) {
+    tree.expect_child(child, read_contact(lines, members, child).identity);
+  }
   const int parent = tree.shape().parent(tree.rank());
   if (parent < 0) return std::nullopt;
-  const int member = members[static_cast<std::size_t>(parent)];
-  const auto reply = decode_parent_reply(std::span(lines[static_cast<std::size_t>(member)]).subspan(sizeof(KeyId)));
-  if (!reply || reply->rank != parent) fail(ncclInternalError, "rank {} sent a malformed address for a split", member);
-  return reply;
+  return read_contact(lines, members, parent);
 }
 
 // The parent's ranks hear of a failure over the tree that stands: over the new one not everybody could be told yet.

@@ -124,12 +124,19 @@ void Tree::wait_for_children(Deadline deadline, const Interrupt& interrupt) {
     if (missing() == neighbours_.end()) break;
     if (wait_slice(lock, deadline)) continue;
     const int absent = missing()->first;
+    const std::string sentence =
+        formatted("{} did not arrive: it did not connect to rank {} within {} (NITINOL_INIT_TIMEOUT){}",
+                  name_locked(absent), rank_, seconds_text(options_.init_timeout), fate_of(missing()->second.identity));
     lock.unlock();
-    fail_operation({absent, ncclRemoteError,
-                    formatted("rank {} did not arrive: it did not connect to rank {} within {} (NITINOL_INIT_TIMEOUT)",
-                              absent, rank_, seconds_text(options_.init_timeout))});
+    fail_operation({absent, ncclRemoteError, sentence});
   }
   check_locked();
+}
+
+void Tree::expect_child(int child, const PeerIdentity& identity) {
+  const std::lock_guard lock(mutex_);
+  const auto found = neighbours_.find(child);
+  if (found != neighbours_.end() && !found->second.connection) found->second.identity = identity;
 }
 
 // False: the deadline has passed.

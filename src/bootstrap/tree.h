@@ -61,6 +61,8 @@ class Tree : public std::enable_shared_from_this<Tree> {
   /// Connects to the parent; `interrupt` is asked as well as this communicator's failure and abort flag.
   void connect_parent(const ParentReply& parent, Deadline deadline, const Interrupt& interrupt);
   void wait_for_children(Deadline deadline, const Interrupt& interrupt);
+  /// Who a child is, for those who know before it connects.
+  void expect_child(int child, const PeerIdentity& identity);
 
   // Operations. One thread at a time holds the turn.
   std::unique_lock<std::mutex> take_turn() { return std::unique_lock(turn_); }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <numeric>
+#include <system_error>
 
 #include "base/host.h"
 #include "base/last_error.h"
@@ -191,8 +192,13 @@ void Communicator::fail_with(ncclResult_t code, const std::string& sentence, boo
     if (now != ncclSuccess && now != ncclInProgress) return;
     const Phase phase = phase_.load(std::memory_order_acquire);
     if (phase == Phase::kRevoking || phase == Phase::kRevoked) return;  // nothing runs that could fail
-    failure_text_.store(keep_sentence(sentence), std::memory_order_release);
-    log_warn("rank {}: {}", rank_, sentence);  // the last error, for whoever sees the state
+    try {
+      failure_sentence_ = sentence;
+      failure_text_.store(failure_sentence_.c_str(), std::memory_order_release);
+      log_warn("rank {}: {}", rank_, sentence);  // the last error, for whoever sees the state
+    } catch (const std::bad_alloc&) {            // who polls is not to poll for ever
+      if (failure_text_.load() == nullptr) failure_text_.store("out of memory", std::memory_order_release);
+    }
     state_.store(code, std::memory_order_release);
   }
   stop_operations();
@@ -200,6 +206,16 @@ void Communicator::fail_with(ncclResult_t code, const std::string& sentence, boo
   if (tell_others && bootstrap_ && phase_.load() != Phase::kInitialising) {
     const ncclResult_t told = code == ncclInvalidUsage ? code : ncclRemoteError;
     bootstrap_->report_failure({rank_, told, formatted("{} failed: {}", self_description(), sentence)});
+  }
+}
+
+void Communicator::fail_because(const std::exception& thrown) noexcept {
+  const ncclResult_t code = code_of(thrown);
+  try {
+    fail_with(code, as_error(thrown).what(), false);
+  } catch (const std::exception&) {
+    ncclResult_t busy = ncclInProgress;
+    state_.compare_exchange_strong(busy, code, std::memory_order_acq_rel);
   }
 }
 
@@ -213,17 +229,23 @@ void Communicator::run_in_background(std::function<void()> work) {
   if (aborted_.load()) fail(ncclInvalidUsage, "rank {}: the communicator was aborted", rank_);
   ncclResult_t idle = ncclSuccess;
   state_.compare_exchange_strong(idle, ncclInProgress, std::memory_order_acq_rel);
-  background_ = std::thread([this, work = std::move(work)] {
+  const auto run = [this, work = std::move(work)] {
     set_thread_name("NitinolJob");
     try {
       work();
       ncclResult_t busy = ncclInProgress;
       state_.compare_exchange_strong(busy, ncclSuccess, std::memory_order_acq_rel);
     } catch (const std::exception& thrown) {
-      const Error error = as_error(thrown);
-      fail_with(error.code(), error.what(), false);
+      fail_because(thrown);
     }
-  });
+  };
+  try {
+    background_ = std::thread(run);
+  } catch (const std::system_error& thrown) {  // whoever polls is not to wait for it
+    const std::string sentence = formatted("rank {}: no thread for a non-blocking call: {}", rank_, thrown.what());
+    fail_with(ncclSystemError, sentence, true);
+    fail(ncclSystemError, "{}", sentence);
+  }
 }
 
 void Communicator::wait_for_background() {
@@ -263,6 +285,8 @@ void Communicator::finish_finalise(bool in_a_hurry) {
     bootstrap_->last_barrier(in_a_hurry);
     bootstrap_->watch(nullptr);
     bootstrap_->shutdown();
+    const auto difference = executor_->difference_in_the_end();
+    if (difference) fail(ncclInvalidUsage, "{}", *difference);
   }
   phase_.store(Phase::kFinalised, std::memory_order_release);
 }

@@ -142,6 +142,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
 
   /// The first failure counts. Passed on to the other ranks if `tell_others`.
   void fail_with(ncclResult_t code, const std::string& sentence, bool tell_others);
+  /// Because of what was thrown, as far as there is memory to tell it. The others are not told.
+  void fail_because(const std::exception& thrown) noexcept;
 
  private:
   /// Runs the body, in which the launch is planned or handed on, as a visitor; its failures become the communicator's.
@@ -184,7 +186,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::atomic<bool> ending_{false};   ///< the handle has gone: nobody polls any more
   std::atomic<bool> stopped_{false};  ///< operations are to end, and none to begin
   mutable std::mutex failure_mutex_;
-  std::atomic<const char*> failure_text_{nullptr};  // written under failure_mutex_
+  std::string failure_sentence_;  // written once, under failure_mutex_
+  std::atomic<const char*> failure_text_{nullptr};
   std::atomic<int> visitors_{0};
   std::mutex making_mutex_;  // guards making_
   std::weak_ptr<Communicator> making_;

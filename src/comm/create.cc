@@ -56,7 +56,8 @@ void split_now(Communicator& parent, SplitChoice mine, Communicator* child) {
 
 void hand_over(Job& job, std::shared_ptr<Communicator> made, ncclComm_t* handle) {
   if (!job.communicator->config().blocking) {
-    *handle = make_handle(std::move(made));
+    *handle = make_handle(made);
+    job.dropped = [made = std::move(made)](const Error& error) { made->fail_with(error.code(), error.what(), false); };
     return;
   }
   job.finished = [made = std::move(made), handle](bool succeeded) {
@@ -149,8 +150,8 @@ void split(ncclComm_t parent_handle, int color, int key, ncclComm_t* handle, con
     try {
       split_now(*parent, {color, key}, child.get());
     } catch (const std::exception& thrown) {
+      if (child) child->fail_because(thrown);
       const Error error = as_error(thrown);
-      if (child) child->fail_with(error.code(), error.what(), false);
       // Whoever aborts the parent because of this must not seem to be the cause.
       const bool elsewhere = error.code() == ncclRemoteError;  // then the sentence says where
       if (elsewhere) parent->bootstrap().report_failure({parent->rank(), error.code(), error.what()});

@@ -173,7 +173,8 @@ void destroy(const std::shared_ptr<Communicator>& communicator) {
 void abort(const std::shared_ptr<Communicator>& communicator) {
   communicator->abort();
   communicator->wait_for_background();
-  const bool took_part = communicator->phase() != Phase::kInitialising;
+  // One that was finalised is gone from where the ranks of its process gather.
+  const bool took_part = communicator->phase() != Phase::kInitialising && communicator->phase() != Phase::kFinalised;
   communicator->tear_down();
   // Only now, when the others can know of it: they may be let go here, and would wait for this rank.
   if (took_part) leave_out(communicator);

@@ -112,13 +112,29 @@ void run_and_wait(std::vector<Job>& jobs) {
   if (first) std::rethrow_exception(first);
 }
 
+/// They will never run: whoever polls is not to wait for them.
+void drop_jobs(std::span<Job> jobs, const Error& error) {
+  for (Job& job : jobs) {
+    if (job.finished) job.finished(false);
+    if (job.dropped) job.dropped(error);
+  }
+}
+
 ncclResult_t run_jobs(std::vector<Job>& jobs) {
   if (jobs.empty()) return ncclSuccess;
   if (jobs.front().communicator->config().blocking) {
     run_and_wait(jobs);
     return ncclSuccess;
   }
-  for (Job& job : jobs) job.communicator->run_in_background(std::move(job.run));
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    try {
+      jobs[i].communicator->run_in_background(std::move(jobs[i].run));
+    } catch (const std::exception& thrown) {
+      const Error error = as_error(thrown);
+      drop_jobs(std::span(jobs).subspan(i), error);
+      throw error;
+    }
+  }
   return ncclInProgress;
 }
 
@@ -204,10 +220,8 @@ ncclResult_t end() {
   try {
     fail_if_a_call_failed(group);
     check(group);
-  } catch (const Error&) {
-    for (Job& job : group.jobs) {
-      if (job.finished) job.finished(false);
-    }
+  } catch (const Error& error) {
+    drop_jobs(group.jobs, error);
     throw;
   }
   const ncclResult_t result = run_jobs(group.jobs);
@@ -221,9 +235,7 @@ bool drop() {
   if (current.depth == 0) fail(ncclInvalidUsage, "ncclGroupSimulateEnd: not in a group call.");
   if (--current.depth > 0) return false;
   State group = std::exchange(current, State{});
-  for (Job& job : group.jobs) {
-    if (job.finished) job.finished(false);
-  }
+  drop_jobs(group.jobs, Error(ncclInvalidUsage, "ncclGroupSimulateEnd: the call was not carried out"));
   fail_if_a_call_failed(group);
   return !group.tasks.empty();
 }
@@ -231,11 +243,16 @@ bool drop() {
 void add(Job job) { state().jobs.push_back(std::move(job)); }
 void add_task(const Task& task) { state().tasks.push_back(task); }
 
-void note_error(ncclResult_t code, const char* sentence) {
-  State& current = state();
+void note_error(ncclResult_t code, const char* sentence) noexcept {
+  if (t_state == nullptr) return;
+  State& current = t_state->group;
   if (current.depth == 0 || current.error != ncclSuccess) return;
   current.error = code;
-  current.sentence = sentence;
+  try {
+    current.sentence = sentence;
+  } catch (const std::exception&) {  // no memory for it
+    current.sentence.clear();
+  }
 }
 
 }  // namespace group

@@ -15,6 +15,7 @@ struct Job {
   std::shared_ptr<Communicator> communicator;  ///< the one whose blocking mode and state count
   std::function<void()> run;                   ///< on a thread of its own; may throw Error
   std::function<void(bool)> finished;  ///< on the calling thread, for blocking communicators: whether it succeeded
+  std::function<void(const Error&)> dropped{};  ///< on the calling thread, for others: why it will never run
 };
 
 /// One operation to be put into a stream. Its communicator's handle keeps that alive, also when it is destroyed before
@@ -42,7 +43,7 @@ bool open();
 void add(Job job);
 void add_task(const Task& task);
 /// A call inside the group failed: its end will do nothing and return this.
-void note_error(ncclResult_t code, const char* sentence);
+void note_error(ncclResult_t code, const char* sentence) noexcept;
 
 }  // namespace group
 }  // namespace nitinol

@@ -76,12 +76,17 @@ void shrink(const ShrinkCall& call) {
       if (stop) parent->finish_revoke();
       parent->shrink(excluded, *child);
     } catch (const std::exception& thrown) {
-      const Error error = as_error(thrown);
-      child->fail_with(error.code(), error.what(), false);
-      throw error;
+      child->fail_because(thrown);
+      throw;
     }
   };
   hand_over(job, child, call.handle);
+  if (stop) {
+    job.dropped = [parent, of_child = std::move(job.dropped)](const Error& error) {
+      if (of_child) of_child(error);
+      parent->finish_revoke();
+    };
+  }
   group::add(std::move(job));
 }
 
@@ -93,6 +98,7 @@ void revoke(ncclComm_t handle, int flags) {
   Job job;
   job.communicator = communicator;
   job.run = [communicator] { communicator->finish_revoke(); };
+  job.dropped = [communicator](const Error&) { communicator->finish_revoke(); };
   group::add(std::move(job));
 }
 

@@ -276,6 +276,30 @@ TEST(Revoke, IsHeardByARankThatWaitsForTheOneThatRevoked) {
             }));
 }
 
+TEST(NonBlocking, CallsOfAGroupThatIsRefusedLeaveNobodyPolling) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              ncclComm_t alone = nullptr;
+              ncclUniqueId own;
+              EXPECT_CALL(ncclGetUniqueId(&own));
+              expect_that(ncclCommInitRankConfig(&alone, 1, own, 0, &config) == ncclInProgress, "init");
+              expect_that(wait_for_state(alone) == ncclSuccess, "not ready");
+              ncclComm_t first = nullptr;
+              ncclComm_t second = nullptr;
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclCommInitRankConfig(&first, 2, id, 0, &config));
+              EXPECT_CALL(ncclCommRevoke(alone, NCCL_REVOKE_DEFAULT));
+              refuses(ncclCommInitRankConfig(&second, 2, id, 2, &config), ncclInvalidArgument, "invalid rank 2");
+              expect_that(ncclGroupEnd() == ncclInvalidArgument, "the group");
+              expect_that(first != nullptr && second == nullptr, "handles");
+              expect_that(wait_for_state(first) == ncclInvalidArgument, "the first one's state");
+              expect_that(wait_for_state(alone) == ncclSuccess, "revoking does not end");
+              EXPECT_CALL(ncclCommAbort(first));
+              EXPECT_CALL(ncclCommDestroy(alone));
+            }));
+}
+
 TEST(Revoke, OfANonBlockingCommunicatorIsPolled) {
   EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
               ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

@@ -169,8 +169,12 @@ void fuzz_operation(Input input) {
   own->header().waits_in.store(1);
   CircleSearch circles(0, team.ranks());
   const auto known = [&](int rank) -> const Arena* { return rank < 2 ? team.arena(rank).get() : nullptr; };
+  const auto reach = [&](int rank) { return team.arena(rank); };
+  static_cast<void>(circles.labels_of_others(known, reach, [] { return false; }));
+  static_cast<void>(circles.reason_of(1, known));
+  static_cast<void>(team.engine().rank().difference_in_the_end());
   for (int look = 0; look < 4; ++look) {
-    static_cast<void>(circles.look(known, [&](int rank) { return team.arena(rank); }));
+    static_cast<void>(circles.look(known, reach));
     for (int rank = 0; rank < team.ranks(); ++rank) team.arena(rank)->header().looks.fetch_add(1);
   }
   for (int peer = 1; peer < team.ranks(); ++peer) {

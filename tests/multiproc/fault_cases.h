@@ -2,6 +2,7 @@
 // processes of their own, several at a time, since they mostly wait.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -36,9 +37,20 @@ struct Case {
   Fault fault = Fault::kKill;
   Moment moment = Moment::kInit;
   int victim = 1;
+  bool blocking = true;  ///< whether communicators are
+  /// Not negative: the fault strikes so long after the moment, while the ranks repeat the call. Only if
+  /// can_strike_later().
+  std::chrono::microseconds delay{-1};
 };
 
+/// Whether the fault can strike at any time, and the call be repeated.
+bool can_strike_later(const Case& c);
+
+constexpr int kProcesses = 3;  ///< of a case
+
 Outcome outcome_of(const Case& c);
+/// What a survivor's sentence does not say of the victim, and should; "" if all is there.
+std::string what_lacks(const Case& c, const std::string& sentence);
 std::string name_of(const Case& c);
 const char* name_of(Fault fault);
 

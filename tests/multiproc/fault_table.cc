@@ -1,4 +1,4 @@
-// The names of faults and moments, and what each case of them is to end in.
+// The names of faults and moments, what each case of them is to end in, and what is to be said of it.
 #include <array>
 
 #include "fault_cases.h"
@@ -29,7 +29,46 @@ constexpr std::array<const char*, kFaults> kOutcomes = {
     "SSSSSSS",  // Slow: is waited for
 };
 
+/// What the sentence must say beside the victim's number: how it fares, or what it lacked. Null: nothing more.
+const char* cause_of(const Case& c, const std::string& sentence) {
+  const bool in_touch = c.moment != Moment::kInit;  // before that nobody knows of it
+  if (!in_touch) return nullptr;
+  switch (c.fault) {
+    case Fault::kStop: return "stopped (SIGSTOP";
+    case Fault::kNeverCalls: return "alive";
+    case Fault::kFullDescriptors: return "Too many open files";
+    case Fault::kOutOfMemory:  // a background thread may not even have the memory to say so
+      return c.blocking || sentence.find("exited or closed") == std::string::npos ? "Cannot allocate memory" : nullptr;
+    case Fault::kKill:
+    case Fault::kExit:
+    case Fault::kClosesSockets: return "exited or closed its connection";
+    case Fault::kWrongCall:  // which notices it, unless the deadline is first
+      if (c.moment != Moment::kFinalize) return nullptr;
+      return sentence.find("is in ReduceScatter") != std::string::npos ? nullptr
+                                                                       : "finalizes or destroys its communicator";
+    case Fault::kWrongOrder:
+    case Fault::kWrongSize:
+    case Fault::kSlow: break;
+  }
+  return nullptr;
+}
+
 }  // namespace
+
+std::string what_lacks(const Case& c, const std::string& sentence) {
+  // Of two that come with one number the number they share is named.
+  const bool twice = c.fault == Fault::kWrongCall && c.moment == Moment::kInit;
+  const std::string number = std::to_string(twice ? (c.victim + 1) % kProcesses : c.victim);
+  // Who does not get as far as to the rendezvous knows of it only where it is.
+  const bool host = c.moment == Moment::kInit && c.victim == 0;
+  const bool named = (host && sentence.find("the root of the unique id") != std::string::npos) ||
+                     sentence.find("rank " + number) != std::string::npos ||
+                     sentence.find("ranks " + number) != std::string::npos;
+  if (!named) return "'" + sentence + "' does not name the victim";
+  const char* const cause = cause_of(c, sentence);
+  if (cause == nullptr || sentence.find(cause) != std::string::npos) return "";
+  return "'" + sentence + "' lacks '" + cause + "'";
+}
 
 Outcome outcome_of(const Case& c) {
   if (c.fault == Fault::kOutOfMemory && !kMemoryCanBeLimited) return Outcome::kNoCase;
@@ -46,8 +85,14 @@ Outcome outcome_of(const Case& c) {
 const char* name_of(Fault fault) { return kFaultNames[static_cast<size_t>(fault)]; }
 
 std::string name_of(const Case& c) {
+  const std::string later = c.delay.count() < 0 ? "" : ", after " + std::to_string(c.delay.count()) + " us";
   return std::string(name_of(c.fault)) + " at " + kMomentNames[static_cast<size_t>(c.moment)] + ", rank " +
-         std::to_string(c.victim);
+         std::to_string(c.victim) + (c.blocking ? "" : ", non-blocking") + later;
+}
+
+bool can_strike_later(const Case& c) {
+  const bool by_itself = c.fault == Fault::kKill || c.fault == Fault::kStop || c.fault == Fault::kExit;
+  return by_itself && c.moment >= Moment::kFirstUse && c.moment <= Moment::kSplit;
 }
 
 }  // namespace nitinol::testing

@@ -254,6 +254,28 @@ TEST(Mismatch, OfSendsAndReceivesThatWaitForEachOtherInACircle) {
   EXPECT_EQ("", hear_of_the_odd_rank(in_graphs, in_graphs, words));
 }
 
+TEST(Mismatch, ThatHoldsNobodyUpIsHeardWhenAllLeave) {
+#if !defined(NITINOL_VGPU)
+  GTEST_SKIP() << "GPUs tell at once";
+#endif
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
+              ncclComm_t comm = nullptr;
+              float* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+              // Each is the root that sends, and none receives.
+              EXPECT_CALL(ncclBroadcast(data, data, 10, ncclFloat, self.rank, comm, self.stream));
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              const ncclResult_t left = ncclCommFinalize(comm);
+              const std::string sentence = ncclGetLastError(comm);
+              const bool both =
+                  sentence.find("root 0)") != std::string::npos && sentence.find("root 1)") != std::string::npos;
+              if (left != ncclInvalidUsage || !both) throw std::runtime_error(std::to_string(left) + ": " + sentence);
+              EXPECT_CALL(ncclCommDestroy(comm));
+              EXPECT_CALL(cudaFree(data));
+            }));
+}
+
 /// Each rank uses two communicators in an order of its own, in one stream. One of them fails; the other is as good as
 /// ever.
 void use_in_different_orders(Rank& self, bool grouped) {

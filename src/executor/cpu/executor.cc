@@ -62,6 +62,7 @@ class CpuExecutor : public Executor {
   void set_timeout(std::chrono::milliseconds timeout) override { engine_->rank().set_timeout(timeout); }
 
   void stop_reports() override { engine_->rank().stop_reports(); }
+  std::optional<std::string> difference_in_the_end() const override { return engine_->rank().difference_in_the_end(); }
   void leave() override { engine_->rank().leave(); }
   void abort() override { engine_->rank().abort(); }
 

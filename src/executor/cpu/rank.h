@@ -71,6 +71,8 @@ class Rank {
   void abort();
   /// All operations are through, and no more will come: peers that wait for one are wrong.
   void leave() { own_->header().leaving.store(1, std::memory_order_release); }
+  /// Of calls in which nobody had to wait for the other; once all operations of all ranks are through.
+  std::optional<std::string> difference_in_the_end() const;
   void report(ncclResult_t code, const std::string& sentence);
   /// Afterwards nobody is told of failures any more. Not under a lock that whoever is told takes.
   void stop_reports();
