@@ -317,7 +317,9 @@ void Communicator::abort() {
   aborted_.store(true);
   stop_operations();
   const std::lock_guard lock(making_mutex_);
-  if (const auto child = making_.lock()) child->abort();
+  // One that has said that it is ready lives on, though the call that made it may not have ended yet.
+  const auto child = making_.lock();
+  if (child && child->phase() == Phase::kInitialising) child->abort();
 }
 
 bool Communicator::wait_for_visitors(std::chrono::steady_clock::time_point deadline) const {

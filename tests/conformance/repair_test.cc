@@ -300,6 +300,28 @@ TEST(NonBlocking, CallsOfAGroupThatIsRefusedLeaveNobodyPolling) {
             }));
 }
 
+// The call that made the child may not have ended yet when its state says that it is there.
+TEST(NonBlocking, AChildThatIsReadyOutlivesAnAbortOfItsParent) {
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
+              constexpr int kRounds = 40;
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              for (int round = 0; round < kRounds; ++round) {
+                ncclComm_t parent = nullptr;
+                ncclComm_t child = nullptr;
+                EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &parent, &config));
+                expect_that(wait_for_state(parent) == ncclSuccess, "the parent");
+                const ncclResult_t split = ncclCommSplit(parent, 0, self.rank, &child, nullptr);
+                expect_that(split == ncclInProgress, "split");
+                while (state_of(child) == ncclInProgress) std::this_thread::yield();
+                expect_that(state_of(child) == ncclSuccess, "the child");
+                EXPECT_CALL(ncclCommAbort(parent));
+                must_work(child, self.rank, 2, self.stream);
+                EXPECT_CALL(ncclCommDestroy(child));
+              }
+            }));
+}
+
 TEST(Revoke, OfANonBlockingCommunicatorIsPolled) {
   EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
               ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
