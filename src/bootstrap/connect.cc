@@ -145,10 +145,10 @@ UniqueFd connect_to_peer(const ConnectArguments& arguments) {
     if (attempt.fd) return std::move(attempt.fd);
     if (!attempt.repeat || attempts > options.retry_count || Clock::now() >= arguments.deadline) {
       fail(ncclSystemError,
-           "cannot connect to {} at {}: {} ({} attempts). Check that its process is alive and that this address is "
+           "cannot connect to {} at {}: {} ({} attempts){}. Check that its process is alive and that this address is "
            "reachable "
            "from here (NCCL_SOCKET_IFNAME chooses the interface)",
-           arguments.peer, arguments.to.to_string(), attempt.problem, attempts);
+           arguments.peer, arguments.to.to_string(), attempt.problem, attempts, arguments.fate ? arguments.fate() : "");
     }
     sleep_interruptibly(options.retry_sleep * attempts, arguments.deadline, arguments.interrupt);
   }

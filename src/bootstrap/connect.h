@@ -25,6 +25,7 @@ struct ConnectArguments {
   const BootstrapOptions& options;
   Deadline deadline;
   const Interrupt& interrupt;
+  std::function<std::string()> fate{};  // what has become of the peer, for the sentence; may be empty
 };
 
 /// A proven TCP connection. Throws Error(ncclSystemError), or what `interrupt` throws.

@@ -96,8 +96,9 @@ void Tree::connect_parent(const ParentReply& parent, Deadline deadline, const In
   SocketAddress address = parent.listener;
   if (address.is_link_local()) address.scope = listener_->address().scope;
   const std::string name = describe_rank(parent.rank, parent.identity);
+  const auto fate = [&parent] { return fate_of(parent.identity); };
   UniqueFd fd =
-      connect_to_peer({address, rank_key(secret_, parent.rank, parent.contact), name, options_, deadline, any});
+      connect_to_peer({address, rank_key(secret_, parent.rank, parent.contact), name, options_, deadline, any, fate});
   const auto link = std::make_shared<Link>();
   link->rank = parent.rank;
   const std::lock_guard lock(mutex_);

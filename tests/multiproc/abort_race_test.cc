@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <random>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "cluster.h"
 #include "nccl.h"
+#include "nitinol.h"
 
 namespace nitinol::testing {
 namespace {
@@ -106,6 +108,35 @@ TEST(AbortRace, WithGroups) {
                 static_cast<void>(ncclSend(s.data, 9, ncclFloat, (s.rank + 1) % kRanks, s.comm, s.stream));
                 static_cast<void>(ncclRecv(s.data, 9, ncclFloat, (s.rank + 2) % kRanks, s.comm, s.stream));
                 return ncclGroupEnd();
+              });
+            }));
+}
+
+TEST(AbortRace, WithCallsThatAreCompared) {
+  setenv("NITINOL_CHECK", "strict", 1);
+  EXPECT_EQ("", race(make_all, [](Scene& s) {
+              repeat([&] { return ncclAllReduce(s.data, s.data, 64, ncclFloat, ncclSum, s.comm, s.stream); });
+            }));
+  unsetenv("NITINOL_CHECK");
+}
+
+TEST(AbortRace, WithWhatIsAskedOfACommunicator) {
+  EXPECT_EQ("", race(make_all, [](Scene& s) {
+              float scalar = 2;
+              repeat([&] {
+                ncclResult_t state = ncclSuccess;
+                ncclRedOp_t op = ncclSum;
+                void* registration = nullptr;
+                static_cast<void>(ncclGetLastError(s.comm));
+                static_cast<void>(ncclCommGetAsyncError(s.comm, &state));
+                static_cast<void>(nitinolCommDump(s.comm, "/dev/null"));
+                static_cast<void>(ncclCommRegister(s.comm, s.data, 4096, &registration));
+                static_cast<void>(ncclCommDeregister(s.comm, registration));
+                if (ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat, ncclScalarHostImmediate, s.comm) == ncclSuccess) {
+                  static_cast<void>(ncclAllReduce(s.data, s.data, 64, ncclFloat, op, s.comm, s.stream));
+                  static_cast<void>(ncclRedOpDestroy(op, s.comm));
+                }
+                return nitinolCommSetTimeout(s.comm, 30);
               });
             }));
 }
