@@ -88,7 +88,7 @@ void check(int ranks, int me, size_t count, bool average) {
   Block sink(bytes + 16);
   blockDim.x = kWorkers + 32;
   for (threadIdx.x = 0; threadIdx.x < kWorkers; ++threadIdx.x) {
-    Worker<type, how> worker{Connections<Simple>(queue, 0)};
+    Worker<type, how> worker{Connections<Simple>(queue, 0, 0)};
     const Job job{sources[static_cast<size_t>(me)], output.get(), static_cast<uint32_t>(bytes), false, average};
     worker.sum(job, sources, sink.get());
   }
