@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <tuple>
+
 #include "algorithm/replay.h"
 
 namespace nitinol::algorithm {
@@ -72,6 +75,45 @@ TEST(Parts, ThatOnlyMoveDataHaveOnePeerEach) {
     }
   }
 }
+
+/// The part that uses each end of each connection, in all rows that may run in parts. How many are used by several.
+int shared_ends(bool reductions) {
+  constexpr int kRanks = 5;
+  std::map<std::tuple<int, int, int, bool>, int> user;  // by rank, peer, stream and direction
+  int shared = 0;
+  const auto use = [&](const Program& program, int process, int peer, int stream, bool sends) {
+    const auto key = std::make_tuple(program.rank_of(process), peer, stream, sends);
+    const auto [place, fresh] = user.try_emplace(key, program.part_of(process));
+    if (!fresh && place->second != program.part_of(process)) ++shared;
+  };
+  const auto use_all = [&](const Program& program, int process, Peers kind, int named, int stream, bool sends) {
+    for (int peer = 0; peer < kRanks; ++peer) {
+      if (peer == program.rank_of(process) || kind == Peers::kNone) continue;
+      if (kind == Peers::kOne ? peer == named : kind == Peers::kAll || peer != named) {
+        use(program, process, peer, stream, sends);
+      }
+    }
+  };
+  Table::for_each([&](auto entry) {
+    if (!entry.row.apart || reduces(entry.row.what) != reductions) return;
+    for (int root = 0; root < kRanks; ++root) {
+      const Program whole =
+          record(entry.row.algorithm, Task{entry.row.what, kRanks, root, share_of(kChunk * kRanks, kChunk, 0, 1, 16)});
+      const Program program = divide(whole);
+      for (int process = 0; process < program.processes(); ++process) {
+        for (const Step& step : program.traces[process]) {
+          use_all(program, process, step.flow.from, step.from, step.stream_in, false);
+          use_all(program, process, step.flow.to, step.to, step.stream_out, true);
+        }
+      }
+    }
+  });
+  return shared;
+}
+
+TEST(Parts, OfAllReductionsUseConnectionsAlikeSoThatCtasMayGoOnWithTheNext) { EXPECT_EQ(shared_ends(true), 0); }
+
+TEST(Parts, OfCopiesDoNot) { EXPECT_GT(shared_ends(false), 0); }
 
 /// Rank 0 sends to rank 1 on two streams, each from a part of its own; rank 1 takes first what comes on the second.
 Program on_two_streams() {

@@ -165,6 +165,61 @@ TEST_P(OverRanks, GroupsOfCollectivesShareALaunch) {
   }
 }
 
+/// Collectives that run in parts use connections differently, but come one after the other all the same.
+TEST_P(OverRanks, GroupsOfLargeCollectivesRunInPartsOneByOne) {
+  REQUIRE_GPU();
+  const int n = GetParam();
+  Cluster cluster(n);
+  const Limits limits = cluster.ranks().limits();
+  std::vector<CollectiveWork> works;
+  for (int turn = 0; turn < 3; ++turn) {
+    for_each_algorithm(limits, [&](CollectiveWork work) {
+      if (!work.plan.apart) return;
+      work.type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
+      work.count = 5000 + 16 * works.size();
+      work.root = turn % n;
+      work.plan.channels = 1 + turn;
+      work.plan.chunk = 256;  // many times as many as there are slots
+      works.push_back(work);
+    });
+  }
+  std::mt19937 random(11);
+  const size_t room = size_t{5000 + 16 * 32} * 4 * static_cast<size_t>(n);
+  std::vector<Launch> launches(static_cast<size_t>(n));
+  std::vector<std::vector<Bytes>> inputs(works.size());
+  for (size_t i = 0; i < works.size(); ++i) {
+    for (int rank = 0; rank < n; ++rank) {
+      CollectiveWork work = works[i];
+      const size_t blocks = input_blocks(work.what, n, rank == work.root);
+      inputs[i].push_back(random_elements(work.type, blocks * work.count, false, random));
+      work.input = cluster.input(rank) + i * room;
+      work.output = cluster.output(rank) + i * room;
+      cuda_check(cudaMemcpy(cluster.input(rank) + i * room, inputs[i].back().data(), inputs[i].back().size(),
+                            cudaMemcpyHostToDevice),
+                 "cudaMemcpy");
+      launches[static_cast<size_t>(rank)].collectives.push_back(work);
+    }
+  }
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    for (int rank = 0; rank < n; ++rank) {
+      cuda_check(cudaMemset(cluster.output(rank), kPoison, works.size() * room), "cudaMemset");
+    }
+    cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    cluster.ranks().prepare(launches);
+    cluster.ranks().launch(launches);
+    cluster.ranks().synchronize();
+    for (size_t i = 0; i < works.size(); ++i) {
+      for (int rank = 0; rank < n; ++rank) {
+        const Bytes want = expected_output(launches[static_cast<size_t>(rank)].collectives[i], rank, inputs[i]);
+        Bytes got(want.size());
+        cuda_check(cudaMemcpy(got.data(), cluster.output(rank) + i * room, got.size(), cudaMemcpyDeviceToHost),
+                   "cudaMemcpy");
+        ASSERT_EQ(got == want, true) << name_of(works[i].what) << ", number " << i << ", rank " << rank;
+      }
+    }
+  }
+}
+
 /// Every rank sends `per_pair` messages to every rank, itself included; sizes differ by pair and number.
 std::vector<Launch> message_launches(Cluster& cluster, int per_pair, size_t base, std::map<char*, Bytes>& expected) {
   const int n = cluster.ranks().size();

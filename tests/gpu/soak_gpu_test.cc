@@ -129,14 +129,15 @@ class Rank {
     EXPECT_EQ(cudaFree(output_), cudaSuccess);
   }
 
-  /// Poisons what the batch writes to, and makes its graph if it has one.
-  void prepare(const Batch& batch) {
+  /// Poisons what the batch writes to.
+  void poison(const Batch& batch) {
     for (size_t i = 0; i < batch.operations.size(); ++i) {
       const size_t count = output_count(batch.operations[i], rank_, ranks_) + kGuard;
       CUDA_OK(cudaMemset(part(i), 0xee, count * sizeof(int)));
     }
     CUDA_OK(cudaDeviceSynchronize());
-    if (!batch.in_graph) return;
+  }
+  void capture(const Batch& batch) {
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t instance = nullptr;
     CUDA_OK(cudaStreamBeginCapture(streams_[0], cudaStreamCaptureModeThreadLocal));
@@ -256,10 +257,10 @@ TEST(Soak, RandomBatchesGiveWhatTheyMust) {
     std::mt19937 random(4711);
     while (!enough) {
       const bool again = mine.graphs() > 0 && random() % 4 == 0;
-      Batch batch = again ? mine.turn_to_oldest() : draw(random, ranks);
-      if (again) batch.in_graph = false;  // it has one
-      mine.prepare(batch);
-      batch.in_graph = batch.in_graph || again;
+      const Batch batch = again ? mine.turn_to_oldest() : draw(random, ranks);
+      mine.poison(batch);
+      together.arrive_and_wait();  // who waits for a device breaks others' captures on it
+      if (batch.in_graph && !again) mine.capture(batch);
       together.arrive_and_wait();
       const int repeats = 1 + static_cast<int>(random() % 3);
       for (int i = 0; i < repeats; ++i) mine.launch(batch);

@@ -191,13 +191,19 @@ class CudaExecutor : public Executor {
       }
       const void* kernel = kernel_of(all[first], ranks_);
       size_t end = first + 1;
-      while (end < all.size() && end - first < kMaxWorks && all[end].count > 0 &&
+      while (end < all.size() && end - first < kMaxWorks && all[end].count > 0 && may_follow(all[first]) &&
              kernel_of(all[end], ranks_) == kernel) {
         ++end;
       }
       launch_run(kernel, all.data() + first, end - first, stream);
       first = end;
     }
+  }
+
+  /// Whether another operation may follow in the same launch. With copies in parts it may not: what a part forwards of
+  /// a broadcast goes by connections that another part uses in an all-gather. Reductions use them alike.
+  bool may_follow(const CollectiveWork& first) const {
+    return !first.plan.apart || ranks_ == 1 || reduces(first.what);
   }
 
   /// Operations that share a kernel.
