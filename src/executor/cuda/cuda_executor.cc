@@ -202,9 +202,7 @@ class CudaExecutor : public Executor {
 
   /// Whether another operation may follow in the same launch. With copies in parts it may not: what a part forwards of
   /// a broadcast goes by connections that another part uses in an all-gather. Reductions use them alike.
-  bool may_follow(const CollectiveWork& first) const {
-    return !first.plan.apart || ranks_ == 1 || reduces(first.what);
-  }
+  bool may_follow(const CollectiveWork& first) const { return !first.plan.apart || ranks_ == 1 || reduces(first.what); }
 
   /// Operations that share a kernel.
   void launch_run(const void* kernel, const CollectiveWork* works, size_t count, cudaStream_t stream) {
