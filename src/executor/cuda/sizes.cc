@@ -27,7 +27,7 @@ QueueLayout fit(int ranks, const Wish& wish) {
   const size_t peers = static_cast<size_t>(std::max(ranks - 1, 1));
   size_t share = wish.budget / (peers * static_cast<size_t>(wish.channels) * wish.slots) / kKi * kKi;
   if (share > kStride) share = share / kStride * kStride;
-  const auto bytes = static_cast<uint32_t>(std::clamp<size_t>(share, wish.least, wish.most));
+  const auto bytes = static_cast<uint32_t>(std::clamp<size_t>(share, std::min(wish.least, wish.most), wish.most));
   return make_layout(ranks, wish.channels, wish.slots, bytes);
 }
 

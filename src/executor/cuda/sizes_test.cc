@@ -60,6 +60,16 @@ TEST(Sizes, MoreThan32CtasForFewRanksOrWhereTheUserAllowsThem) {
   EXPECT_EQ(sizes_for(allowed).limits.channels, 64);
 }
 
+TEST(Sizes, SlotsAreAsSmallAsTheUserWants) {
+  Machine small = machine(4);
+  small.buffer_bytes = 1024;  // less than a slot has otherwise
+  const Sizes sizes = sizes_for(small);
+  for (const Queue queue : {Queue::kSimple, Queue::kMessageSimple, Queue::kSums}) {
+    EXPECT_EQ(sizes.layouts[static_cast<size_t>(queue)].slot_bytes, 1024U);
+  }
+  EXPECT_EQ(sizes.limits.apart_sums.slot_bytes, 1024U);
+}
+
 TEST(Sizes, PartsOfAllRanksOnAGpuAreResidentAtOnceTwoOnAMultiprocessor) {
   for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
     for (const int sharing : {1, 2, ranks}) {
