@@ -33,13 +33,12 @@
 #include "bootstrap/tree.h"
 #include "bootstrap/unique_id.h"
 #include "frames.h"
+#include "hearing.h"
 
 namespace {
 
 using namespace nitinol;
 using namespace nitinol::fuzz;
-
-constexpr int kPatience = 10'000;  // milliseconds after which something hangs
 
 void require(bool condition) {
   if (!condition) __builtin_trap();
@@ -53,22 +52,6 @@ BootstrapOptions impatient() {
   options.retry_sleep = std::chrono::milliseconds(1);
   options.init_timeout = options.operation_timeout = std::chrono::milliseconds(3000);
   return options;
-}
-
-bool wait_for(int fd, int milliseconds) {
-  pollfd waiting{fd, POLLIN, 0};
-  return poll(&waiting, 1, milliseconds) == 1;
-}
-
-template <class Array>
-bool hear(int fd, Array& bytes) {
-  for (std::size_t at = 0; at < bytes.size();) {
-    if (!wait_for(fd, kPatience)) std::abort();
-    const auto got = ::recv(fd, bytes.data() + at, bytes.size() - at, 0);
-    if (got <= 0) return false;
-    at += static_cast<std::size_t>(got);
-  }
-  return true;
 }
 
 /// Whoever is connected to waits for one connection, for as long as the one who connects is there.

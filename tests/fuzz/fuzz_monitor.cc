@@ -1,7 +1,6 @@
 // Conversations of health monitoring: what clients say to the port where they ask, in pieces; and what another process
 // of a communicator answers to whoever gathers a job's reports, all the way to the text that people read.
 // LIBRARIES: nitinol_ras nitinol_bootstrap nitinol_model nitinol_base
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -31,14 +30,13 @@
 #include "diagnostics/ras/registry.h"
 #include "diagnostics/ras/render.h"
 #include "frames.h"
+#include "hearing.h"
 #include "model/peer.h"
 
 namespace {
 
 using namespace nitinol;
 using namespace nitinol::fuzz;
-
-constexpr int kPatience = 20'000;  // milliseconds after which something hangs
 
 /// Listens at a port of the loopback interface.
 struct Listener {
@@ -59,22 +57,6 @@ struct Listener {
     address = *SocketAddress::from_sockaddr(here);
   }
 };
-
-bool wait_for(int fd, int milliseconds) {
-  pollfd waiting{fd, POLLIN, 0};
-  return poll(&waiting, 1, milliseconds) == 1;
-}
-
-template <class Array>
-bool hear(int fd, Array& bytes) {
-  for (std::size_t at = 0; at < bytes.size();) {
-    if (!wait_for(fd, kPatience)) std::abort();
-    const auto got = ::recv(fd, bytes.data() + at, bytes.size() - at, 0);
-    if (got <= 0) return false;
-    at += static_cast<std::size_t>(got);
-  }
-  return true;
-}
 
 void hear_out(int fd) {
   char buffer[4096];
