@@ -68,14 +68,10 @@ void inspect_step(const Program& program, int process, const Step& step, const L
 }
 
 /// Executors split each span over workers by position, without a barrier from transfer to transfer: an element that is
-/// written must be the same worker's in every transfer of the rank. That
-/// holds across parts too: then one that waits for another may do so worker by worker.
+/// written must be the same worker's in every transfer of the rank. That holds across parts too: then one that waits
+/// for another may do so worker by worker.
 void inspect_spans(const Program& program, int rank, bool in_place, std::vector<Finding>& findings) {
-  std::vector<Touched> spans;
-  for (int part = 0; part < program.parts; ++part) {
-    add_touched(program, program.process_of(rank, part), in_place, spans);
-  }
-  std::sort(spans.begin(), spans.end());
+  const std::vector<Touched> spans = touched_by(program, rank, in_place);
   size_t end = 0;          // of all spans so far
   size_t written_end = 0;  // of those written
   for (size_t i = 0; i < spans.size();) {

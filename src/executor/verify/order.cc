@@ -60,11 +60,7 @@ bool Order::certain(uint32_t one, uint32_t other) {
 }
 
 void Order::check_rank(int rank, bool in_place, Report& report) {
-  std::vector<Touched> spans;
-  for (int part = 0; part < program_.parts; ++part) {
-    add_touched(program_, program_.process_of(rank, part), in_place, spans);
-  }
-  std::sort(spans.begin(), spans.end());
+  const std::vector<Touched> spans = touched_by(program_, rank, in_place);
   for (size_t i = 0; i < spans.size(); ++i) {
     const Touched& one = spans[i];
     for (size_t j = i + 1; j < spans.size() && spans[j].begin < one.end; ++j) {

@@ -1,11 +1,15 @@
 #include "executor/verify/touched.h"
 
+#include <algorithm>
+
 #include "executor/verify/layout.h"
 
 namespace nitinol::verify {
 
 using algorithm::Side;
 using algorithm::Step;
+
+namespace {
 
 void add_touched(const algorithm::Program& program, int process, bool in_place, std::vector<Touched>& spans) {
   const Layout layout = layout_of(program.task, program.rank_of(process));
@@ -25,6 +29,17 @@ void add_touched(const algorithm::Program& program, int process, bool in_place, 
       add(input + step.own, false);
     }
   }
+}
+
+}  // namespace
+
+std::vector<Touched> touched_by(const algorithm::Program& program, int rank, bool in_place) {
+  std::vector<Touched> spans;
+  for (int part = 0; part < program.parts; ++part) {
+    add_touched(program, program.process_of(rank, part), in_place, spans);
+  }
+  std::sort(spans.begin(), spans.end());
+  return spans;
 }
 
 }  // namespace nitinol::verify

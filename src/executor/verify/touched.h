@@ -21,7 +21,8 @@ struct Touched {
   }
 };
 
-/// Adds a process's spans in its rank's output and, in place, input: nobody writes an input that lies elsewhere.
-void add_touched(const algorithm::Program& program, int process, bool in_place, std::vector<Touched>& spans);
+/// The spans of all of a rank's parts, sorted: in its output and, in place, input. Nobody writes an input that lies
+/// elsewhere.
+std::vector<Touched> touched_by(const algorithm::Program& program, int rank, bool in_place);
 
 }  // namespace nitinol::verify
