@@ -86,14 +86,6 @@ int shared_ends(bool reductions) {
     const auto [place, fresh] = user.try_emplace(key, program.part_of(process));
     if (!fresh && place->second != program.part_of(process)) ++shared;
   };
-  const auto use_all = [&](const Program& program, int process, Peers kind, int named, int stream, bool sends) {
-    for (int peer = 0; peer < kRanks; ++peer) {
-      if (peer == program.rank_of(process) || kind == Peers::kNone) continue;
-      if (kind == Peers::kOne ? peer == named : kind == Peers::kAll || peer != named) {
-        use(program, process, peer, stream, sends);
-      }
-    }
-  };
   Table::for_each([&](auto entry) {
     if (!entry.row.apart || reduces(entry.row.what) != reductions) return;
     for (int root = 0; root < kRanks; ++root) {
@@ -102,8 +94,12 @@ int shared_ends(bool reductions) {
       const Program program = divide(whole);
       for (int process = 0; process < program.processes(); ++process) {
         for (const Step& step : program.traces[process]) {
-          use_all(program, process, step.flow.from, step.from, step.stream_in, false);
-          use_all(program, process, step.flow.to, step.to, step.stream_out, true);
+          for (int i = 0; i < peers_in(step.flow.from, kRanks); ++i) {
+            use(program, process, incoming_peer(step, program.rank_of(process), i), step.stream_in, false);
+          }
+          for (int i = 0; i < peers_in(step.flow.to, kRanks); ++i) {
+            use(program, process, outgoing_peer(step, program.rank_of(process), kRanks, i), step.stream_out, true);
+          }
         }
       }
     }
