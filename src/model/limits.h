@@ -21,6 +21,7 @@ struct Limits {
   };
   Apart apart_sums;
   Apart apart_moves;
+  const Apart& apart(Collective what) const { return reduces(what) ? apart_sums : apart_moves; }
 
   // Measured crossovers.
   size_t one_shot_bytes = 16384;            ///< all-reduce: up to this many bytes in one shot

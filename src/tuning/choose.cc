@@ -85,7 +85,7 @@ size_t choose_chunk(const Question& question, const Limits& limits, const Plan& 
 /// Whether the parts of the algorithm run at the same time.
 bool goes_apart(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
   const auto what = static_cast<size_t>(question.what);
-  const Limits::Apart& apart = reduces(question.what) ? limits.apart_sums : limits.apart_moves;
+  const Limits::Apart& apart = limits.apart(question.what);
   const size_t least = limits.apart_bytes[what];
   return apart.channels > 0 && least > 0 && question.count * bytes_of(question.type) >= least && question.sum &&
          algorithm::apart(question.what, algorithm) && rules.max_channels == 0 &&
@@ -100,7 +100,7 @@ Plan choose(const Question& question, const Limits& limits, const Rules& rules) 
   plan.apart = goes_apart(question, limits, rules, plan.algorithm);
   size_t slot = 0;
   if (plan.apart) {
-    const Limits::Apart& apart = reduces(question.what) ? limits.apart_sums : limits.apart_moves;
+    const Limits::Apart& apart = limits.apart(question.what);
     plan.protocol = Protocol::kSimple;
     plan.channels = apart.channels;
     slot = apart.slot_bytes;

@@ -8,21 +8,13 @@
 #include "executor/cuda/kernels.h"
 #include "expected_values.h"
 #include "gpu_ranks.h"
+#include "gpus.h"
 
 namespace nitinol::gpu_testing {
 
 inline constexpr size_t kBufferBytes = size_t{48} << 20;
 inline constexpr size_t kGuardBytes = 64;
 inline constexpr unsigned char kPoison = 0xcd;
-
-inline int gpus() {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());
-    return 0;
-  }
-  return count;
-}
 
 struct Case {
   CollectiveWork work;
@@ -53,8 +45,8 @@ void for_each_algorithm(const Limits& limits, Visit&& visit) {
       work.plan.algorithm = decltype(entry)::row.algorithm;
       work.plan.protocol = static_cast<Protocol>(protocol);
       visit(work);
-      const auto& apart = reduces(work.what) ? limits.apart_sums : limits.apart_moves;
-      work.plan.apart = work.plan.protocol == Protocol::kSimple && decltype(entry)::row.apart && apart.channels > 0;
+      work.plan.apart =
+          work.plan.protocol == Protocol::kSimple && decltype(entry)::row.apart && limits.apart(work.what).channels > 0;
       if (work.plan.apart) visit(work);
     }
   });

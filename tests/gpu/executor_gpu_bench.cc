@@ -189,8 +189,8 @@ class Bench {
     for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kTwoShot}) {
       if (!algorithm::apart(what, algorithm)) continue;
       const Limits limits = ranks_.limits();
-      const int most_apart = reduces(what) ? limits.apart_sums.channels : limits.apart_moves.channels;
-      for (int channels = most_apart; per_peer >= (512 << 10) && channels >= 16; channels -= channels / 4) {
+      for (int channels = limits.apart(what).channels; per_peer >= (512 << 10) && channels >= 16;
+           channels -= channels / 4) {
         for (const size_t chunk : {0, 64 << 10, 32 << 10}) {
           plans.push_back({algorithm, Protocol::kSimple, channels, chunk, true});
         }

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "gpus.h"
 #include "nccl.h"
 #include "nitinol.h"
 
@@ -19,13 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-#define CUDA_OK(call) ASSERT_EQ(call, cudaSuccess)
-#define NCCL_OK(call) ASSERT_EQ(call, ncclSuccess) << ncclGetLastError(nullptr)
-
-int gpus() {
-  int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
-}
+using nitinol::gpu_testing::gpus;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "gpus.h"
 #include "nccl.h"
 #include "nitinol.h"
 
@@ -21,16 +22,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-#define CUDA_OK(call) ASSERT_EQ(call, cudaSuccess)
-#define NCCL_OK(call) ASSERT_EQ(call, ncclSuccess) << ncclGetLastError(nullptr)
+using nitinol::gpu_testing::gpus;
 
 // Kernels of several ranks on one GPU must not stand in line behind each other.
 [[maybe_unused]] const int kConnections = ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-
-int gpus() {
-  int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
-}
 
 enum class What : int { kAllReduce, kBroadcast, kReduce, kAllGather, kReduceScatter, kAllToAll, kRing };
 constexpr int kKinds = 7;

@@ -59,7 +59,7 @@ const void* kernel_of(const CollectiveWork& work, int ranks) {
          "this build of the library leaves out the reduction {} of data type {} (NITINOL_CUDA_TYPES, _OPS)",
          static_cast<int>(work.reduction.combine), static_cast<int>(work.type));
   }
-  if (work.plan.apart && ranks > 1) {
+  if (work.plan.apart) {  // never with one rank: it is offered none
     const void* kernel = set->apart[static_cast<size_t>(work.what)][static_cast<size_t>(work.plan.algorithm)];
     if (kernel != nullptr) return kernel;
     fail(ncclInternalError, "no kernel for {} by {} in parts", name_of(work.what), name_of(work.plan.algorithm));
@@ -145,7 +145,7 @@ class CudaExecutor : public Executor {
 
  private:
   Queue queue_for(const CollectiveWork& work) const {
-    if (work.plan.apart && ranks_ > 1 && reduces(work.what)) return Queue::kSums;
+    if (work.plan.apart && reduces(work.what)) return Queue::kSums;
     return queue_of(protocol_of(work, ranks_));
   }
   static Queue queue_for(const MessageWork& work) {
@@ -202,7 +202,7 @@ class CudaExecutor : public Executor {
 
   /// Whether another operation may follow in the same launch. With copies in parts it may not: what a part forwards of
   /// a broadcast goes by connections that another part uses in an all-gather. Reductions use them alike.
-  bool may_follow(const CollectiveWork& first) const { return !first.plan.apart || ranks_ == 1 || reduces(first.what); }
+  bool may_follow(const CollectiveWork& first) const { return !first.plan.apart || reduces(first.what); }
 
   /// Operations that share a kernel.
   void launch_run(const void* kernel, const CollectiveWork* works, size_t count, cudaStream_t stream) {
@@ -225,7 +225,7 @@ class CudaExecutor : public Executor {
     }
     if (parameters.works == 0) return;
     parameters.channels = channels;
-    if (works[0].plan.apart && ranks_ > 1) {
+    if (works[0].plan.apart) {
       const int parts = algorithm::parts_of(reduces(works[0].what), ranks_);
       run(kernel, channels * parts, (kWorkersApart + 1) * 32, &parameters, stream);
     } else {
@@ -234,9 +234,8 @@ class CudaExecutor : public Executor {
   }
 
   int channels_of(const CollectiveWork& work, const QueueLayout& layout) const {
-    const Limits& limits = sizes_.limits;
-    const Limits::Apart& apart = reduces(work.what) ? limits.apart_sums : limits.apart_moves;
-    return std::clamp(work.plan.channels, 1, work.plan.apart ? apart.channels : layout.channels);
+    const int most = work.plan.apart ? sizes_.limits.apart(work.what).channels : layout.channels;
+    return std::clamp(work.plan.channels, 1, most);
   }
 
   static int threads_for(Protocol protocol, size_t bytes) {
@@ -252,9 +251,9 @@ class CudaExecutor : public Executor {
     const size_t grain = std::max<size_t>(1, sizes_.limits.grain_bytes / size);
     const auto channels = static_cast<size_t>(channels_of(from, layout));
     const size_t grains = (from.count + grain - 1) / grain;
-    const bool sums_apart = queue_for(from) == Queue::kSums;
+    const Limits& limits = sizes_.limits;
     const size_t slot_bytes =
-        sums_apart ? sizes_.limits.apart_sums.slot_bytes : sizes_.limits.slot_bytes[static_cast<size_t>(protocol)];
+        from.plan.apart ? limits.apart(from.what).slot_bytes : limits.slot_bytes[static_cast<size_t>(protocol)];
     const size_t slot = slot_bytes / size;
     Work work;
     work.input = static_cast<const char*>(from.input);

@@ -1,0 +1,22 @@
+// What tests that need GPUs begin with.
+#pragma once
+
+#include <cuda_runtime.h>
+
+/// In a function that returns nothing, of a test whose file includes nccl.h and gtest.h.
+#define CUDA_OK(call) ASSERT_EQ(call, cudaSuccess)
+#define NCCL_OK(call) ASSERT_EQ(call, ncclSuccess) << ncclGetLastError(nullptr)
+
+namespace nitinol::gpu_testing {
+
+/// How many GPUs there are.
+inline int gpus() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return 0;
+  }
+  return count;
+}
+
+}  // namespace nitinol::gpu_testing
