@@ -23,8 +23,7 @@ std::string leaver_sentence(int rank, const std::string& mine, const std::string
 std::string stopped_sentence(int rank, const std::string& mine, const std::string& peer) {
   return formatted(
       "rank {} waits in {}, but {} carries out nothing any more in this communicator, which was revoked or aborted or "
-      "has "
-      "failed there",
+      "has failed there",
       rank, mine, peer);
 }
 
@@ -84,10 +83,8 @@ std::string long_circle_sentence(int rank, const std::string& mine, const std::s
                                  const std::string& reason) {
   return formatted(
       "the ranks' calls wait for each other in a circle over several communicators: rank {} waits in {} for {}, {}, "
-      "and "
-      "that waits, there or by way of further ones, for rank {} to end what it waits in; all ranks must make the calls "
-      "on "
-      "all communicators in the same order",
+      "and that waits, there or by way of further ones, for rank {} to end what it waits in; all ranks must make the "
+      "calls on all communicators in the same order",
       rank, mine, peer, reason, rank);
 }
 
