@@ -224,26 +224,34 @@ TEST(Mismatch, OfACallWithLeaving) {
   EXPECT_EQ("", hear_of_the_odd_rank(receive, leave, "finalizes or destroys its communicator"));
 }
 
+const char* const kInACircle = "wait for each other in a circle: rank 0 ";
+
+ncclResult_t receive_before_sending(Rank& r, float* d) {
+  if (r.rank == 1) return ncclSuccess;  // hears of it all the same
+  const ncclResult_t received = ncclRecv(d, 10, ncclFloat, 2 - r.rank, r.comm, r.stream);
+  return received != ncclSuccess ? received : ncclSend(d, 10, ncclFloat, 2 - r.rank, r.comm, r.stream);
+}
+
 TEST(Mismatch, OfSendsAndReceivesThatWaitForEachOtherInACircle) {
-  const char* const words = "wait for each other in a circle: rank 0 ";
   const Step send_first = [](Rank& r, float* d) {  // more than fits into the queue
     const ncclResult_t sent = ncclSend(d, 5'000'000, ncclFloat, (r.rank + 1) % 3, r.comm, r.stream);
     return sent != ncclSuccess ? sent : ncclRecv(d, 5'000'000, ncclFloat, (r.rank + 2) % 3, r.comm, r.stream);
   };
   setenv("NCCL_BUFFSIZE", "1024", 1);
-  EXPECT_EQ("", hear_of_the_odd_rank(send_first, send_first, words));
+  EXPECT_EQ("", hear_of_the_odd_rank(send_first, send_first, kInACircle));
   unsetenv("NCCL_BUFFSIZE");
-  const Step receive_first = [](Rank& r, float* d) {
-    if (r.rank == 1) return ncclSuccess;  // hears of it all the same
-    const ncclResult_t received = ncclRecv(d, 10, ncclFloat, 2 - r.rank, r.comm, r.stream);
-    return received != ncclSuccess ? received : ncclSend(d, 10, ncclFloat, 2 - r.rank, r.comm, r.stream);
-  };
-  EXPECT_EQ("", hear_of_the_odd_rank(receive_first, receive_first, words));
-  const Step in_graphs = [&](Rank& r, float* d) {
+  EXPECT_EQ("", hear_of_the_odd_rank(receive_before_sending, receive_before_sending, kInACircle));
+}
+
+TEST(Mismatch, OfMessagesInGraphsThatWaitForEachOtherInACircle) {
+#if !defined(NITINOL_VGPU)
+  GTEST_SKIP() << "GPUs do not tell: the host does not see launches of graphs";
+#endif
+  const Step in_graphs = [](Rank& r, float* d) {
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t executable = nullptr;
     EXPECT_CALL(cudaStreamBeginCapture(r.stream, cudaStreamCaptureModeThreadLocal));
-    EXPECT_CALL(receive_first(r, d));
+    EXPECT_CALL(receive_before_sending(r, d));
     EXPECT_CALL(cudaStreamEndCapture(r.stream, &graph));
     EXPECT_CALL(cudaGraphInstantiate(&executable, graph, 0));
     EXPECT_CALL(cudaGraphLaunch(executable, r.stream));
@@ -251,7 +259,7 @@ TEST(Mismatch, OfSendsAndReceivesThatWaitForEachOtherInACircle) {
     EXPECT_CALL(cudaGraphDestroy(graph));
     return ncclSuccess;
   };
-  EXPECT_EQ("", hear_of_the_odd_rank(in_graphs, in_graphs, words));
+  EXPECT_EQ("", hear_of_the_odd_rank(in_graphs, in_graphs, kInACircle));
 }
 
 TEST(Mismatch, ThatHoldsNobodyUpIsHeardWhenAllLeave) {
