@@ -6,6 +6,8 @@
 
 #include <cerrno>
 
+#include "bootstrap/connection.h"
+
 namespace nitinol {
 namespace {
 
@@ -127,7 +129,8 @@ void Acceptor::on_pending(PendingPosition position) {
   Pending& pending = *position;
   while (true) {
     const std::size_t wanted = pending.stage == Stage::kHello ? sizeof(HelloBytes) : sizeof(ProofBytes);
-    const auto got = ::recv(pending.fd.get(), pending.buffer.data() + pending.filled, wanted - pending.filled, 0);
+    const auto got =
+        ::recv(pending.fd.get(), pending.buffer.data() + pending.filled, wanted - pending.filled, kNeverWait);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0) return drop(position);
     pending.filled += static_cast<std::size_t>(got);
@@ -158,7 +161,7 @@ bool Acceptor::on_hello(Pending& pending) {
   if (!pending.service) return false;
   const AnswerBytes answer = pending.handshake.answer(pending.service->key);
   // A new connection's buffer has room for these few bytes; one that has not is not worth waiting for.
-  const auto sent = ::send(pending.fd.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
+  const auto sent = ::send(pending.fd.get(), answer.data(), answer.size(), kNeverWait);
   if (sent != static_cast<ssize_t>(answer.size())) return false;
   pending.stage = Stage::kProof;
   return true;

@@ -54,9 +54,9 @@ class RootLink {
       inbox->frames.push_back(std::move(frame));
       inbox->changed.notify_all();
     };
-    events.on_closed = [inbox = inbox_](const std::string& reason) {
+    events.on_closed = [inbox = inbox_](const Ending& ending) {
       const std::lock_guard lock(inbox->mutex);
-      inbox->closed = reason;
+      inbox->closed = ending;
       inbox->changed.notify_all();
     };
     connection_ = Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
@@ -110,7 +110,7 @@ class RootLink {
     std::mutex mutex;
     std::condition_variable changed;
     std::deque<Frame> frames;
-    std::optional<std::string> closed;
+    std::optional<Ending> closed;
   };
 
   std::optional<Failure> failure_locked() const {
@@ -124,9 +124,10 @@ class RootLink {
   void check_locked() const {
     if (const auto failure = failure_locked()) throw Error(failure->result, failure->sentence);
     if (!inbox_->closed || !inbox_->frames.empty()) return;
+    if (inbox_->closed->closed_here) fail(ncclSystemError, "lost {}{}", root_name_, inbox_->closed->reason);
     fail(ncclRemoteError,
          "{} went away while the communicator was being created{}: the process that made the id must stay", root_name_,
-         *inbox_->closed);
+         inbox_->closed->reason);
   }
 
   std::shared_ptr<Inbox> inbox_;

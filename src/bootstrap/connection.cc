@@ -19,6 +19,12 @@ constexpr std::chrono::milliseconds kLinger{5000};
 constexpr int kReadsAtOnce = 16;
 constexpr std::size_t kPiecesAtOnce = 16;
 
+Ending ending_by(int error) {
+  // Others see this as the end of this process.
+  if (error != EBADF && error != ENOTSOCK) return {" (" + std::system_category().message(error) + ")"};
+  return {" (a descriptor was closed behind the library's back: " + std::system_category().message(error) + ")", true};
+}
+
 }  // namespace
 
 void tune_tcp(int fd) {
@@ -62,7 +68,7 @@ void Connection::send(const Frame& header, const SharedBytes& payload) {
     queue_.push_back({std::make_shared<const std::vector<std::byte>>(encode_header(header, size))});
     if (size > 0) queue_.push_back({payload});
     if (idle) flush_locked();
-    arm = idle && !queue_.empty();
+    arm = idle && (!queue_.empty() || broken_);
   }
   if (arm) reactor_.post([self = shared_from_this()] { self->update_interest(); });
 }
@@ -82,7 +88,7 @@ bool Connection::send_descriptor(const Frame& frame, int descriptor) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
-  return fd_ && queue_.empty() && ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+  return fd_ && queue_.empty() && ::sendmsg(fd_.get(), &message, kNeverWait) == static_cast<ssize_t>(bytes.size());
 }
 
 void Connection::flush_locked() {
@@ -97,7 +103,7 @@ void Connection::flush_locked() {
     msghdr message{};
     message.msg_iov = pieces.data();
     message.msg_iovlen = count;
-    const auto sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
+    const auto sent = ::sendmsg(fd_.get(), &message, kNeverWait);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno == EAGAIN) return;
     if (sent < 0) {
@@ -124,9 +130,14 @@ void Connection::update_interest() {
   if (token_ == 0) return;
   bool shut_now = false;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (!fd_) return;
     flush_locked();
+    if (broken_ && !closing_) {  // nothing comes from a descriptor that was closed behind the library's back
+      lock.unlock();
+      read_some();
+      return;
+    }
     const bool wanted = !queue_.empty();
     if (wanted != armed_) reactor_.modify(token_, fd_.get(), wanted ? EPOLLIN | EPOLLOUT : EPOLLIN);
     armed_ = wanted;
@@ -146,15 +157,15 @@ bool Connection::read_some() {
   for (int i = 0; i < kReadsAtOnce; ++i) {
     if (!fd_) return false;  // closed by a callback
     const auto buffer = reactor_.scratch();
-    const auto got = ::recv(fd_.get(), buffer.data(), buffer.size(), 0);
+    const auto got = ::recv(fd_.get(), buffer.data(), buffer.size(), kNeverWait);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return true;
     if (got < 0) {
-      finish(" (" + std::system_category().message(errno) + ")");
+      finish(ending_by(errno));
       return false;
     }
     if (got == 0) {
-      finish("");
+      finish({});
       return false;
     }
     if (closing_) continue;
@@ -163,7 +174,7 @@ bool Connection::read_some() {
       if (events_.on_frame) events_.on_frame(std::move(*frame));
     }
     if (!valid) {
-      finish(" (it sent bytes that are no valid message)");
+      finish({" (it sent bytes that are no valid message)"});
       return false;
     }
     if (static_cast<std::size_t>(got) < buffer.size()) return true;
@@ -171,7 +182,7 @@ bool Connection::read_some() {
   return true;
 }
 
-void Connection::finish(const std::string& reason) {
+void Connection::finish(const Ending& ending) {
   {
     const std::lock_guard lock(mutex_);
     if (!fd_) return;
@@ -181,7 +192,7 @@ void Connection::finish(const std::string& reason) {
   }
   if (linger_) reactor_.cancel(*linger_);
   const Events events = std::exchange(events_, {});
-  if (events.on_closed) events.on_closed(reason);
+  if (events.on_closed) events.on_closed(ending);
 }
 
 void Connection::close_after_flush() {
@@ -190,14 +201,14 @@ void Connection::close_after_flush() {
     self->events_ = {};
     self->closing_ = true;
     self->update_interest();
-    self->linger_ = self->reactor_.run_after(kLinger, [self] { self->finish(""); });
+    self->linger_ = self->reactor_.run_after(kLinger, [self] { self->finish({}); });
   });
 }
 
 void Connection::close_now() {
   reactor_.post([self = shared_from_this()] {
     self->events_ = {};
-    self->finish("");
+    self->finish({});
   });
 }
 

@@ -2,6 +2,8 @@
 // what the socket does not take at once is queued.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -19,14 +21,19 @@ namespace nitinol {
 
 using SharedBytes = std::shared_ptr<const std::vector<std::byte>>;
 
+/// How a connection came to its end.
+struct Ending {
+  std::string reason;        ///< to be put behind a sentence: " (reason)", or nothing if the peer just closed
+  bool closed_here = false;  ///< not the peer did it: somebody in this process has closed what is not his
+};
+
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  /// Run on the network thread. `on_closed` is the last call, and tells why, to be put behind a
-  /// sentence (" (reason)", or nothing if the peer just closed); neither comes after a close from this side,
-  /// except for one that is under way.
+  /// Run on the network thread. `on_closed` is the last call; neither comes after a close from this side, except for
+  /// one that is under way.
   struct Events {
     std::function<void(Frame)> on_frame;
-    std::function<void(const std::string&)> on_closed;
+    std::function<void(const Ending&)> on_closed;
   };
 
   static std::shared_ptr<Connection> start(UniqueFd fd, Reactor& reactor, Events events);
@@ -58,7 +65,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool read_some();  // false: closed
   void flush_locked();
   void update_interest();
-  void finish(const std::string& reason);
+  void finish(const Ending& ending);
 
   Reactor& reactor_;
   mutable std::mutex mutex_;  // guards fd_ against closing, queue_, armed_, broken_
@@ -74,6 +81,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool shut_ = false;
   std::optional<Reactor::Timer> linger_;  ///< holds this object until it ends
 };
+
+/// For send and recv: nobody waits in them, not even if the program has closed the socket and its number is another's.
+inline constexpr int kNeverWait = MSG_NOSIGNAL | MSG_DONTWAIT;
 
 /// Settings of a TCP connection that lives long: no delay, and a peer whose host vanished is noticed in about a minute.
 void tune_tcp(int fd);

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "bootstrap/connect.h"
+#include "bootstrap/connection.h"
 #include "bootstrap/fd_wire.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/wire.h"
@@ -109,7 +110,7 @@ SharedFd FdExchange::fetch(const FdServerName& server, const FdKey& key, std::ch
   writer.block(key.bytes.data(), key.bytes.size());
   request.payload = writer.take();
   const auto bytes = encode_frame(request);
-  if (::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size())) {
+  if (::send(fd.get(), bytes.data(), bytes.size(), kNeverWait) != static_cast<ssize_t>(bytes.size())) {
     fail_exchange(errno, "asking another process for a descriptor");
   }
   return receive_descriptor(fd.get(), deadline, interrupt);

@@ -20,6 +20,8 @@ namespace {
 constexpr Reactor::Token kWakeToken = 0;
 constexpr std::size_t kScratchBytes = 128 * 1024;
 constexpr std::chrono::milliseconds kPause{10};
+// A program may close the descriptor that wakes the thread, or the one it waits for: so the thread looks by itself.
+constexpr std::chrono::milliseconds kLongestSleep{1000};
 
 // What runs on the thread can throw for lack of memory or descriptors. The peer in question is then not served any
 // more, and deadlines tell whoever waits for it; the others go on.
@@ -114,19 +116,18 @@ void Reactor::run_posted() {
   for (const auto& function : functions) run_guarded(function);
 }
 
-int Reactor::run_timers() {
+std::chrono::milliseconds Reactor::run_timers() {
   while (!timers_.empty()) {
     const auto first = timers_.begin();
     const auto left = first->first.first - Clock::now();
     if (left > Clock::duration::zero()) {
-      return static_cast<int>(
-          std::min<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(left).count(), 60'000));
+      return std::min(std::chrono::ceil<std::chrono::milliseconds>(left), kLongestSleep);
     }
     const auto function = std::move(first->second);
     timers_.erase(first);
     run_guarded(function);
   }
-  return -1;
+  return kLongestSleep;
 }
 
 void Reactor::stop() {
@@ -137,7 +138,7 @@ void Reactor::stop() {
 void Reactor::run() {
   std::array<epoll_event, 64> events;
   while (!stopping_.load()) {
-    const int timeout = run_timers();
+    const auto timeout = static_cast<int>(run_timers().count());
     const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
     if (count < 0 && errno != EINTR) std::this_thread::sleep_for(kPause);  // the program has closed what is not its own
     for (int i = 0; i < count; ++i) {

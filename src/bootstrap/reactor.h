@@ -57,7 +57,7 @@ class Reactor {
 
  private:
   void run_posted();
-  int run_timers();  // returns the milliseconds until the next one, -1 if there is none
+  std::chrono::milliseconds run_timers();  // returns how long to sleep at most
 
   GuardedFd epoll_;
   GuardedFd wake_;

@@ -57,10 +57,10 @@ void Root::accepted(UniqueFd fd) {
     const auto from = weak_visitor.lock();
     if (root && from) root->on_frame(from, frame);
   };
-  events.on_closed = [weak, weak_visitor](const std::string& reason) {
+  events.on_closed = [weak, weak_visitor](const Ending& ending) {
     const auto root = weak.lock();
     const auto from = weak_visitor.lock();
-    if (root && from) root->on_closed(from, reason);
+    if (root && from) root->on_closed(from, ending);
   };
   visitor->connection = Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
 }
@@ -257,13 +257,18 @@ void Root::turn_away(const VisitorPointer& visitor) {
   visitors_.remove(visitor);
 }
 
-void Root::on_closed(const VisitorPointer& visitor, const std::string& reason) {
+void Root::on_closed(const VisitorPointer& visitor, const Ending& ending) {
   visitors_.remove(visitor);
   if (state_ == State::kFinished || !visitor->registration || visitor->done) return;
   const Registration& registration = *visitor->registration;
-  fail_all({registration.rank, ncclRemoteError,
-            formatted("{} went away while the communicator was being created{}",
-                      describe_rank(registration.rank, registration.identity), reason)});
+  const std::string rank = describe_rank(registration.rank, registration.identity);
+  const PeerIdentity self = this_process();
+  fail_all(ending.closed_here
+               ? Failure{-1, ncclSystemError,
+                         formatted("the root of the unique id (host {}, pid {}) closed its connection to {}{}",
+                                   self.host, self.pid, rank, ending.reason)}
+               : Failure{registration.rank, ncclRemoteError,
+                         formatted("{} went away while the communicator was being created{}", rank, ending.reason)});
 }
 
 std::string Root::missing_ranks() const {

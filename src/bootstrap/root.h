@@ -52,7 +52,7 @@ class Root : public std::enable_shared_from_this<Root> {
   using VisitorPointer = std::shared_ptr<Visitor>;
 
   void on_frame(const VisitorPointer& visitor, const Frame& frame);
-  void on_closed(const VisitorPointer& visitor, const std::string& reason);
+  void on_closed(const VisitorPointer& visitor, const Ending& ending);
   void on_given_up(const Visitor& visitor, const Failure& failure);
   void on_register(const VisitorPointer& visitor, const Frame& frame);
   void on_first_registration(const Registration& registration);

@@ -28,7 +28,7 @@ class Member {
     UniqueFd fd = connect_to_peer({id.root, root_key(id.secret), "the root", options, deadline, {}});
     Connection::Events events;
     events.on_frame = [heard = heard_](const Frame& frame) { heard->take(frame); };
-    events.on_closed = [](const std::string&) {};
+    events.on_closed = [](const Ending&) {};
     connection_ = Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
     Registration registration;
     registration.rank = rank;

@@ -82,8 +82,8 @@ std::shared_ptr<Connection> Tree::open(UniqueFd fd, const LinkPointer& link) {
   events.on_frame = [weak, link](Frame frame) {
     if (const auto tree = weak.lock()) tree->on_frame(link, std::move(frame));
   };
-  events.on_closed = [weak, link](const std::string& reason) {
-    if (const auto tree = weak.lock()) tree->on_closed(link, reason);
+  events.on_closed = [weak, link](const Ending& ending) {
+    if (const auto tree = weak.lock()) tree->on_closed(link, ending);
   };
   return Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
 }
@@ -189,14 +189,19 @@ void Tree::on_frame(const LinkPointer& link, Frame frame) {
   changed_.notify_all();
 }
 
-void Tree::on_closed(const LinkPointer& link, const std::string& reason) {
+void Tree::on_closed(const LinkPointer& link, const Ending& ending) {
   if (link->rank < 0) return;
   Failure failure;
   {
     const std::lock_guard lock(mutex_);
     if (neighbours_.at(link->rank).gone || shut_down_) return;
     failure = {link->rank, ncclRemoteError,
-               formatted("{} exited or closed its connection{}", name_locked(link->rank), reason)};
+               formatted("{} exited or closed its connection{}", name_locked(link->rank), ending.reason)};
+    if (ending.closed_here) {
+      failure = {rank_, ncclSystemError,
+                 formatted("{} closed its connection to rank {}{}", describe_rank(rank_, this_process()), link->rank,
+                           ending.reason)};
+    }
   }
   spread(failure, link->rank);
   // Not before: who finds it gone without a failure takes it for a proper leave.

@@ -109,7 +109,7 @@ class Tree : public std::enable_shared_from_this<Tree> {
   void accept_child(UniqueFd fd);
   void on_frame(const LinkPointer& link, Frame frame);
   void on_hello(const LinkPointer& link, const Frame& frame);
-  void on_closed(const LinkPointer& link, const std::string& reason);
+  void on_closed(const LinkPointer& link, const Ending& ending);
   void spread(const Failure& failure, int except);
   void check_locked() const;
   std::string name_locked(int rank) const;

@@ -40,8 +40,8 @@ const char* cause_of(const Case& c, const std::string& sentence) {
     case Fault::kOutOfMemory:  // a background thread may not even have the memory to say so
       return c.blocking || sentence.find("exited or closed") == std::string::npos ? "Cannot allocate memory" : nullptr;
     case Fault::kKill:
-    case Fault::kExit:
-    case Fault::kClosesSockets: return "exited or closed its connection";
+    case Fault::kExit: return "exited or closed its connection";
+    case Fault::kClosesSockets: return "closed its connection";
     case Fault::kWrongCall:  // which notices it, unless the deadline is first
       if (c.moment != Moment::kFinalize) return nullptr;
       return sentence.find("is in ReduceScatter") != std::string::npos ? nullptr

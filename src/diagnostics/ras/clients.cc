@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "bootstrap/connection.h"
 #include "bootstrap/interfaces.h"
 #include "diagnostics/ras/render.h"
 
@@ -173,7 +174,7 @@ void Clients::on_events(Position position, std::uint32_t events) {
 bool Clients::read(Client& client) {
   std::array<char, 1024> buffer;
   while (client.input.size() < kMostInput) {
-    const auto got = ::recv(client.fd.get(), buffer.data(), buffer.size(), 0);
+    const auto got = ::recv(client.fd.get(), buffer.data(), buffer.size(), kNeverWait);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno == EAGAIN;
     if (got == 0) {  // one that has said all it wants to say may still wait for the answer
@@ -266,7 +267,7 @@ void Clients::reply(Client& client, std::string_view text) {
 bool Clients::send(Client& client) {
   while (client.sent < client.output.size()) {
     const auto done =
-        ::send(client.fd.get(), client.output.data() + client.sent, client.output.size() - client.sent, MSG_NOSIGNAL);
+        ::send(client.fd.get(), client.output.data() + client.sent, client.output.size() - client.sent, kNeverWait);
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) return errno == EAGAIN;
     client.sent += static_cast<std::size_t>(done);

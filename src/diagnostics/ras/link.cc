@@ -79,7 +79,7 @@ void Link::on_connected() {
   handshake_.emplace(contacts_.front().key);
   const HelloBytes& hello = handshake_->hello();
   // A fresh connection has room for these few bytes.
-  if (::send(fd_.get(), hello.data(), hello.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(hello.size())) {
+  if (::send(fd_.get(), hello.data(), hello.size(), kNeverWait) != static_cast<ssize_t>(hello.size())) {
     return give_up_contact(error_text(errno));
   }
   stage_ = Stage::kProving;
@@ -87,7 +87,7 @@ void Link::on_connected() {
 }
 
 void Link::on_proof() {
-  const auto got = ::recv(fd_.get(), answer_.data() + filled_, answer_.size() - filled_, 0);
+  const auto got = ::recv(fd_.get(), answer_.data() + filled_, answer_.size() - filled_, kNeverWait);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got < 0) return give_up_contact(error_text(errno));
   if (got == 0) return give_up_contact("it holds the communicator no more");
@@ -95,7 +95,7 @@ void Link::on_proof() {
   if (filled_ < answer_.size()) return;
   const auto proof = handshake_->answer(answer_);
   if (!proof) return give_up_contact("whoever listens there does not know the communicator's secret");
-  if (::send(fd_.get(), proof->data(), proof->size(), MSG_NOSIGNAL) != static_cast<ssize_t>(proof->size())) {
+  if (::send(fd_.get(), proof->data(), proof->size(), kNeverWait) != static_cast<ssize_t>(proof->size())) {
     return give_up_contact(error_text(errno));
   }
   ask();
@@ -108,9 +108,9 @@ void Link::ask() {
     const auto self = weak.lock();
     if (self && frame.type == FrameType::kTell) self->finish(std::move(frame.payload));
   };
-  events.on_closed = [weak = weak_from_this()](const std::string& reason) {
+  events.on_closed = [weak = weak_from_this()](const Ending& ending) {
     const auto self = weak.lock();
-    if (self) self->give_up_contact("it hung up without an answer" + reason);
+    if (self) self->give_up_contact("it hung up without an answer" + ending.reason);
   };
   connection_ = Connection::start(fd_.release(), reactor_, std::move(events));
   Frame frame;

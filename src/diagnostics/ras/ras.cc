@@ -146,7 +146,8 @@ void Process::leave_seat(const CommunicatorId& id, int rank) {
   const std::lock_guard lock(seating_);
   registry_.leave(id, rank);
   if (!registry_.empty()) return;
-  if (const auto last = exchange_service(nullptr)) last->stop();
+  auto last = exchange_service(nullptr);
+  if (last && !last->stop()) new std::shared_ptr<Service>(std::move(last));  // its thread may still use it
 }
 
 void Process::note_failure(const CommunicatorId& id, int rank) {

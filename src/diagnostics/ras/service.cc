@@ -17,6 +17,7 @@ using namespace std::chrono_literals;
 constexpr std::size_t kMostGuests = 512;
 constexpr auto kGuestPatience = 30s;
 constexpr auto kSilenceLimit = 60s;
+constexpr auto kStopPatience = 1500ms;  // more than the thread sleeps without being woken
 
 }  // namespace
 
@@ -40,6 +41,9 @@ Service::Service(ServiceOptions options, Registry& registry)
     thread_ = std::thread([this] {
       pthread_setname_np(pthread_self(), "nitinol-ras");
       reactor_.run();
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+      ended_changed_.notify_all();
     });
   } catch (const std::system_error& error) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -50,9 +54,13 @@ Service::Service(ServiceOptions options, Registry& registry)
 
 Service::~Service() = default;
 
-void Service::stop() {
+bool Service::stop() {
   reactor_.stop();
-  thread_.join();
+  std::unique_lock lock(mutex_);
+  const bool ended = ended_changed_.wait_for(lock, kStopPatience, [this] { return ended_; });
+  lock.unlock();
+  ended ? thread_.join() : thread_.detach();
+  return ended;
 }
 
 void Service::set_up() {
@@ -91,7 +99,7 @@ void Service::admit(UniqueFd fd) {
   guest.timer = reactor_.run_after(kGuestPatience * options_.timeout_factor, [this, name] { show_out(name); });
   Connection::Events events;
   events.on_frame = [this, name](const Frame& frame) { on_frame(name, frame); };
-  events.on_closed = [this, name](const std::string&) { show_out(name); };
+  events.on_closed = [this, name](const Ending&) { show_out(name); };
   guest.connection = Connection::start(std::move(fd), reactor_, std::move(events));
   guests_.emplace(name, std::move(guest));
 }

@@ -1,8 +1,10 @@
 // The health monitoring thread of a process: serves clients that ask about the job, and answers other processes.
 #pragma once
 
+#include <condition_variable>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,8 +35,9 @@ class Service {
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
-  /// Ends the thread and waits for that. Once.
-  void stop();
+  /// Ends the thread and waits for that, but not for ever: false if it is still somewhere, and this object has to stay.
+  /// Once.
+  [[nodiscard]] bool stop();
 
   // From any thread:
   /// Another process of the job has connected and has proved it.
@@ -66,6 +69,9 @@ class Service {
   Clients clients_;
   std::map<GuestName, Guest> guests_;
   GuestName next_guest_ = 1;
+  std::mutex mutex_;  // guards ended_
+  std::condition_variable ended_changed_;
+  bool ended_ = false;
   std::thread thread_;
 };
 
