@@ -357,6 +357,33 @@ TEST(CudaExecutor, WithoutPeerAccessDataGoesThroughHostMemory) {
   });
 }
 
+TEST(CudaExecutor, MessagesOfAllSizesArriveInOneGroup) {
+  REQUIRE_GPU();
+  Cluster cluster(2);
+  std::mt19937 random(7);
+  std::vector<Launch> launches(2);
+  std::map<char*, Bytes> expected;
+  for (int from = 0; from < 2; ++from) {
+    size_t at = 0;
+    for (const size_t bytes : {size_t{100}, (size_t{17} << 20) + 5, size_t{300'001}}) {
+      Bytes data = random_elements(DataType::kUint8, bytes, false, random);
+      cuda_check(cudaMemcpy(cluster.input(from) + at, data.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+      const auto send = MessageWork::Direction::kSend;
+      const auto receive = MessageWork::Direction::kReceive;
+      launches[static_cast<size_t>(from)].messages.push_back({send, 1 - from, cluster.input(from) + at, bytes});
+      launches[static_cast<size_t>(1 - from)].messages.push_back({receive, from, cluster.output(1 - from) + at, bytes});
+      expected[cluster.output(1 - from) + at] = std::move(data);
+      at += bytes;
+    }
+  }
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    cluster.ranks().prepare(launches);
+    cluster.ranks().launch(launches);
+    cluster.ranks().synchronize();
+    expect_arrived(expected);
+  }
+}
+
 TEST(CudaExecutor, WithoutPeerAccessMessagesGoThroughHostMemory) {
   REQUIRE_GPU();
   Cluster cluster(3, false);

@@ -28,7 +28,7 @@ constexpr int kMillisecondsForProgress = 100;
 /// Messages larger than this wait for their receiver: there is not so much room on the way.
 size_t unreceived_bytes(const Domain& domain) {
   size_t most = 0;
-  for (const Queue queue : {Queue::kMessageLL, Queue::kMessageSimple}) {
+  for (const Queue queue : {Queue::kMessageLL, Queue::kMessageLL128, Queue::kMessageSimple}) {
     const QueueLayout& layout = domain.layout(queue);
     most = std::max(most, size_t{layout.slots} * layout.slot_bytes * static_cast<size_t>(layout.channels));
   }

@@ -148,9 +148,7 @@ class CudaExecutor : public Executor {
     if (work.plan.apart && reduces(work.what)) return Queue::kSums;
     return queue_of(protocol_of(work, ranks_));
   }
-  static Queue queue_for(const MessageWork& work) {
-    return work.bytes <= kLLMessageBytes ? Queue::kMessageLL : Queue::kMessageSimple;
-  }
+  Queue queue_for(const MessageWork& work) const { return message_queue_of(message_protocol(sizes_, work.bytes)); }
 
   bool is_loaded(const void* kernel) const {
     return std::find(loaded_.begin(), loaded_.end(), kernel) != loaded_.end();
@@ -280,29 +278,35 @@ class CudaExecutor : public Executor {
       if (one.bytes == 0 || one.from == one.to) continue;
       cuda_check(cudaMemcpyAsync(one.to, one.from, one.bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
     }
-    std::vector<MessageWork> by_queue[2];
+    std::array<std::vector<MessageWork>, kProtocols> by_protocol;
     for (const MessageWork& work : all) {
-      if (work.peer != rank_ && work.bytes > 0) by_queue[work.bytes <= kLLMessageBytes ? 0 : 1].push_back(work);
+      if (work.peer == rank_ || work.bytes == 0) continue;
+      by_protocol[static_cast<size_t>(message_protocol(sizes_, work.bytes))].push_back(work);
     }
-    for (size_t which = 0; which < 2; ++which) {
-      if (by_queue[which].empty()) continue;
-      const QueueView& view = domain_->view(which == 0 ? Queue::kMessageLL : Queue::kMessageSimple);
-      for (const MessageBatch& batch :
-           plan_messages(by_queue[which], which == 0 ? Protocol::kLL : Protocol::kSimple, view.layout)) {
-        if (batch.lanes.size() <= FewMessages::kMaxLanes && batch.messages.size() <= FewMessages::kMaxMessages) {
-          launch_batch<FewMessages>(view, batch, message_kernels()[0][which], stream);
-        } else {
-          launch_batch<ManyMessages>(view, batch, message_kernels()[1][which], stream);
-        }
+    for (int i = 0; i < kProtocols; ++i) launch_messages(by_protocol[static_cast<size_t>(i)], Protocol{i}, stream);
+  }
+
+  void launch_messages(const std::vector<MessageWork>& work, Protocol protocol, cudaStream_t stream) {
+    if (work.empty()) return;
+    const auto which = static_cast<size_t>(protocol);
+    const QueueView& view = domain_->view(message_queue_of(protocol));
+    const MessageGrain& grain = sizes_.message_grain[which];
+    for (const MessageBatch& batch : plan_messages(work, grain, view.layout)) {
+      if (batch.lanes.size() <= FewMessages::kMaxLanes && batch.messages.size() <= FewMessages::kMaxMessages) {
+        launch_batch<FewMessages>(view, batch, grain, message_kernels()[0][which], stream);
+      } else {
+        launch_batch<ManyMessages>(view, batch, grain, message_kernels()[1][which], stream);
       }
     }
   }
 
   template <class Parameters>
-  void launch_batch(const QueueView& view, const MessageBatch& batch, const void* kernel, cudaStream_t stream) {
+  void launch_batch(const QueueView& view, const MessageBatch& batch, const MessageGrain& grain, const void* kernel,
+                    cudaStream_t stream) {
     Parameters parameters;
     parameters.queue = view;
     parameters.lanes = static_cast<int>(batch.lanes.size());
+    parameters.grain = grain;
     std::copy(batch.lanes.begin(), batch.lanes.end(), parameters.lane);
     std::copy(batch.messages.begin(), batch.messages.end(), parameters.message);
     run(kernel, parameters.lanes, sizes_.message_threads, &parameters, stream);

@@ -25,9 +25,20 @@ inline constexpr int kWorkersApart = 8;
 inline constexpr int kMaxMessageThreads = 8 * 32;
 
 /// How many channels carry a message. Sender and receiver agree: it depends on the size alone.
-NITINOL_HOST_DEVICE int message_channels(Protocol protocol, size_t bytes, int channels) {
-  const size_t wanted = bytes / (protocol == Protocol::kLL ? 2 << 10 : 32 << 10);
+NITINOL_HOST_DEVICE int message_channels(size_t bytes, const MessageGrain& grain, int channels) {
+  const size_t wanted = bytes / grain.channel_bytes;
   return wanted < 1 ? 1 : wanted < static_cast<size_t>(channels) ? static_cast<int>(wanted) : channels;
+}
+
+/// The bytes of a chunk of a channel's part of a message: a slot, or fewer where the receiver begins only with whole
+/// chunks, so that it begins soon.
+NITINOL_HOST_DEVICE size_t message_chunk(Protocol protocol, size_t part, const MessageGrain& grain,
+                                         const QueueLayout& layout) {
+  const size_t slot = payload_of(protocol, layout.slot_bytes) / 64 * 64;
+  if (protocol != Protocol::kSimple) return slot;
+  const size_t quarter = (part / 4 + 1023) / 1024 * 1024;
+  const size_t wanted = quarter < grain.least_chunk_bytes ? grain.least_chunk_bytes : quarter;
+  return wanted < slot ? wanted : slot;
 }
 
 #if defined(__CUDACC__)
@@ -136,12 +147,13 @@ __global__ void __launch_bounds__(Wire::kApart ? (kWorkersApart + 1) * 32 : max_
 
 /// The channel's part of a message, chunk by chunk.
 template <class Wire, class P>
-__device__ __forceinline__ void carry(P& p, const Lane& lane, const Message& message, const QueueLayout& layout) {
-  const int channels = message_channels(Wire::kProtocol, message.bytes, layout.channels);
+__device__ __forceinline__ void carry(P& p, const Lane& lane, const Message& message, const MessageGrain& grain,
+                                      const QueueLayout& layout) {
+  const int channels = message_channels(message.bytes, grain, layout.channels);
   const size_t part = (message.bytes / channels + 127) / 64 * 64;
   const size_t begin = min(part * lane.channel, message.bytes);
   const size_t end = lane.channel < channels ? min(begin + part, message.bytes) : begin;
-  const size_t chunk = payload_of(Wire::kProtocol, layout.slot_bytes) / 64 * 64;
+  const size_t chunk = message_chunk(Wire::kProtocol, part, grain, layout);
   for (size_t at = begin; at < end; at += chunk) {
     const size_t bytes = min(chunk, end - at);
     if (lane.sends != 0) {
@@ -157,7 +169,7 @@ __device__ __forceinline__ void carry_all(P& p, const Lane& lane, const Paramete
   for (int i = 0; i < lane.count; ++i) {
     const Message& message = parameters.message[lane.first + i];
     p.begin(message.buffer);
-    carry<Wire>(p, lane, message, parameters.queue.layout);
+    carry<Wire>(p, lane, message, parameters.grain, parameters.queue.layout);
   }
 }
 
@@ -195,8 +207,8 @@ const KernelSet& move_kernels();
 /// The kernels of a reduction; null if the build leaves it out.
 const KernelSet* find_reduce_kernels(DataType type, Combine how);
 
-/// LL, then Simple; for launches with few messages and for those with many.
-std::array<std::array<const void*, 2>, 2> message_kernels();
+/// By protocol; for launches with few messages and for those with many.
+std::array<std::array<const void*, kProtocols>, 2> message_kernels();
 
 #if defined(__CUDACC__)
 

@@ -21,10 +21,13 @@ inline constexpr int kMaxRanks = 72;
 
 /// The queue sets. Messages have their own, so that they and collectives never share a connection; and so have sums
 /// whose parts have CTAs of their own, as they take many channels with short slots.
-enum class Queue : int { kLL, kLL128, kSimple, kMessageLL, kMessageSimple, kSums };
-inline constexpr int kQueues = 6;
+enum class Queue : int { kLL, kLL128, kSimple, kMessageLL, kMessageLL128, kMessageSimple, kSums };
+inline constexpr int kQueues = 7;
 
 constexpr Queue queue_of(Protocol protocol) { return static_cast<Queue>(protocol); }
+constexpr Queue message_queue_of(Protocol protocol) {
+  return static_cast<Queue>(static_cast<int>(Queue::kMessageLL) + static_cast<int>(protocol));
+}
 
 /// Counters of one connection and its reverse, in steps. They wrap.
 struct ConnectionState {

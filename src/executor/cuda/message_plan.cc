@@ -8,7 +8,7 @@
 
 namespace nitinol::cuda {
 
-std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, Protocol protocol,
+std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, const MessageGrain& grain,
                                         const QueueLayout& layout) {
   std::map<std::pair<int, int>, std::vector<Message>> flows;  // by peer and direction
   for (const MessageWork& one : work) {
@@ -27,7 +27,7 @@ std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, Pr
       const size_t count = std::min(each, messages.size() - first);
       int channels = 1;
       for (size_t i = 0; i < count; ++i) {
-        channels = std::max(channels, message_channels(protocol, messages[first + i].bytes, layout.channels));
+        channels = std::max(channels, message_channels(messages[first + i].bytes, grain, layout.channels));
       }
       for (int channel = 0; channel < channels; ++channel) {
         batch.lanes.push_back(Lane{.peer = static_cast<int16_t>(key.first),

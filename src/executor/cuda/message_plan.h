@@ -14,7 +14,7 @@ struct MessageBatch {
 
 /// Launches for all messages that one queue set carries. Each takes the same number of messages from each direction of
 /// each connection, so that whatever a launch waits for is in the peer's launch of the same number.
-std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, Protocol protocol,
+std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, const MessageGrain& grain,
                                         const QueueLayout& layout);
 
 /// Messages with oneself: pairs of a send and the receive it goes to. Throws Error(ncclInvalidUsage) if one has no

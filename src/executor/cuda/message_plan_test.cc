@@ -7,12 +7,14 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "executor/cuda/kernels.h"
 
 namespace nitinol::cuda {
 namespace {
 
 constexpr auto kSend = MessageWork::Direction::kSend;
 constexpr auto kReceive = MessageWork::Direction::kReceive;
+constexpr MessageGrain kGrain{.channel_bytes = 2048};
 
 MessageWork message(MessageWork::Direction direction, int peer, size_t bytes, char* buffer = nullptr) {
   return MessageWork{direction, peer, buffer, bytes};
@@ -21,7 +23,7 @@ MessageWork message(MessageWork::Direction direction, int peer, size_t bytes, ch
 TEST(MessagePlan, EachDirectionOfEachConnectionIsALane) {
   const QueueLayout layout = make_layout(3, 1, 4, 8192);
   const auto batches =
-      plan_messages({message(kSend, 1, 8), message(kReceive, 1, 8), message(kSend, 2, 8)}, Protocol::kLL, layout);
+      plan_messages({message(kSend, 1, 8), message(kReceive, 1, 8), message(kSend, 2, 8)}, kGrain, layout);
   ASSERT_EQ(batches.size(), 1U);
   EXPECT_EQ(batches[0].lanes.size(), 3U);
   EXPECT_EQ(batches[0].messages.size(), 3U);
@@ -32,7 +34,7 @@ TEST(MessagePlan, MessagesOfALaneKeepTheirOrder) {
   char buffer[3];
   const auto batches =
       plan_messages({message(kSend, 1, 5, buffer), message(kSend, 1, 7, buffer + 1), message(kSend, 1, 9, buffer + 2)},
-                    Protocol::kLL, layout);
+                    kGrain, layout);
   ASSERT_EQ(batches.size(), 1U);
   ASSERT_EQ(batches[0].lanes.size(), 1U);
   EXPECT_EQ(batches[0].lanes[0].count, 3);
@@ -41,8 +43,8 @@ TEST(MessagePlan, MessagesOfALaneKeepTheirOrder) {
 
 TEST(MessagePlan, LongMessagesTakeSeveralChannelsOnBothSidesAlike) {
   const QueueLayout layout = make_layout(2, 8, 4, 65536);
-  const auto sender = plan_messages({message(kSend, 1, 1 << 20)}, Protocol::kSimple, layout);
-  const auto receiver = plan_messages({message(kReceive, 0, 1 << 20)}, Protocol::kSimple, layout);
+  const auto sender = plan_messages({message(kSend, 1, 1 << 20)}, kGrain, layout);
+  const auto receiver = plan_messages({message(kReceive, 0, 1 << 20)}, kGrain, layout);
   ASSERT_EQ(sender.size(), 1U);
   ASSERT_EQ(receiver.size(), 1U);
   EXPECT_EQ(sender[0].lanes.size(), 8U);
@@ -65,7 +67,7 @@ TEST(MessagePlan, WhatALaunchAwaitsIsInThePeersLaunchOfTheSameNumber) {
         work.push_back(message(kSend, peer, 4));
       }
     }
-    const auto batches = plan_messages(work, Protocol::kLL, layout);
+    const auto batches = plan_messages(work, kGrain, layout);
     for (size_t number = 0; number < batches.size(); ++number) {
       ASSERT_LE(batches[number].lanes.size(), static_cast<size_t>(ManyMessages::kMaxLanes));
       ASSERT_LE(batches[number].messages.size(), static_cast<size_t>(ManyMessages::kMaxMessages));
@@ -79,6 +81,15 @@ TEST(MessagePlan, WhatALaunchAwaitsIsInThePeersLaunchOfTheSameNumber) {
     }
   }
   EXPECT_EQ(sent, received);
+}
+
+TEST(MessagePlan, ChunksOfSimpleAreShortEnoughForFourRoundsAndNotShorterThanAllowed) {
+  const QueueLayout layout = make_layout(2, 8, 4, 131072);
+  const MessageGrain grain{.channel_bytes = 8192, .least_chunk_bytes = 8192};
+  EXPECT_EQ(message_chunk(Protocol::kSimple, 1000, grain, layout), 8192U);
+  EXPECT_EQ(message_chunk(Protocol::kSimple, 100 << 10, grain, layout), 25U << 10);
+  EXPECT_EQ(message_chunk(Protocol::kSimple, 10 << 20, grain, layout), 131072U);
+  EXPECT_EQ(message_chunk(Protocol::kLL, 1000, grain, layout), 65536U) << "a slot: nobody waits for whole ones";
 }
 
 TEST(MessagePlan, MessagesToOneselfArePairedInOrder) {

@@ -8,11 +8,19 @@ const KernelSet& move_kernels() {
   return set;
 }
 
-std::array<std::array<const void*, 2>, 2> message_kernels() {
-  return {{{reinterpret_cast<const void*>(&carry_messages<LL, FewMessages>),
-            reinterpret_cast<const void*>(&carry_messages<Simple, FewMessages>)},
-           {reinterpret_cast<const void*>(&carry_messages<LL, ManyMessages>),
-            reinterpret_cast<const void*>(&carry_messages<Simple, ManyMessages>)}}};
+namespace {
+
+template <class Parameters>
+std::array<const void*, kProtocols> message_kernels_for() {
+  return {reinterpret_cast<const void*>(&carry_messages<LL, Parameters>),
+          reinterpret_cast<const void*>(&carry_messages<LL128, Parameters>),
+          reinterpret_cast<const void*>(&carry_messages<Simple, Parameters>)};
+}
+
+}  // namespace
+
+std::array<std::array<const void*, kProtocols>, 2> message_kernels() {
+  return {message_kernels_for<FewMessages>(), message_kernels_for<ManyMessages>()};
 }
 
 }  // namespace nitinol::cuda

@@ -60,6 +60,12 @@ struct Message {
   size_t bytes = 0;
 };
 
+/// How messages are divided. Sender and receiver agree on it.
+struct MessageGrain {
+  uint32_t channel_bytes = 1;      ///< for each channel that carries a message
+  uint32_t least_chunk_bytes = 0;  ///< Simple: a channel's part goes in four chunks, unless these were shorter
+};
+
 /// A launch of messages. Sizes in two classes, as the parameters are copied with each launch.
 template <int kLanesAtMost, int kMessagesAtMost>
 struct MessageParameters {
@@ -67,10 +73,11 @@ struct MessageParameters {
   static constexpr int kMaxMessages = kMessagesAtMost;
   QueueView queue;
   int lanes = 0;
+  MessageGrain grain;
   Lane lane[kLanesAtMost] = {};
   Message message[kMessagesAtMost] = {};
 };
-using FewMessages = MessageParameters<64, 160>;
+using FewMessages = MessageParameters<200, 96>;
 using ManyMessages = MessageParameters<320, 1600>;
 static_assert(sizeof(FewMessages) < 4096);
 static_assert(sizeof(ManyMessages) < 32764, "the most that a kernel's parameters may take");

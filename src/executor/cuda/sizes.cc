@@ -74,6 +74,7 @@ void set_crossovers(const Machine& m, Limits& limits) {
   limits.reduce_one_shot_bytes = std::max(size_t{3072} * kKi / peers, limits.one_shot_bytes);
   limits.ll_bytes = std::clamp<size_t>(192 * kKi / peers, 16 * kKi, 128 * kKi);
   limits.bytes_per_channel = 2 * kKi;
+  limits.least_chunk_bytes = 16 * kKi;  // with 2 ranks; 4 MB of all-gather took 84 us so, 115 with whole slots
 }
 
 /// The channels of each part where parts have CTAs of their own, of which two fit on a multiprocessor. 0: too few, or
@@ -84,34 +85,57 @@ int channels_apart(const Machine& m, bool sums, int most) {
   return resident < 8 ? 0 : std::min(resident, most);
 }
 
+/// Channels of messages: the lanes of all ranks on a GPU, two on a multiprocessor, must be resident at once.
+int message_channels(const Machine& m, int most) {
+  const int lanes = 2 * std::max(1, m.ranks - 1);
+  const int channels = std::clamp(m.multiprocessors * 3 / 2 / (lanes * m.ranks_per_gpu), 1, most);
+  return m.max_channels > 0 ? std::min(channels, m.max_channels) : channels;
+}
+
+/// Measured with 2 H200.
+void set_message_protocols(const Machine& m, Sizes& sizes) {
+  constexpr size_t kAll = std::numeric_limits<size_t>::max();
+  if (m.lines_stay_whole) {
+    // LL would save 0.2 us up to 2 KB, but messages of several protocols take a launch each. 16 MB took 63 us with
+    // LL128 and 66 with Simple, 32 MB 130 and 110.
+    sizes.message_bytes = {0, size_t{16} << 20, kAll};
+  } else {
+    sizes.message_bytes = {64 * kKi, 0, kAll};
+  }
+  const uint32_t simple = m.in_host_memory ? 8 * kKi : 32 * kKi;
+  sizes.message_grain = {{{2 * kKi, 0}, {4 * kKi, 0}, {simple, simple}}};
+}
+
 }  // namespace
 
 Sizes sizes_for(const Machine& m) {
   const int resident = std::max(1, m.multiprocessors * 3 / 4 / m.ranks_per_gpu);
   const int usual = m.ranks <= 4 && !m.in_host_memory ? 64 : 32;  // 4 MB took 31 us with 64 and 36 with 32
   const int channels = std::min(resident, m.max_channels > 0 ? std::min(m.max_channels, 64) : usual);
-  const int lanes = 2 * std::max(1, m.ranks - 1);
   // Small CTAs where many lanes must be resident on one GPU.
   Sizes sizes;
-  sizes.message_threads = lanes * m.ranks_per_gpu > m.multiprocessors * 3 / 2 ? 128 : 256;
-  int message_channels = std::clamp(m.multiprocessors * 3 / 2 / (lanes * m.ranks_per_gpu), 1, 16);
-  if (m.max_channels > 0) message_channels = std::min(message_channels, m.max_channels);
+  sizes.message_threads = 2 * (m.ranks - 1) * m.ranks_per_gpu > m.multiprocessors * 3 / 2 ? 128 : 256;
+  // Between 2 GPUs 256 MB took 773 us with 16 channels and 813 with 32, 4 MB with LL128 20 and 19.
+  const int message_lines = message_channels(m, 32);
+  const int message_slots = message_channels(m, m.in_host_memory ? 32 : 16);
   // In host memory each slot is on pages of its own, of which the GPU has few at hand: few channels.
   const int low_channels = std::min(channels, m.in_host_memory ? 8 : 16);
 
   const int sums = channels_apart(m, true, channels);
 
   const uint32_t simple_slots = 4;
-  const auto most = m.buffer_bytes == 0
-                        ? 128 * kKi
-                        : std::max<uint32_t>(static_cast<uint32_t>(m.buffer_bytes / simple_slots) / kKi * kKi, kKi);
+  const auto asked = static_cast<uint32_t>(m.buffer_bytes / simple_slots) / kKi * kKi;
+  const auto most = m.buffer_bytes == 0 ? 128 * kKi : std::max<uint32_t>(asked, kKi);
+  // Between 2 GPUs all-reduce of 256 MB took 829 us with 256 KB, 871 with 128 KB; reduce of 64 MB 197 and 209.
+  const bool near_pair = m.buffer_bytes == 0 && m.ranks == 2 && !m.in_host_memory;
   sizes.layouts = {
       fit(m.ranks, {low_channels, 8, 1 * kKi, 16 * kKi, size_t{16} << 20}),
       fit(m.ranks, {channels, channels > 32 ? 4U : 8U, 1 * kKi, 32 * kKi, size_t{28} << 20}),
-      fit(m.ranks, {channels, simple_slots, 2 * kKi, most, size_t{116} << 20}),
-      fit(m.ranks, {std::min(message_channels, 8), 8, 1 * kKi, 8 * kKi, size_t{6} << 20}),
+      fit(m.ranks, {channels, simple_slots, 2 * kKi, near_pair ? 2 * most : most, size_t{116} << 20}),
+      fit(m.ranks, {message_channels(m, 8), 8, 1 * kKi, 8 * kKi, size_t{6} << 20}),
+      fit(m.ranks, {message_lines, 8, 1 * kKi, 16 * kKi, size_t{14} << 20}),
       // 256 MB to a neighbour took 780 us with 512 KB of slots for a connection, 940 with 256 KB.
-      fit(m.ranks, {message_channels, simple_slots, 2 * kKi, most, size_t{52} << 20}),
+      fit(m.ranks, {message_slots, simple_slots, 2 * kKi, most, size_t{52} << 20}),
       fit(m.ranks, {2 * std::max(sums, 1), simple_slots, 2 * kKi, std::min(most, 32 * kKi), size_t{128} << 20}),
   };
   sizes.limits.slot_bytes = {payload_of(Protocol::kLL, sizes.layouts[0].slot_bytes),
@@ -127,7 +151,15 @@ Sizes sizes_for(const Machine& m) {
   sizes.limits.apart_sums = {sums, sizes.layouts[static_cast<size_t>(Queue::kSums)].slot_bytes};
   sizes.limits.apart_moves = {channels_apart(m, false, channels), sizes.limits.slot_bytes[2]};
   set_crossovers(m, sizes.limits);
+  set_message_protocols(m, sizes);
   return sizes;
+}
+
+Protocol message_protocol(const Sizes& sizes, size_t bytes) {
+  for (const Protocol protocol : {Protocol::kLL, Protocol::kLL128}) {
+    if (bytes <= sizes.message_bytes[static_cast<size_t>(protocol)]) return protocol;
+  }
+  return Protocol::kSimple;
 }
 
 }  // namespace nitinol::cuda

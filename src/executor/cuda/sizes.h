@@ -2,6 +2,7 @@
 #pragma once
 
 #include "executor/cuda/arena.h"
+#include "executor/cuda/parameters.h"
 #include "executor/executor.h"
 
 namespace nitinol::cuda {
@@ -20,12 +21,15 @@ struct Sizes {
   Layouts layouts{};
   Limits limits;
   int message_threads = 256;
+  /// Messages of at most so many bytes go by a protocol, unless one before it takes them; 0: none does.
+  std::array<size_t, kProtocols> message_bytes{};
+  std::array<MessageGrain, kProtocols> message_grain{};
   size_t two_shot_chunk = 0;  ///< bytes; two-shot algorithms with LL128 take no longer chunks
 };
 
 Sizes sizes_for(const Machine& machine);
 
-/// Messages up to this many bytes go by LL.
-inline constexpr size_t kLLMessageBytes = 64 << 10;
+/// By what protocol a message goes: the same for sender and receiver.
+Protocol message_protocol(const Sizes& sizes, size_t bytes);
 
 }  // namespace nitinol::cuda

@@ -19,7 +19,7 @@ TEST(Sizes, SmallMessagesNeedLessThan64MegabytesWhateverTheNumberOfRanks) {
   for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
     const Sizes sizes = sizes_for(machine(ranks));
     size_t small = 0;
-    for (const Queue queue : {Queue::kLL, Queue::kLL128, Queue::kMessageLL}) {
+    for (const Queue queue : {Queue::kLL, Queue::kLL128, Queue::kMessageLL, Queue::kMessageLL128}) {
       small += sizes.layouts[static_cast<size_t>(queue)].bytes();
     }
     EXPECT_LT(small, size_t{64} << 20) << ranks << " ranks";
@@ -115,7 +115,7 @@ TEST(Sizes, RulesForLargeMessagesHoldWhereTheyWereMeasured) {
   EXPECT_EQ(sizes_for(machine(8)).limits.broadcast_ring_bytes, Limits{}.broadcast_ring_bytes);
   Machine host = machine(4);
   host.in_host_memory = true;
-  EXPECT_EQ(sizes_for(host).limits.least_chunk_bytes, 0U);
+  EXPECT_LT(sizes_for(host).limits.least_chunk_bytes, sizes_for(host).limits.slot_bytes[2]);
   EXPECT_EQ(sizes_for(host).limits.broadcast_ring_bytes, Limits{}.broadcast_ring_bytes);
 }
 
@@ -123,6 +123,31 @@ TEST(Sizes, LL128IsNotOfferedWhereLinesMayBeCut) {
   Machine cut = machine(4);
   cut.lines_stay_whole = false;
   EXPECT_EQ(sizes_for(cut).limits.slot_bytes[static_cast<size_t>(Protocol::kLL128)], 0U);
+}
+
+TEST(Sizes, MessagesGoByLL128WhereLinesStayWholeAndElseByLLOrSimple) {
+  const Sizes whole = sizes_for(machine(4));
+  EXPECT_EQ(message_protocol(whole, 1), Protocol::kLL128);
+  EXPECT_EQ(message_protocol(whole, size_t{16} << 20), Protocol::kLL128);
+  EXPECT_EQ(message_protocol(whole, (size_t{16} << 20) + 1), Protocol::kSimple);
+  Machine cut = machine(4);
+  cut.lines_stay_whole = false;
+  EXPECT_EQ(message_protocol(sizes_for(cut), 64 << 10), Protocol::kLL);
+  EXPECT_EQ(message_protocol(sizes_for(cut), (64 << 10) + 1), Protocol::kSimple);
+}
+
+TEST(Sizes, LanesOfAllRanksOnAGpuAreResidentAtOnceAndFitIntoALaunch) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+    for (const int sharing : {1, 2}) {
+      const Sizes sizes = sizes_for(machine(ranks, sharing));
+      for (const Queue queue : {Queue::kMessageLL, Queue::kMessageLL128, Queue::kMessageSimple}) {
+        const int lanes = 2 * (ranks - 1) * sizes.layouts[static_cast<size_t>(queue)].channels;
+        EXPECT_LE(lanes, ManyMessages::kMaxLanes);
+        const int resident = 132 * (sizes.message_threads == 128 ? 4 : 2);
+        EXPECT_LE(lanes * sharing, resident) << ranks << " ranks, " << sharing << " on a GPU";
+      }
+    }
+  }
 }
 
 TEST(Sizes, ThroughHostMemoryLLServesFartherTheFewerRanksShareTheBus) {
