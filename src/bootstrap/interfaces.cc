@@ -1,8 +1,14 @@
 // Choice of the network interface.
 #include "bootstrap/interfaces.h"
 
+#include <ifaddrs.h>
+#include <net/if.h>
+
 #include <algorithm>
 #include <atomic>
+#include <bit>
+#include <cerrno>
+#include <memory>
 #include <string_view>
 
 #include "base/error.h"
@@ -10,6 +16,16 @@
 
 namespace nitinol {
 namespace {
+
+int address_bytes(int family) { return family == AF_INET ? 4 : 16; }
+
+int prefix_length(const sockaddr* netmask) {
+  const auto mask = SocketAddress::from_sockaddr(netmask);
+  if (!mask) return 0;
+  int bits = 0;
+  for (int i = 0; i < address_bytes(mask->family); ++i) bits += std::popcount(mask->host[static_cast<std::size_t>(i)]);
+  return bits;
+}
 
 bool same_subnet(const NetworkInterface& interface, const SocketAddress& address) {
   if (interface.address.family != address.family) return false;
@@ -40,6 +56,19 @@ int automatic_class(const NetworkInterface& interface, const std::optional<Socke
 }
 
 }  // namespace
+
+std::vector<NetworkInterface> list_interfaces() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) fail_errno(errno, "listing the network interfaces (getifaddrs)");
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
+  std::vector<NetworkInterface> result;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    const auto address = SocketAddress::from_sockaddr(entry->ifa_addr);
+    if (!address || (entry->ifa_flags & IFF_UP) == 0) continue;
+    result.push_back({entry->ifa_name, *address, prefix_length(entry->ifa_netmask)});
+  }
+  return result;
+}
 
 bool matches_interface_list(const std::string& list, const std::string& name) {
   std::string_view rest = list;

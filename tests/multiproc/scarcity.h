@@ -2,6 +2,7 @@
 #pragma once
 
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -30,6 +31,13 @@ inline constexpr bool kMemoryCanBeLimited = !kAddressSanitizer && !kThreadSaniti
 /// The one for undefined behaviour, which comes with that for addresses, tries memory out with pipes.
 inline constexpr bool kDescriptorsCanBeLimited = !kAddressSanitizer;
 
+/// By netlink it lists network interfaces; it ends a process in which such a socket is closed meanwhile.
+inline bool is_of_the_c_library(int socket) {
+  int domain = 0;
+  socklen_t size = sizeof(domain);
+  return getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_NETLINK;
+}
+
 /// Behind a sanitizer's back, and without a descriptor of its own: to close what is in use elsewhere is meant to be
 /// wrong.
 inline void close_all_sockets() {
@@ -37,7 +45,7 @@ inline void close_all_sockets() {
   for (int fd = 0; fd < kMostDescriptors; ++fd) {
     char target[64] = {};
     const bool is_link = readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), target, sizeof(target) - 1) > 0;
-    if (is_link && std::string(target).starts_with("socket:")) syscall(SYS_close, fd);
+    if (is_link && std::string(target).starts_with("socket:") && !is_of_the_c_library(fd)) syscall(SYS_close, fd);
   }
 }
 
