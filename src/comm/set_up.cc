@@ -199,6 +199,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers) {
   handles_->set_patience(setup.timeout);
   setup.check = settings().text_if_set(Setting::kCheck).value_or("") != "off";
   setup.idle = order_.idle_probe();
+  setup.through = order_.through_probe();
   setup.failed = [this](ncclResult_t code, const std::string& sentence) { fail_with(code, sentence, true); };
   std::unique_ptr<Executor> executor = make_executor(std::move(setup));
   limits_ = executor->limits();

@@ -16,6 +16,18 @@ void StreamOrder::create_events() {
   events_->made.store(true, std::memory_order_release);
 }
 
+/// What comes next in the stream waits for all earlier launches.
+void StreamOrder::await_earlier(cudaStream_t stream) const {
+  if (launches_ > 0 && !covered_) events_->after(launches_).make_wait(stream);
+  if (in_graphs_) events_->done.make_wait(stream);
+}
+
+/// The same in a graph that is captured: for all that are launched before it is.
+void StreamOrder::await_earlier_external(cudaStream_t stream) const {
+  if (launches_ > 0 && !covered_) events_->after(launches_).make_wait_external(stream);
+  events_->done.make_wait_external(stream);
+}
+
 cudaStream_t StreamOrder::enter(const std::vector<cudaStream_t>& streams, const MemoryOfKernels& memory) {
   create_events();
   const unsigned long long capture = capture_id(streams.front());
@@ -28,12 +40,16 @@ cudaStream_t StreamOrder::enter(const std::vector<cudaStream_t>& streams, const 
   const cudaStream_t main = streams.front();
   if (capture == 0) {
     const bool same_stream = last_capture_ == 0 && last_stream_ == main && !in_graphs_;
-    if (launched_ && !same_stream) events_->done.make_wait(main);
+    if (!same_stream) await_earlier(main);
+    if (!in_graphs_ && !events_->after(launches_ + 1)) {
+      const RelaxedCaptureGuard relaxed;
+      events_->after(launches_ + 1) = Event::create();
+    }
   } else if (last_capture_ != capture) {
     last_record_ = Event::Recorded{};
     keep_with_graph(main,
                     std::make_shared<std::pair<std::shared_ptr<Events>, std::shared_ptr<void>>>(events_, memory()));
-    events_->done.make_wait_external(main);
+    await_earlier_external(main);
   } else if (last_stream_ != main) {
     events_->captured.make_wait(main);
   }
@@ -48,32 +64,62 @@ cudaStream_t StreamOrder::enter(const std::vector<cudaStream_t>& streams, const 
 
 void StreamOrder::leave(const std::vector<cudaStream_t>& streams) {
   if (last_capture_ == 0) {
-    events_->done.record(last_stream_);
-    launched_ = true;
-    for (size_t i = 1; i < streams.size(); ++i) events_->done.make_wait(streams[i]);
+    const Event& done = in_graphs_ ? events_->done : events_->after(launches_ + 1);
+    done.record(last_stream_);
+    covered_ = in_graphs_;
+    if (!in_graphs_) events_->launches.store(++launches_, std::memory_order_release);
+    for (size_t i = 1; i < streams.size(); ++i) done.make_wait(streams[i]);
   } else {
     events_->done.record_beside(last_stream_, last_record_);
     events_->captured.record(last_stream_);
     in_graphs_ = true;
+    events_->in_graphs.store(true, std::memory_order_release);
     for (size_t i = 1; i < streams.size(); ++i) events_->captured.make_wait(streams[i]);
   }
 }
 
 bool StreamOrder::idle() const {
-  if (!launched_ && !in_graphs_) return true;
-  const cudaError_t status = cudaEventQuery(events_->done.get());
-  if (status == cudaErrorNotReady) return false;
-  cuda_check(status, "cudaEventQuery");
-  return true;
+  const auto is_done = [](const Event& event) {
+    const cudaError_t status = cudaEventQuery(event.get());
+    if (status != cudaErrorNotReady) cuda_check(status, "cudaEventQuery");
+    return status == cudaSuccess;
+  };
+  if (launches_ > 0 && !is_done(events_->after(launches_))) return false;
+  return !in_graphs_ || is_done(events_->done);
 }
+
+namespace {
+
+/// Errors count as "not".
+bool is_over(const Event& event) {
+  const cudaError_t status = cudaEventQuery(event.get());
+  if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
+  return status == cudaSuccess;
+}
+
+}  // namespace
 
 std::function<bool()> StreamOrder::idle_probe() const {
   return [events = events_] {
     if (!events->made.load(std::memory_order_acquire)) return true;
     const RelaxedCaptureGuard relaxed;
-    const cudaError_t status = cudaEventQuery(events->done.get());
-    if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
-    return status == cudaSuccess;
+    const uint64_t launches = events->launches.load(std::memory_order_acquire);
+    return (launches == 0 || is_over(events->after(launches))) && is_over(events->done);
+  };
+}
+
+std::function<std::optional<uint64_t>()> StreamOrder::through_probe() const {
+  return [events = events_]() -> std::optional<uint64_t> {
+    if (events->in_graphs.load(std::memory_order_acquire)) return std::nullopt;
+    const RelaxedCaptureGuard relaxed;
+    const uint64_t last = events->launches.load(std::memory_order_acquire);
+    // One may just be recorded again for the next.
+    uint64_t through = last > kRemembered - 1 ? last - (kRemembered - 1) : 0;
+    for (uint64_t not_through = last + 1; not_through - through > 1;) {
+      const uint64_t middle = through + (not_through - through) / 2;
+      (is_over(events->after(middle)) ? through : not_through) = middle;
+    }
+    return through;
   };
 }
 

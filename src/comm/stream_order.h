@@ -1,9 +1,12 @@
 // Keeps one communicator's launches in the order in which they were issued, whatever streams and graphs they run in.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "device/event.h"
@@ -30,19 +33,34 @@ class StreamOrder {
   bool idle() const;
   /// Asks that from any thread, and as long as it is kept. Errors count as "not".
   std::function<bool()> idle_probe() const;
+  /// Asks how many launches are through, of those that were not captured; the same holds for it. If it is longer ago
+  /// than is remembered, no less than are; nothing once something was captured.
+  std::function<std::optional<uint64_t>()> through_probe() const;
 
  private:
-  void create_events();
+  /// How many launches are remembered one by one.
+  static constexpr uint64_t kRemembered = 128;
 
   struct Events {
-    Event done;      ///< recorded after every launch, in graphs too (by an external record)
+    /// Recorded after launches in turn, until something is captured; each made when first needed.
+    std::array<Event, kRemembered> one_by_one;
+    std::atomic<uint64_t> launches{0};  ///< how many of those there were
+    Event done;      ///< recorded after every launch since, in graphs too (by an external record)
     Event captured;  ///< recorded after every captured launch, for other streams of the same capture
     Event fork;      ///< gathers the other streams of a launch
     std::atomic<bool> made{false};
+    std::atomic<bool> in_graphs{false};  ///< some launch was captured: a graph may record `done` at any time
+
+    Event& after(uint64_t launch) { return one_by_one[(launch - 1) % kRemembered]; }
   };
+  void create_events();
+  void await_earlier(cudaStream_t stream) const;
+  void await_earlier_external(cudaStream_t stream) const;
+
   std::shared_ptr<Events> events_;  ///< graphs use them too; made when first needed
-  bool launched_ = false;
-  bool in_graphs_ = false;  ///< some launch was captured: `done` may be recorded by a graph at any time
+  uint64_t launches_ = 0;           ///< as the events count them
+  bool in_graphs_ = false;          ///< the same
+  bool covered_ = false;            ///< whatever `done` says holds for those one by one too
   cudaStream_t last_stream_ = nullptr;
   unsigned long long last_capture_ = 0;
   Event::Recorded last_record_;  ///< of `done` in that capture

@@ -57,6 +57,22 @@ void announce_calls(const CallBoard& board, int rank, const Launch& launch) {
   }
 }
 
+void note_waiting_to_call(const CallBoard& board, int rank, const CollectiveWork* next) {
+  CallPage& page = board.page(rank);
+  const Signature call = next == nullptr ? Signature{} : Signature::of(*next, page.calls.last() + 1);
+  page.waits_to_call.add(page.waits_to_call.last() + 1, {call.sequence, call.count, call.call});
+}
+
+std::optional<Signature> collective_of_launch(const CallPage& page, uint64_t launch) {
+  const uint64_t last = page.calls.last();
+  for (uint64_t number = last; number > 0 && last - number < page.calls.kKept; --number) {
+    const auto in = page.calls.launch_of(number);
+    if (!in || *in < launch) return std::nullopt;
+    if (*in == launch) return page.calls.find(number);
+  }
+  return std::nullopt;
+}
+
 std::optional<Signature> find_call(const CallPage& page, uint64_t number) {
   if (number <= page.calls.last()) return page.calls.find(number);
   const auto announced = page.announced.find(number);

@@ -10,12 +10,14 @@
 // Calls that are captured into graphs are counted apart: they run when the graph is launched, which nobody sees.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
 
+#include "executor/label.h"
 #include "model/shared_log.h"
 #include "model/signature.h"
 #include "transport/transport.h"
@@ -99,6 +101,17 @@ class MessageLog : public TracedLog<512> {
   }
 };
 
+/// What keeps a rank from a launch: a call on another communicator, before it in the same stream.
+struct StandingBehind {
+  SharedLabel label;                              ///< of that call
+  std::atomic<uint64_t> launch;                   ///< the first that it keeps the rank from
+  std::array<std::atomic<uint64_t>, 2> identity;  ///< of that communicator,
+  std::atomic<int32_t> rank;                      ///< and the rank in it
+  std::atomic<uint64_t> sequence;                 ///< its Signature; sequence 0: sends and receives
+  std::atomic<uint64_t> count;
+  std::atomic<uint64_t> call;
+};
+
 /// One rank's page: written by it alone, but for `asked`.
 struct CallPage {
   /// More than fit into the queue of a stream: that is how far ranks may be apart.
@@ -112,6 +125,12 @@ struct CallPage {
   std::atomic<uint32_t> in_messages;        ///< whether messages were issued after the last collective
   std::atomic<uint32_t> leaving;            ///< whether it is through with all calls, and makes no more
   std::atomic<uint32_t> setting_up;         ///< whether it is busy reaching memory and loading code for its next call
+  SharedLog<8, 3> waits_to_call;            ///< numbers, counts and calls of collectives that it makes once all do; 0: none
+  std::atomic<uint32_t> stopped;            ///< whether it carries out nothing any more, after an abort or a failure
+  std::atomic<uint64_t> through;            ///< once it has stopped: how many launches had come to their end, at most
+  SharedLabel label;                        ///< of the launch in which it has waited for long (label.h)
+  std::atomic<uint64_t> label_launch;       ///< which that is
+  StandingBehind behind;                    ///< or what keeps it from that launch
   alignas(64) std::atomic<uint64_t> asked;  ///< by any rank: what it is doing is to be written down
   std::atomic<uint64_t> answered;           ///< the question that what follows is the answer to
   std::atomic<uint32_t> running;            ///< whether something that it issued is not through
@@ -141,6 +160,11 @@ class CallBoard {
 void note_calls(const CallBoard& board, int rank, const Launch& launch, bool captured);
 /// Writes down what rank `rank` is certain to issue next.
 void announce_calls(const CallBoard& board, int rank, const Launch& launch);
+/// Writes down which collective rank `rank` waits to issue until all ranks have come to it; null: none.
+void note_waiting_to_call(const CallBoard& board, int rank, const CollectiveWork* next);
+/// The collective of a launch of the page's rank, the last if it has several; nothing if it has none, or that is too
+/// long ago.
+std::optional<Signature> collective_of_launch(const CallPage& page, uint64_t launch);
 /// A collective that the rank has issued, or announced; nothing if it has not, or that is too long ago.
 std::optional<Signature> find_call(const CallPage& page, uint64_t number);
 

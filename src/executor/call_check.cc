@@ -44,17 +44,23 @@ std::string CallCheck::describe(int peer) const {
   return describe_rank(peer, who.host_name.data(), who.pid, who.device);
 }
 
-std::string CallCheck::doings_of(int peer, bool answered) const {
-  const Peer& who = peers_[static_cast<size_t>(peer)];
+Doings CallCheck::look_at(int peer, bool answered) const {
   const CallPage& page = board_.page(peer);
   Doings doings;
-  doings.process =
-      who.process == peers_[static_cast<size_t>(rank_)].process ? ProcessState::kRunning : process_state(who.pid);
   doings.begun = page.calls.last();
   doings.last = page.calls.find(doings.begun);
   const bool running = page.running.load(std::memory_order_acquire) != 0;
   doings.in_messages = answered && running && page.in_messages.load(std::memory_order_acquire) != 0;
   doings.running = answered ? std::optional(running && !doings.in_messages) : std::nullopt;
+  doings.stopped = page.stopped.load(std::memory_order_acquire) != 0;
+  return doings;
+}
+
+std::string CallCheck::doings_of(int peer, bool answered) const {
+  const Peer& who = peers_[static_cast<size_t>(peer)];
+  Doings doings = look_at(peer, answered);
+  doings.process =
+      who.process == peers_[static_cast<size_t>(rank_)].process ? ProcessState::kRunning : process_state(who.pid);
   return doings_text(describe(peer), doings);
 }
 
@@ -111,18 +117,26 @@ std::optional<CallCheck::Finding> CallCheck::find() const {
   return uncertain;
 }
 
+CallCheck::Standing CallCheck::standing_of(int peer) const {
+  const CallPage& page = board_.page(peer);
+  Standing standing;
+  standing.leaves = page.leaving.load(std::memory_order_acquire) != 0;
+  standing.begun = page.calls.last();
+  const auto next = page.waits_to_call.find(page.waits_to_call.last());
+  if (next) standing.waits_to_call = {(*next)[0], (*next)[1], (*next)[2]};
+  return standing;
+}
+
 std::optional<CallCheck::Finding> CallCheck::find_with(int peer) const {
   const CallPage& mine = board_.page(rank_);
   const CallPage& theirs = board_.page(peer);
-  // In this order: whatever the peer did before these is seen below.
-  const bool leaves = theirs.leaving.load(std::memory_order_acquire) != 0;
-  const uint64_t begun = theirs.calls.last();
+  const Standing standing = standing_of(peer);  // first: whatever the peer did before is seen below
   auto sentence = different_call(peer, mine.calls, theirs.calls);
   if (!sentence) sentence = different_announced(peer);
   const bool differs = sentence.has_value();
   if (!sentence) sentence = different_message(rank_, peer);
   if (!sentence) sentence = different_message(peer, rank_);
-  if (!sentence) sentence = never(peer, leaves, begun);
+  if (!sentence) sentence = never(peer, standing);
   if (sentence) {
     const bool graphs =
         mine.captures.load(std::memory_order_acquire) != 0 || theirs.captures.load(std::memory_order_acquire) != 0;
@@ -131,7 +145,7 @@ std::optional<CallCheck::Finding> CallCheck::find_with(int peer) const {
   if (auto captured = different_call(peer, mine.captured, theirs.captured)) {
     return Finding{"among the calls captured into graphs, " + *captured, false, true};
   }
-  if (auto left = left_without(peer, leaves)) return Finding{std::move(*left), false};
+  if (auto left = left_without(peer, standing.leaves)) return Finding{std::move(*left), false};
   return std::nullopt;
 }
 
@@ -183,24 +197,27 @@ std::optional<std::string> CallCheck::different_message(int from, int to) const 
 }
 
 /// Messages between this rank and the peer that can never move.
-std::optional<std::string> CallCheck::never(int peer, bool leaves, uint64_t begun) const {
+std::optional<std::string> CallCheck::never(int peer, const Standing& theirs) const {
   const auto receive = first_unmatched(board_.received(rank_, peer), board_.sent(peer, rank_).last());
   const auto send = first_unmatched(board_.sent(rank_, peer), board_.received(peer, rank_).last());
   std::string reason;
-  if (receive) reason = reason_why_never(peer, leaves, begun, receive->after);
-  if (reason.empty() && send && send->bytes > unreceived_) reason = reason_why_never(peer, leaves, begun, send->after);
+  if (receive) reason = reason_why_never(peer, theirs, receive->after);
+  if (reason.empty() && send && send->bytes > unreceived_) reason = reason_why_never(peer, theirs, send->after);
   if (reason.empty()) return std::nullopt;
   return message_sentence(rank_, describe(peer), reason);
 }
 
 /// Why the peer never comes to a message that this rank issued after so many collectives; "" if it may.
-std::string CallCheck::reason_why_never(int peer, bool leaves, uint64_t begun, uint64_t after) const {
-  if (leaves) return reason_leaving();
-  for (uint64_t number = after + 1; number <= std::min(begun, after + kCollectivesToSearch); ++number) {
+std::string CallCheck::reason_why_never(int peer, const Standing& theirs, uint64_t after) const {
+  if (theirs.leaves) return reason_leaving();
+  const uint64_t last = std::min(theirs.begun, after + kCollectivesToSearch);
+  for (uint64_t number = after + 1; number <= last; ++number) {
     const auto collective = board_.page(peer).calls.find(number);
     if (collective && collective->needs(peer, rank_)) return reason_collective(*collective, rank_);
   }
-  return "";
+  const Signature& next = theirs.waits_to_call;
+  const bool waits = next.sequence > after && next.sequence == theirs.begun + 1;
+  return waits && next.needs(peer, rank_) ? reason_next(next, rank_) : "";
 }
 
 /// The peer has left without a collective that this rank has issued.
@@ -210,6 +227,24 @@ std::optional<std::string> CallCheck::left_without(int peer, bool leaves) const 
   const auto call = board_.page(rank_).calls.find(theirs + 1);
   if (!call) return std::nullopt;
   return leaver_sentence(rank_, call->text(), describe(peer));
+}
+
+/// Captured calls are not compared: whether and when they ran is not known.
+std::optional<std::string> CallCheck::difference_in_the_end() const {
+  std::optional<std::string> sentence;
+  for (int peer = 0; peer < board_.ranks() && !sentence; ++peer) {
+    const CallPage& mine = board_.page(rank_);
+    const CallPage& theirs = board_.page(peer);
+    if (peer == rank_ || mine.captures.load() != 0 || theirs.captures.load() != 0) continue;
+    sentence = different_call(peer, mine.calls, theirs.calls);
+    if (!sentence) sentence = different_message(rank_, peer);
+    if (!sentence) sentence = different_message(peer, rank_);
+    if (!sentence) sentence = left_without(peer, true);
+    if (const auto call = theirs.calls.find(mine.calls.last() + 1); call && !sentence) {
+      sentence = leaver_sentence(peer, call->text(), describe(rank_));
+    }
+  }
+  return sentence;
 }
 
 }  // namespace nitinol

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "executor/call_board.h"
+#include "executor/call_words.h"
 #include "model/peer.h"
 
 namespace nitinol {
@@ -33,6 +34,11 @@ class CallCheck {
   std::string describe(int peer) const;
   /// What the peer does; `answered`: whether what its page says of that is fresh.
   std::string doings_of(int peer, bool answered) const;
+  /// The same without a look at its process.
+  Doings look_at(int peer, bool answered) const;
+
+  /// After all ranks have left: what two of them called differently, or one of them alone.
+  std::optional<std::string> difference_in_the_end() const;
 
  private:
   struct Finding {
@@ -41,14 +47,21 @@ class CallCheck {
     bool certain = true;
     bool differs = false;  ///< collectives, so that results may be wrong even if nobody is held up
   };
+  /// How far a peer has come.
+  struct Standing {
+    bool leaves = false;
+    uint64_t begun = 0;       ///< its last collective
+    Signature waits_to_call;  ///< number 0: none
+  };
+  Standing standing_of(int peer) const;
   std::optional<Finding> find() const;
   std::optional<Finding> find_with(int peer) const;
   template <class Log>
   std::optional<std::string> different_call(int peer, const Log& mine, const Log& theirs) const;
   std::optional<std::string> different_announced(int peer) const;
   std::optional<std::string> different_message(int from, int to) const;
-  std::optional<std::string> never(int peer, bool leaves, uint64_t begun) const;
-  std::string reason_why_never(int peer, bool leaves, uint64_t begun, uint64_t after) const;
+  std::optional<std::string> never(int peer, const Standing& theirs) const;
+  std::string reason_why_never(int peer, const Standing& theirs, uint64_t after) const;
   std::optional<std::string> left_without(int peer, bool leaves) const;
   std::optional<std::string> look_for_circle(const std::function<bool()>& idle, Clock::time_point now);
   bool stuck(const std::function<bool()>& idle, Clock::time_point now);

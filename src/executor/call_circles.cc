@@ -1,28 +1,23 @@
 #include "executor/call_circles.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace nitinol {
 namespace {
 
-constexpr uint64_t kNotIssued = std::numeric_limits<uint64_t>::max();
 constexpr uint64_t kPassedAll = kNotIssued - 1;
 
 /// A launch ends only after one of another rank has begun.
 struct Wait {
-  uint64_t launch = 0;
-  int peer = 0;
+  Need need;
   uint64_t for_launch = 0;  ///< of the peer
-  Waiting waiting = Waiting::kReceive;
-  uint64_t collective = 0;
 };
 
 /// One rank's way through its launches.
 struct Path {
   std::vector<Wait> waits;  ///< by launch
   size_t next = 0;          ///< the first that may hold it up
-  uint64_t at() const { return next < waits.size() ? waits[next].launch : kPassedAll; }
+  uint64_t at() const { return next < waits.size() ? waits[next].need.launch : kPassedAll; }
 };
 
 /// The numbers that a log still keeps. A stranger's may claim any.
@@ -36,52 +31,44 @@ Numbers kept_in(const Log& log) {
   return {last >= Log::kKept ? last - Log::kKept + 1 : 1, last};
 }
 
-/// Waits of those who have issued `mine` for whoever issues `theirs`, which match one by one. `like`: for whom, and
-/// how.
-void add_waits(const MessageLog& mine, const MessageLog& theirs, const Wait& like, size_t more_than, Path& path) {
-  const Numbers kept = kept_in(mine);
+void add_messages(const MessageLog& log, const Need& like, size_t more_than, std::vector<Need>& needs) {
+  const Numbers kept = kept_in(log);
   for (uint64_t number = kept.first; number <= kept.last; ++number) {
-    const auto here = mine.find(number);
-    if (!here || here->bytes <= more_than) continue;
-    const auto there = theirs.find(number);
-    if (there) path.waits.push_back({here->launch, like.peer, there->launch, like.waiting});
-    if (number > theirs.last()) path.waits.push_back({here->launch, like.peer, kNotIssued, like.waiting});
+    const auto message = log.find(number);
+    if (message && message->bytes > more_than) needs.push_back({message->launch, like.peer, like.waiting, number});
   }
 }
 
-void add_collectives(const CallBoard& board, int rank, Path& path) {
-  const auto& mine = board.page(rank).calls;
-  const Numbers kept = kept_in(mine);
+void add_collectives(const CallBoard& board, int rank, std::vector<Need>& needs) {
+  const auto& calls = board.page(rank).calls;
+  const Numbers kept = kept_in(calls);
   for (uint64_t number = kept.first; number <= kept.last; ++number) {
-    const auto call = mine.find(number);
-    const auto launch = mine.launch_of(number);
+    const auto call = calls.find(number);
+    const auto launch = calls.launch_of(number);
     if (!call || !launch) continue;
     for (int peer = 0; peer < board.ranks(); ++peer) {
-      if (!call->needs(rank, peer)) continue;
-      const auto& theirs = board.page(peer).calls;
-      const auto there = theirs.launch_of(number);
-      if (!there && number <= theirs.last()) continue;
-      path.waits.push_back({*launch, peer, there.value_or(kNotIssued), Waiting::kCollective, number});
+      if (call->needs(rank, peer)) needs.push_back({*launch, peer, Waiting::kCollective, number});
     }
   }
 }
 
 Path path_of(const CallBoard& board, int rank, size_t unreceived) {
   Path path;
-  for (int peer = 0; peer < board.ranks(); ++peer) {
-    if (peer == rank) continue;
-    add_waits(board.received(rank, peer), board.sent(peer, rank), {.peer = peer}, 0, path);
-    const Wait to_send{.peer = peer, .waiting = Waiting::kSend};
-    add_waits(board.sent(rank, peer), board.received(peer, rank), to_send, unreceived, path);
+  for (const Need& need : needs_of(board, rank, unreceived)) {
+    if (const auto launch = launch_for(board, rank, need)) path.waits.push_back({need, *launch});
   }
-  add_collectives(board, rank, path);
-  std::stable_sort(path.waits.begin(), path.waits.end(),
-                   [](const Wait& a, const Wait& b) { return a.launch < b.launch; });
   return path;
 }
 
+/// The launch of a message, or a collective, with the number.
+template <class Log>
+std::optional<uint64_t> launch_in(const Log& log, uint64_t number, std::optional<uint64_t> found) {
+  if (found) return found;
+  return number > log.last() ? std::optional(kNotIssued) : std::nullopt;
+}
+
 bool over(const Wait& wait, const std::vector<Path>& paths) {
-  return wait.for_launch <= paths[static_cast<size_t>(wait.peer)].at();
+  return wait.for_launch <= paths[static_cast<size_t>(wait.need.peer)].at();
 }
 
 /// Everybody goes as far as possible.
@@ -102,13 +89,36 @@ std::optional<std::vector<HeldUp>> circle_from(int first, const std::vector<Path
     if (met != trail.end()) return std::vector<HeldUp>(met, trail.end());
     const Path& path = paths[static_cast<size_t>(rank)];
     if (path.at() == kPassedAll) return std::nullopt;  // may still issue what is waited for
-    const Wait& wait = path.waits[path.next];
-    trail.push_back({rank, wait.waiting, wait.collective});
-    rank = wait.peer;
+    const Need& need = path.waits[path.next].need;
+    trail.push_back({rank, need.waiting, need.waiting == Waiting::kCollective ? need.number : 0});
+    rank = need.peer;
   }
 }
 
 }  // namespace
+
+std::vector<Need> needs_of(const CallBoard& board, int rank, size_t unreceived) {
+  std::vector<Need> needs;
+  for (int peer = 0; peer < board.ranks(); ++peer) {
+    if (peer == rank) continue;
+    add_messages(board.received(rank, peer), {.peer = peer, .waiting = Waiting::kReceive}, 0, needs);
+    add_messages(board.sent(rank, peer), {.peer = peer, .waiting = Waiting::kSend}, unreceived, needs);
+  }
+  add_collectives(board, rank, needs);
+  std::stable_sort(needs.begin(), needs.end(), [](const Need& a, const Need& b) { return a.launch < b.launch; });
+  return needs;
+}
+
+std::optional<uint64_t> launch_for(const CallBoard& board, int rank, const Need& need) {
+  if (need.waiting == Waiting::kCollective) {
+    const auto& calls = board.page(need.peer).calls;
+    return launch_in(calls, need.number, calls.launch_of(need.number));
+  }
+  const bool receives = need.waiting == Waiting::kReceive;
+  const MessageLog& log = receives ? board.sent(need.peer, rank) : board.received(need.peer, rank);
+  const auto note = log.find(need.number);
+  return launch_in(log, need.number, note ? std::optional(note->launch) : std::nullopt);
+}
 
 std::optional<uint64_t> launches_on(const CallBoard& board) {
   uint64_t written = 0;

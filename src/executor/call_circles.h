@@ -1,6 +1,8 @@
 // Ranks that wait for each other in a circle: each for a call that another makes only after one that never ends.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -8,6 +10,22 @@
 #include "executor/call_words.h"
 
 namespace nitinol {
+
+/// What a launch of a rank waits for, before it can end: the other end of a message, or a rank's part in a collective.
+struct Need {
+  uint64_t launch = 0;
+  int peer = 0;
+  Waiting waiting = Waiting::kReceive;
+  uint64_t number = 0;  ///< of the message among those of the two, or of the collective
+};
+/// Of all launches that are still known, in their order. `unreceived`: messages larger than this cannot be sent before
+/// somebody receives them.
+std::vector<Need> needs_of(const CallBoard& board, int rank, size_t unreceived);
+
+/// The launch of the peer in which is what rank `rank` needs: kNotIssued if there is none yet, and nothing if that is
+/// too long ago.
+std::optional<uint64_t> launch_for(const CallBoard& board, int rank, const Need& need);
+inline constexpr uint64_t kNotIssued = std::numeric_limits<uint64_t>::max();
 
 /// A rank that waits for another.
 struct HeldUp {
@@ -17,8 +35,7 @@ struct HeldUp {
 };
 
 /// Ranks of which each waits for the next, and the last for the first; nothing if there are none, or calls came
-/// meanwhile. For boards without captured calls. `unreceived`: messages larger than this cannot be sent before somebody
-/// receives them.
+/// meanwhile. For boards without captured calls.
 ///
 /// A launch can begin when all earlier ones of its rank have ended. It can end when, for all that it receives and for
 /// all that it needs of others in a collective, the launch with the other end has begun. What is not known to hold a

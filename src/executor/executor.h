@@ -34,6 +34,9 @@ struct ExecutorSetup {
   bool check = true;  ///< whether ranks compare what they call where that costs nothing (false: NITINOL_CHECK=off)
   /// Whether everything launched so far is through; may be empty. Any thread, also after the executor has gone.
   std::function<bool()> idle{};
+  /// How many of the launches so far are through, of those that were not captured: no less than are, and nothing if
+  /// that is not known. The same holds for it.
+  std::function<std::optional<uint64_t>()> through{};
   /// Called once, on any thread, when a launch fails (a peer's memory is gone, a CUDA error).
   std::function<void(ncclResult_t, const std::string&)> failed;
 };

@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "executor/cpu/label.h"
+#include "executor/label.h"
 #include "model/operation_times.h"
 #include "transport/transport.h"
 

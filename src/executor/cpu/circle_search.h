@@ -19,7 +19,7 @@
 
 #include "executor/call_words.h"
 #include "executor/cpu/arena.h"
-#include "executor/cpu/label.h"
+#include "executor/label.h"
 
 namespace nitinol::cpu {
 

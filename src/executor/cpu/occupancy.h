@@ -10,21 +10,9 @@
 #include <vector>
 
 #include "executor/cpu/arena.h"
+#include "executor/stream_places.h"
 
 namespace nitinol::cpu {
-
-/// One stream among all of the process; the default stream is one on each device.
-struct StreamName {
-  cudaStream_t stream = nullptr;
-  int device = -1;  ///< negative: not known which stream it is
-
-  static StreamName of(cudaStream_t stream, int device) {
-    if (stream == cudaStreamPerThread) return {};
-    return {stream == cudaStreamLegacy ? nullptr : stream, device};
-  }
-  bool known() const { return device >= 0; }
-  friend bool operator==(const StreamName&, const StreamName&) = default;
-};
 
 /// A rank's launches but for those that are captured into graphs, which run nobody knows when: once there are such,
 /// nothing is said of the rank any more.

@@ -13,7 +13,7 @@
 
 #include "executor/cpu/arena.h"
 #include "executor/cpu/circle_search.h"
-#include "executor/cpu/label.h"
+#include "executor/label.h"
 #include "executor/cpu/occupancy.h"
 #include "executor/cpu/turn.h"
 #include "executor/cpu/waiter.h"

@@ -113,6 +113,42 @@ void CallWatch::leave() {
   if (const CallBoard* const board = board_.load()) board->page(rank_).leaving.store(1, std::memory_order_release);
 }
 
+void CallWatch::note_waiting_to_call(const CollectiveWork* next) {
+  const CallBoard* const board = board_.load(std::memory_order_relaxed);
+  if (board != nullptr) nitinol::note_waiting_to_call(*board, rank_, next);
+}
+
+/// How far the GPU has come before the kernels notice is for the looking thread to see: nobody else is to wait for CUDA.
+void CallWatch::abort() {
+  domain_->signals().aborted = 1;
+  if (aborted_.exchange(true)) return;
+  if (const CallBoard* const board = board_.load(std::memory_order_acquire)) {
+    CallPage& page = board->page(rank_);
+    page.through.store(std::numeric_limits<uint64_t>::max(), std::memory_order_release);
+    page.stopped.store(1, std::memory_order_release);
+    look_soon();
+  }
+}
+
+Executor::DoingsOfPeer CallWatch::doings_of(int peer) {
+  const CallBoard* const board = board_.load(std::memory_order_acquire);
+  if (board == nullptr || peer == rank_) return {};
+  CallPage& page = board->page(peer);
+  const std::lock_guard lock(doings_mutex_);
+  questions_for_doings_.resize(static_cast<size_t>(ranks_), 0);
+  uint64_t& question = questions_for_doings_[static_cast<size_t>(peer)];
+  const bool answered = question != 0 && page.answered.load(std::memory_order_acquire) >= question;
+  const Doings doings = CallCheck(*board, domain_->setup().peers, rank_, 0).look_at(peer, answered);
+  if (answered || question == 0) question = page.asked.fetch_add(1) + 1;
+  return {words_for_doings(doings), doings.stopped};
+}
+
+std::optional<std::string> CallWatch::difference_in_the_end() const {
+  const CallBoard* const board = board_.load(std::memory_order_acquire);
+  if (board == nullptr) return std::nullopt;
+  return CallCheck(*board, domain_->setup().peers, rank_, unreceived_bytes(*domain_)).difference_in_the_end();
+}
+
 std::optional<Executor::Progress> CallWatch::progress() {
   if (ranks_ == 1 || !domain_->setup().check || !domain_->setup().idle) return std::nullopt;
   const uint64_t question = ++asked_;
@@ -175,17 +211,14 @@ bool CallWatch::idle() const { return domain_->setup().idle && domain_->setup().
 void CallWatch::look() {
   try {
     find_progress();
+    if (domain_->signals().aborted != 0) note_end();
     if (reported_ || domain_->signals().aborted != 0) return;
     wants_mark_.store(true, std::memory_order_relaxed);
     const CallBoard* const board = board_.load(std::memory_order_acquire);
     if (board != nullptr) {
       adjust_patience();
-      if (!check_) {
-        check_ = std::make_unique<CallCheck>(*board, domain_->setup().peers, rank_, unreceived_bytes(*domain_));
-      }
-      if (const auto sentence = check_->look([this] { return idle(); }, std::chrono::steady_clock::now()))
-        return report(ncclInvalidUsage, *sentence);
-      if (const auto warning = check_->take_warning()) log_note("rank {}: {}", rank_, *warning);
+      look_at_calls(*board);
+      if (reported_) return;
       answer();
     }
     look_for_late_ranks();
@@ -193,6 +226,31 @@ void CallWatch::look() {
     log_warn("rank {}: while it looked at what the other ranks do: {}", rank_, error.what());
     reported_ = true;
   }
+}
+
+void CallWatch::look_at_calls(const CallBoard& board) {
+  const std::vector<Peer>& peers = domain_->setup().peers;
+  if (!check_) {
+    const size_t unreceived = unreceived_bytes(*domain_);
+    check_ = std::make_unique<CallCheck>(board, peers, rank_, unreceived);
+    present_ = std::make_unique<PresentLaunch>(board, rank_, unreceived);
+    circle_ = std::make_unique<LongCircle>(*present_, LongCircle::Self{domain_->setup().identity, peers, places_});
+  }
+  const auto now = std::chrono::steady_clock::now();
+  if (const auto sentence = check_->look([this] { return idle(); }, now)) return report(ncclInvalidUsage, *sentence);
+  if (const auto warning = check_->take_warning()) log_note("rank {}: {}", rank_, *warning);
+  present_->look(domain_->setup().through, now);
+  if (const auto sentence = stopped_peers_.look(*present_, peers, now)) return report(ncclRemoteError, *sentence);
+  if (const auto sentence = circle_->look()) return report(ncclInvalidUsage, *sentence);
+}
+
+/// Nothing runs any more, or not for long: what others may still wait for is what has not come to its end by now.
+void CallWatch::note_end() {
+  const CallBoard* const board = board_.load(std::memory_order_acquire);
+  if (board == nullptr || std::exchange(noted_end_, true)) return;
+  if (circle_) circle_->forget();
+  const auto through = domain_->setup().through();
+  if (through) board->page(rank_).through.store(*through, std::memory_order_release);
 }
 
 /// Says what this rank is doing, if somebody asks.

@@ -14,7 +14,10 @@
 
 #include "device/event.h"
 #include "executor/call_check.h"
+#include "executor/call_waits.h"
 #include "executor/cuda/domain.h"
+#include "executor/long_circle.h"
+#include "executor/stream_places.h"
 
 namespace nitinol::cuda {
 
@@ -51,9 +54,20 @@ class CallWatch {
     if (board == nullptr) return;
     if (wants_mark_.load(std::memory_order_relaxed) && !captured) mark(board->page(rank_).calls.last(), stream);
     note_calls(*board, rank_, launch, captured);
+    if (captured) return;
+    const uint64_t number = board->page(rank_).launches.load(std::memory_order_relaxed);
+    places_.add(number, StreamName::of(stream, domain_->device()));
   }
+  /// The collective that comes next once all ranks have come to it; null: none.
+  void note_waiting_to_call(const CollectiveWork* next);
   void set_timeout(std::chrono::milliseconds timeout);
   void leave();
+  /// Any thread, at any time: running and later launches end soon, and the others can see it.
+  void abort();
+  /// What another rank does, as far as it can be seen. Any thread; asks the rank, for the next call.
+  Executor::DoingsOfPeer doings_of(int peer);
+  /// After all ranks have left.
+  std::optional<std::string> difference_in_the_end() const;
   /// Afterwards nobody is told of anything any more. Not under a lock that whoever is told takes.
   void stop();
 
@@ -72,6 +86,8 @@ class CallWatch {
   void collect_marks();
 
   void look();
+  void look_at_calls(const CallBoard& board);
+  void note_end();
   bool idle() const;
   void answer();
   uint32_t units_of_patience() const;
@@ -90,6 +106,8 @@ class CallWatch {
   const int ranks_;
   std::atomic<const CallBoard*> board_{nullptr};  ///< the domain's, once it is reached
   std::atomic<std::chrono::milliseconds> timeout_{};
+  StreamPlaces places_;
+  std::atomic<bool> aborted_{false};
 
   // How far the GPU has come: a few events, each when somebody has looked since the last.
   std::atomic<bool> wants_mark_{true};
@@ -102,11 +120,19 @@ class CallWatch {
 
   std::atomic<uint64_t> watch_{0};  ///< 0: nobody looks
 
+  // What doings_of() has asked each peer.
+  std::mutex doings_mutex_;
+  std::vector<uint64_t> questions_for_doings_;
+
   // Of the looking thread.
   std::optional<std::chrono::steady_clock::time_point> set_up_since_;  ///< since when some rank is setting things up
   uint64_t begun_ = 0;                                                 ///< the last collective that it has seen issued,
   std::chrono::steady_clock::time_point begun_since_{};                ///< and when it saw that first
-  std::unique_ptr<CallCheck> check_;
+  std::unique_ptr<CallCheck> check_;  // and with it the next three
+  std::unique_ptr<PresentLaunch> present_;
+  std::unique_ptr<LongCircle> circle_;
+  StoppedPeers stopped_peers_;
+  bool noted_end_ = false;
   std::vector<uint64_t> questions_;  ///< that the peers were asked; empty: they were not
   std::chrono::steady_clock::time_point asked_at_{};
   bool reported_ = false;

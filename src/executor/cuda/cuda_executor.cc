@@ -133,7 +133,10 @@ class CudaExecutor : public Executor {
     if (!launch.messages.empty()) launch_messages(launch.messages, stream);
   }
 
-  void abort() override { domain_->signals().aborted = 1; }
+  void abort() override { watch_->abort(); }
+  void announce(const CollectiveWork* next) override { watch_->note_waiting_to_call(next); }
+  DoingsOfPeer doings_of(int rank) const override { return watch_->doings_of(rank); }
+  std::optional<std::string> difference_in_the_end() const override { return watch_->difference_in_the_end(); }
 
   bool follows_empty_collectives() const override { return true; }
   void set_timeout(std::chrono::milliseconds timeout) override { watch_->set_timeout(timeout); }

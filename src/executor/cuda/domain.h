@@ -50,6 +50,7 @@ class Domain {
   volatile Signals& signals() const { return *reinterpret_cast<volatile Signals*>(words_.get()); }
   const ExecutorSetup& setup() const { return setup_; }
   int ranks() const { return static_cast<int>(setup_.peers.size()); }
+  int device() const { return device_; }
 
  private:
   p2p::Place place() const { return reaches_peers(setup_) ? p2p::Place::kDevice : p2p::Place::kHost; }

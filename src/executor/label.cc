@@ -1,8 +1,8 @@
-#include "executor/cpu/label.h"
+#include "executor/label.h"
 
 #include <algorithm>
 
-namespace nitinol::cpu {
+namespace nitinol {
 
 uint64_t Labels::next(const std::vector<Other>& others) {
   if (looks_++ % kLooksWithOne == 0) own_.push_back(random_() & ~(kSteps | kElsewhere));
@@ -23,4 +23,4 @@ std::optional<int> Labels::came_back(const std::vector<Other>& others) const {
   return std::nullopt;
 }
 
-}  // namespace nitinol::cpu
+}  // namespace nitinol

@@ -16,7 +16,7 @@
 #include <random>
 #include <vector>
 
-namespace nitinol::cpu {
+namespace nitinol {
 
 /// A label as it stands in shared memory: set and cleared by one thread at a time, and read by any.
 class SharedLabel {
@@ -75,4 +75,4 @@ class Labels {
   int looks_ = 0;
 };
 
-}  // namespace nitinol::cpu
+}  // namespace nitinol

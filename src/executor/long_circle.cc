@@ -1,0 +1,153 @@
+#include "executor/long_circle.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "executor/call_words.h"
+
+namespace nitinol {
+
+/// Those of this process.
+struct LongCircle::Registry {
+  std::mutex mutex;
+  std::vector<LongCircle*> all;
+};
+
+LongCircle::Registry& LongCircle::registry() {
+  static auto* const the_one = new Registry;  // communicators may go away while the process exits
+  return *the_one;
+}
+
+LongCircle::LongCircle(const PresentLaunch& present, const Self& self) : present_(present), self_(self) {
+  const std::lock_guard lock(registry().mutex);
+  registry().all.push_back(this);
+}
+
+LongCircle::~LongCircle() {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  forget();
+  std::erase(all.all, this);
+  for (LongCircle* const other : all.all) {
+    if (other->holder_ == this) other->holder_ = nullptr;
+  }
+}
+
+void LongCircle::forget() {
+  launch_ = 0;
+  holder_ = nullptr;
+  labels_.forget();
+  page(present_.rank()).label.clear();
+  page(present_.rank()).behind.label.clear();
+}
+
+/// Whose launch, of those in which ranks of this process wait, is the first in the stream before this rank's.
+const LongCircle* LongCircle::before(const Registry& all) const {
+  const auto mine = self_.places.find(launch_);
+  const LongCircle* first = nullptr;
+  StreamPlace place_of_first;
+  for (const LongCircle* const other : all.all) {
+    if (other == this || other->launch_ == 0) continue;
+    const auto theirs = other->self_.places.find(other->launch_);
+    if (!mine || !theirs || !mine->behind(*theirs)) continue;
+    if (first != nullptr && !place_of_first.behind(*theirs)) continue;
+    first = other;
+    place_of_first = *theirs;
+  }
+  return first;
+}
+
+void LongCircle::tell_before(const LongCircle& holder) {
+  StandingBehind& behind = page(present_.rank()).behind;
+  const CallPage& theirs = holder.page(holder.present_.rank());
+  const auto label = theirs.label.look();
+  const bool same = holder_ == &holder && holders_launch_ == holder.launch_ && behind.launch.load() == launch_;
+  if (!same || !label) behind.label.clear();
+  holder_ = &holder;
+  holders_launch_ = holder.launch_;
+  if (!label) return;
+  const Signature call = collective_of_launch(theirs, holder.launch_).value_or(Signature{});
+  behind.launch.store(launch_);
+  behind.identity[0].store(holder.self_.identity[0]);
+  behind.identity[1].store(holder.self_.identity[1]);
+  behind.rank.store(holder.present_.rank());
+  behind.sequence.store(call.sequence);
+  behind.count.store(call.count);
+  behind.call.store(call.call);
+  behind.label.set(label->label);
+}
+
+void LongCircle::tell_label(uint64_t label) {
+  CallPage& mine = page(present_.rank());
+  mine.label_launch.store(launch_);
+  mine.label.set(label);
+}
+
+/// The label of what the peer is in, or what keeps it from its launch, if that must end before `launch` of it begins.
+std::optional<Labels::Other> LongCircle::label_of(int peer, uint64_t launch) const {
+  const CallPage& theirs = page(peer);
+  const auto in_call = theirs.label.look();
+  if (in_call && theirs.label_launch.load() < launch && theirs.label.still(*in_call)) {
+    return Labels::Other{peer, in_call->label, false};
+  }
+  const auto held = theirs.behind.label.look();
+  if (held && theirs.behind.launch.load() <= launch && theirs.behind.label.still(*held)) {
+    return Labels::Other{peer, held->label, true};
+  }
+  return std::nullopt;
+}
+
+std::vector<Labels::Other> LongCircle::labels_of_others() const {
+  std::map<int, uint64_t> awaited;  // by peer the last of its launches
+  for (const Need& need : present_.needs()) {
+    const auto launch = launch_for(present_.board(), present_.rank(), need);
+    if (launch) awaited[need.peer] = std::max(awaited[need.peer], *launch);
+  }
+  std::vector<Labels::Other> others;
+  for (const auto& [peer, launch] : awaited) {
+    if (const auto other = label_of(peer, launch)) others.push_back(*other);
+  }
+  return others;
+}
+
+std::string LongCircle::sentence(int peer) const {
+  const CallPage& theirs = page(peer);
+  const Peer& who = self_.peers[static_cast<size_t>(peer)];
+  std::string reason;
+  if (theirs.label.look()) {
+    const auto collective = collective_of_launch(theirs, theirs.label_launch.load());
+    reason = "which is in " + (collective ? collective->text() : "a group of sends and receives");
+  } else {
+    const StandingBehind& behind = theirs.behind;
+    const Signature call{behind.sequence.load(), behind.count.load(), behind.call.load()};
+    reason = reason_held_up(call, {behind.identity[0].load(), behind.identity[1].load()}, behind.rank.load());
+  }
+  return long_circle_sentence(present_.rank(), present_.text(),
+                              describe_rank(peer, who.host_name.data(), who.pid, who.device), reason);
+}
+
+std::optional<std::string> LongCircle::look() {
+  if (launch_ != present_.number()) forget();
+  launch_ = present_.number();
+  if (launch_ == 0) return std::nullopt;
+  CallPage& mine = page(present_.rank());
+  {
+    const Registry& all = registry();
+    const std::lock_guard lock(registry().mutex);
+    if (const LongCircle* const holder = before(all)) {
+      mine.label.clear();
+      labels_.forget();
+      tell_before(*holder);
+      return std::nullopt;
+    }
+  }
+  mine.behind.label.clear();
+  const std::vector<Labels::Other> others = labels_of_others();
+  if (const auto peer = labels_.came_back(others)) return sentence(*peer);
+  tell_label(labels_.next(others));
+  return std::nullopt;
+}
+
+}  // namespace nitinol

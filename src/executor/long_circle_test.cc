@@ -1,0 +1,236 @@
+// Ranks of several communicators that use them in different orders in their streams are told; others are not. Streams are
+// played by hand.
+#include "executor/long_circle.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+
+namespace nitinol {
+namespace {
+
+constexpr size_t kUnreceived = 1 << 16;
+
+Launch all_reduce(size_t count = 4) {
+  CollectiveWork work;
+  work.count = count;
+  work.type = work.stated = DataType::kInt32;
+  return Launch{.collectives = {work}, .messages = {}};
+}
+
+Launch message(MessageWork::Direction direction, int peer) {
+  MessageWork work;
+  work.direction = direction;
+  work.peer = peer;
+  work.bytes = 8;
+  return Launch{.collectives = {}, .messages = {work}};
+}
+
+/// One rank of a communicator, with the thread that looks.
+struct Member {
+  Member(const CallBoard& board, const std::vector<Peer>& peers, int rank, std::array<uint64_t, 2> identity)
+      : present(board, rank, kUnreceived), circle(present, LongCircle::Self{identity, peers, places}) {}
+  StreamPlaces places;
+  PresentLaunch present;
+  LongCircle circle;
+  uint64_t begun = 0;
+  uint64_t through = 0;
+};
+
+/// Some processes' ranks in one communicator.
+struct Team {
+  Team(const std::vector<int>& from, uint64_t name)
+      : processes(from), board(SharedMemory::create(CallBoard::bytes_for(ranks()), false), ranks()), peers(from.size()) {
+    for (int rank = 0; rank < ranks(); ++rank) {
+      members.push_back(std::make_unique<Member>(board, peers, rank, std::array<uint64_t, 2>{name, 0}));
+    }
+  }
+  int ranks() const { return static_cast<int>(processes.size()); }
+  int rank_of(int process) const {
+    return static_cast<int>(std::find(processes.begin(), processes.end(), process) - processes.begin());
+  }
+  std::vector<int> processes;
+  CallBoard board;
+  std::vector<Peer> peers;
+  std::vector<std::unique_ptr<Member>> members;
+};
+
+/// Processes with a stream each.
+class Play {
+ public:
+  explicit Play(const std::vector<std::vector<int>>& teams) {
+    for (const auto& each : teams) teams_.push_back(std::make_unique<Team>(each, teams_.size() + 1));
+  }
+
+  void issue(int process, int team, const Launch& launch, bool captured = false) {
+    Team& in = *teams_[static_cast<size_t>(team)];
+    const int rank = in.rank_of(process);
+    note_calls(in.board, rank, launch, captured);
+    if (captured) return;
+    const uint64_t number = in.board.page(rank).launches.load();
+    in.members[static_cast<size_t>(rank)]->places.add(number, stream_of(process));
+    streams_[process].push_back({team, rank, number});
+  }
+  /// A stream with another handle from now on.
+  void change_stream(int process) { handles_[process] += 100; }
+
+  /// Runs what can run, then looks for two seconds. What was said first; "" if nothing.
+  std::string look() {
+    while (advance()) {
+    }
+    for (int i = 0; i < 40; ++i) {
+      now_ += std::chrono::milliseconds(50);
+      for (const auto& team : teams_) {
+        for (const auto& member : team->members) {
+          member->present.look([&] { return std::optional(member->through); }, now_);
+          if (const auto said = member->circle.look()) return *said;
+        }
+      }
+    }
+    return "";
+  }
+  bool through() const {
+    return std::all_of(streams_.begin(), streams_.end(), [](const auto& each) { return each.second.empty(); });
+  }
+
+ private:
+  struct Entry {
+    int team;
+    int rank;
+    uint64_t launch;
+  };
+
+  StreamName stream_of(int process) {
+    return StreamName::of(reinterpret_cast<cudaStream_t>(static_cast<uintptr_t>(0x1000 + process + handles_[process])), 0);
+  }
+  bool advance() {
+    bool moved = false;
+    for (auto& [process, stream] : streams_) {
+      if (stream.empty()) continue;
+      const Entry& first = stream.front();
+      const Team& team = *teams_[static_cast<size_t>(first.team)];
+      Member& member = *team.members[static_cast<size_t>(first.rank)];
+      moved = moved || member.begun != first.launch;
+      member.begun = first.launch;
+      if (!can_end(team, first)) continue;
+      member.through = first.launch;
+      stream.pop_front();
+      moved = true;
+    }
+    return moved;
+  }
+  static bool can_end(const Team& team, const Entry& entry) {
+    const auto needs = needs_of(team.board, entry.rank, kUnreceived);
+    return std::all_of(needs.begin(), needs.end(), [&](const Need& need) {
+      const auto launch = launch_for(team.board, entry.rank, need);
+      return need.launch != entry.launch || *launch <= team.members[static_cast<size_t>(need.peer)]->begun;
+    });
+  }
+
+  std::vector<std::unique_ptr<Team>> teams_;
+  std::map<int, std::deque<Entry>> streams_;
+  std::map<int, int> handles_;
+  PresentLaunch::Clock::time_point now_{};
+};
+
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+TEST(LongCircle, OfTwoCommunicatorsIsTold) {
+  Play play({{0, 1}, {0, 1}});
+  for (const int team : {0, 1}) play.issue(0, team, all_reduce());
+  EXPECT_EQ(play.look(), "");
+  for (const int team : {1, 0}) play.issue(1, team, all_reduce());
+  const std::string said = play.look();
+  EXPECT_TRUE(contains(said, "in a circle over several communicators: rank ")) << said;
+  EXPECT_TRUE(contains(said, "waits in AllReduce number 1 (count 4, type int32, op sum) for rank ")) << said;
+  EXPECT_TRUE(contains(said, "which has it behind AllReduce number 1 (count 4, type int32, op sum) on communicator "))
+      << said;
+}
+
+TEST(LongCircle, OfMessagesIsTold) {
+  using Direction = MessageWork::Direction;
+  Play play({{0, 1}, {0, 1}});
+  play.issue(0, 0, message(Direction::kReceive, 1));
+  play.issue(0, 1, message(Direction::kSend, 1));
+  play.issue(1, 1, message(Direction::kReceive, 0));
+  EXPECT_EQ(play.look(), "");
+  play.issue(1, 0, message(Direction::kSend, 0));
+  const std::string said = play.look();
+  EXPECT_TRUE(contains(said, "waits in a group of sends and receives for rank ")) << said;
+  EXPECT_TRUE(contains(said, "which has it behind a group of sends and receives on communicator ")) << said;
+}
+
+TEST(LongCircle, OverCommunicatorsOfWhichNobodySeesAllIsTold) {
+  Play play({{0, 1}, {1, 2}, {2, 3}, {3, 0}});
+  for (int process = 0; process < 4; ++process) {
+    const int before = (process + 3) % 4;
+    for (const int team : {process, before}) play.issue(process, team, all_reduce());
+  }
+  EXPECT_NE(play.look(), "");
+}
+
+TEST(LongCircle, AmongManyLaunchesIsTold) {
+  Play play({{0, 1}, {0, 1}});
+  for (int i = 0; i < 200; ++i) {
+    for (const int team : {0, 1}) {
+      play.issue(0, team, all_reduce());
+      play.issue(1, i == 120 ? 1 - team : team, all_reduce());
+    }
+  }
+  const std::string said = play.look();
+  EXPECT_TRUE(contains(said, "AllReduce number 121 ")) << said;
+}
+
+TEST(LongCircle, DoesNotCountWhatRunsInOtherStreams) {
+  Play play({{0, 1}, {0, 1}});
+  play.issue(0, 0, all_reduce());
+  play.issue(0, 1, all_reduce());
+  play.issue(1, 1, all_reduce());
+  play.change_stream(1);
+  play.issue(1, 0, all_reduce());
+  EXPECT_EQ(play.look(), "");
+}
+
+TEST(LongCircle, IsNotLookedForWhereThereAreGraphs) {
+  Play play({{0, 1}, {0, 1}});
+  play.issue(0, 0, all_reduce(), true);
+  for (const int team : {0, 1}) play.issue(0, team, all_reduce());
+  for (const int team : {1, 0}) play.issue(1, team, all_reduce());
+  EXPECT_EQ(play.look(), "");
+}
+
+TEST(LongCircle, IsToldIfAndOnlyIfThereIsOne) {
+  std::mt19937 random(5);
+  int through = 0;
+  constexpr int kRounds = 200;
+  for (int round = 0; round < kRounds; ++round) {
+    // Each two of three processes have a communicator, and all have one.
+    const std::vector<std::vector<int>> teams{{0, 1}, {1, 2}, {0, 2}, {0, 1, 2}};
+    Play play(teams);
+    std::vector<std::pair<size_t, int>> order;  // of calls that all make alike, but for a few that change places
+    for (int i = 0; i < 12; ++i) order.emplace_back(random() % teams.size(), i);
+    for (int process = 0; process < 3; ++process) {
+      auto mine = order;
+      for (size_t i = 0; i + 1 < mine.size() && process == 0; ++i) {
+        if (random() % 8 == 0 && mine[i].first != mine[i + 1].first) std::swap(mine[i], mine[i + 1]);
+      }
+      for (const auto& [team, call] : mine) {
+        const auto& members = teams[team];
+        if (std::find(members.begin(), members.end(), process) == members.end()) continue;
+        play.issue(process, static_cast<int>(team), all_reduce());
+      }
+    }
+    const std::string said = play.look();
+    ASSERT_EQ(said.empty(), play.through()) << round << ": " << said;
+    through += said.empty() ? 1 : 0;
+  }
+  EXPECT_GT(through, kRounds / 10);
+  EXPECT_LT(through, kRounds * 9 / 10);
+}
+
+}  // namespace
+}  // namespace nitinol

@@ -1,0 +1,50 @@
+#include "executor/stream_places.h"
+
+#include <gtest/gtest.h>
+
+namespace nitinol {
+namespace {
+
+/// Any address that is no stream's of another test.
+StreamName stream(int number) { return StreamName::of(reinterpret_cast<cudaStream_t>(uintptr_t{0x5000} + static_cast<uintptr_t>(number)), 0); }
+
+TEST(StreamPlaces, TellWhoStandsBehindWhom) {
+  StreamPlaces a;
+  StreamPlaces b;
+  a.add(1, stream(1));
+  a.add(2, stream(1));
+  b.add(1, stream(1));
+  a.add(3, stream(1));
+  EXPECT_TRUE(b.find(1)->behind(*a.find(1)));
+  EXPECT_TRUE(b.find(1)->behind(*a.find(2)));
+  EXPECT_FALSE(b.find(1)->behind(*a.find(3)));
+  EXPECT_TRUE(a.find(3)->behind(*b.find(1)));
+  EXPECT_FALSE(a.find(2)->behind(*a.find(1)));  // one rank's are in order anyway
+}
+
+TEST(StreamPlaces, OfDifferentStreamsSayNothing) {
+  StreamPlaces a;
+  StreamPlaces b;
+  a.add(1, stream(2));
+  b.add(1, stream(3));
+  EXPECT_FALSE(b.find(1)->behind(*a.find(1)));
+  a.add(2, StreamName::of(cudaStreamPerThread, 0));
+  b.add(2, StreamName::of(cudaStreamPerThread, 0));
+  EXPECT_FALSE(b.find(2)->behind(*a.find(2)));
+  b.add(3, stream(2));
+  EXPECT_TRUE(b.find(3)->behind(*a.find(1)));
+}
+
+TEST(StreamPlaces, KnowTheLastFewChanges) {
+  StreamPlaces a;
+  EXPECT_FALSE(a.find(1));
+  for (uint64_t launch = 1; launch <= 2000; ++launch) a.add(launch, stream(static_cast<int>(4 + launch / 10 % 2)));
+  EXPECT_TRUE(a.find(1));  // 200 changes
+  for (uint64_t launch = 2001; launch <= 4000; ++launch) a.add(launch, stream(static_cast<int>(4 + launch / 10 % 2)));
+  EXPECT_FALSE(a.find(1));
+  EXPECT_EQ(a.find(3995)->stream, a.find(3975)->stream);
+  EXPECT_NE(a.find(3995)->stream, a.find(3985)->stream);
+}
+
+}  // namespace
+}  // namespace nitinol
