@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "executor/call_board.h"
+#include "executor/stream_places.h"
 
 namespace {
 
@@ -57,6 +58,13 @@ int main() {
     messages.messages.push_back({.direction = direction, .peer = 1, .buffer = nullptr, .bytes = 100});
   }
   measure("a send and a receive on the call board", [&] { note_calls(board, 0, messages, false); });
+  StreamPlaces places[2];
+  const StreamName stream = StreamName::of(nullptr, 0);
+  measure("one launch's place in its stream", [&] { places[0].add(++number, stream); });
+  measure("the same, two communicators in turns", [&] {
+    ++number;
+    places[number % 2].add(number, stream);
+  });
   measure("one reading of the clock", [&] { static_cast<void>(TimeStamp::now()); });
   return 0;
 }

@@ -10,6 +10,7 @@
 
 #include "cluster.h"
 #include "nccl.h"
+#include "nitinol.h"
 #include "shared_count.h"
 
 namespace nitinol::testing {
@@ -27,7 +28,7 @@ struct Mismatch {
   const char* name;
   Step usual;
   Step odd;
-  std::vector<const char*> words;  // of both calls
+  std::vector<const char*> words;  // that every rank hears
 };
 
 const std::vector<Mismatch>& mismatches() {
@@ -91,7 +92,7 @@ void must_hear(const Mismatch& mismatch, ncclComm_t comm) {
       throw std::runtime_error(std::string(mismatch.name) + ": '" + sentence + "' lacks '" + word + "'");
     }
   }
-  if (sentence.find("rank 2 ") == std::string::npos) throw std::runtime_error(sentence + ": lacks the odd rank");
+  if (sentence.find("rank 2") == std::string::npos) throw std::runtime_error(sentence + ": lacks the odd rank");
 }
 
 void differ(const Mismatch& mismatch, Rank& self, float* data) {
@@ -101,8 +102,7 @@ void differ(const Mismatch& mismatch, Rank& self, float* data) {
   EXPECT_CALL(cudaStreamSynchronize(self.stream));
   const ncclResult_t called = (self.rank == kOdd ? mismatch.odd : mismatch.usual)(mine, data);
   if (called != ncclSuccess && called != ncclInvalidUsage)
-    throw std::runtime_error("called: " + std::to_string(called));
-  EXPECT_CALL(cudaStreamSynchronize(self.stream));
+    throw std::runtime_error(std::string(mismatch.name) + " called: " + std::to_string(called));
   ncclResult_t state = ncclSuccess;
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::seconds(30);  // for slow machines; it takes 0.1 s
@@ -112,81 +112,129 @@ void differ(const Mismatch& mismatch, Rank& self, float* data) {
   }
   if (state != ncclInvalidUsage) throw std::runtime_error(std::string(mismatch.name) + ": " + std::to_string(state));
   must_hear(mismatch, mine.comm);
-  EXPECT_CALL(ncclCommAbort(mine.comm));
   EXPECT_CALL(cudaStreamSynchronize(self.stream));
+  EXPECT_CALL(ncclCommAbort(mine.comm));
 }
 
-std::string run(const std::vector<int>& processes) {
-  return run_ranks(processes, [](Rank& self) {
+/// All in one set of processes: starting up GPUs takes long.
+std::string run(const std::vector<int>& processes, const std::vector<Mismatch>& all) {
+  return run_ranks(processes, [&](Rank& self) {
     float* data = nullptr;
-    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4 << 20));
-    for (const Mismatch& mismatch : mismatches()) differ(mismatch, self, data);
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 20'000'000));
+    for (const Mismatch& mismatch : all) differ(mismatch, self, data);
     EXPECT_CALL(all_reduce(self, data, 10));  // the parent is as good as ever
     EXPECT_CALL(cudaStreamSynchronize(self.stream));
     EXPECT_CALL(cudaFree(data));
   });
 }
 
-TEST(Mismatch, IsHeardOnEveryRankOfSeveralProcesses) { EXPECT_EQ("", run({1, 1, 1, 1})); }
-TEST(Mismatch, IsHeardByThreadsToo) { EXPECT_EQ("", run({2, 2})); }
-TEST(Mismatch, IsHeardInOneProcess) { EXPECT_EQ("", run({3})); }
+TEST(Mismatch, IsHeardOnEveryRankOfSeveralProcesses) { EXPECT_EQ("", run({1, 1, 1, 1}, mismatches())); }
+TEST(Mismatch, IsHeardByThreadsToo) { EXPECT_EQ("", run({2, 2}, mismatches())); }
+TEST(Mismatch, IsHeardInOneProcess) { EXPECT_EQ("", run({3}, mismatches())); }
 
-/// All but rank 2 wait for what it does not do; nobody has set a deadline.
-std::string hear_of_the_odd_rank(const Step& usual, const Step& odd, const char* words) {
-  return run_processes(3, [&](int process, const ncclUniqueId& id) {
-    Rank self{process, 3, nullptr, nullptr};
-    float* data = nullptr;
-    use_device_of(process);
-    EXPECT_CALL(cudaStreamCreateWithFlags(&self.stream, cudaStreamNonBlocking));
-    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 20'000'000));
-    EXPECT_CALL(ncclCommInitRank(&self.comm, 3, id, process));
-    EXPECT_CALL(all_reduce(self, data, 10));
-    EXPECT_CALL(cudaStreamSynchronize(self.stream));
-    static_cast<void>((process == kOdd ? odd : usual)(self, data));
-    ncclResult_t state = ncclSuccess;
-    while (state == ncclSuccess) EXPECT_CALL(ncclCommGetAsyncError(self.comm, &state));
-    const std::string sentence = ncclGetLastError(self.comm);
-    const bool said = sentence.find(words) != std::string::npos && sentence.find("rank 2") != std::string::npos;
-    if (state != ncclInvalidUsage || !said) throw std::runtime_error(std::to_string(state) + ": " + sentence);
-    EXPECT_CALL(ncclCommAbort(self.comm));
-    EXPECT_CALL(cudaStreamSynchronize(self.stream));
-  });
+ncclResult_t usual_all_reduce(Rank& r, float* d) { return all_reduce(r, d, 100); }
+ncclResult_t leave(Rank& r, float*) { return ncclCommFinalize(r.comm); }
+ncclResult_t nothing(Rank&, float*) { return ncclSuccess; }
+
+ncclResult_t receive_from_the_odd_rank(Rank& r, float* d, size_t count, ncclDataType_t type) {
+  return r.rank == 0 ? ncclRecv(d, count, type, kOdd, r.comm, r.stream) : ncclSuccess;
 }
 
-TEST(Mismatch, OfAMessageWithACollectiveThatWaits) {
-  const Step collective = [](Rank& r, float* d) { return all_reduce(r, d, 100); };
-  const Step receive = [](Rank& r, float* d) {
-    return r.rank == 0 ? ncclRecv(d, 10, ncclFloat, kOdd, r.comm, r.stream) : all_reduce(r, d, 100);
+/// Messages, where nobody has set a deadline and some wait for what others do not do.
+const std::vector<Mismatch>& mismatches_of_messages() {
+  static const std::vector<Mismatch> all = {
+      {"ReceiveAndCollective",
+       [](Rank& r, float* d) {
+         return r.rank == 0 ? ncclRecv(d, 10, ncclFloat, kOdd, r.comm, r.stream) : all_reduce(r, d, 100);
+       },
+       usual_all_reduce,
+       {"cannot leave it before rank 0 has joined it"}},
+      {"SendAndCollective",
+       [](Rank& r, float* d) {  // more than fits into the queue
+         return r.rank == 0 ? ncclSend(d, 5'000'000, ncclFloat, kOdd, r.comm, r.stream) : all_reduce(r, d, 100);
+       },
+       usual_all_reduce,
+       {"cannot leave it before rank 0 has joined it"}},
+      // Whoever of the two notices says its own call last.
+      {"Sizes",
+       [](Rank& r, float* d) { return receive_from_the_odd_rank(r, d, 40'000, ncclFloat); },
+       [](Rank& r, float* d) { return ncclSend(d, 30'000, ncclFloat, 0, r.comm, r.stream); },
+       {"calls Recv number 1 from rank 2 (count 40000, type float32)"}},
+      {"TypesOfOneSize",
+       [](Rank& r, float* d) { return receive_from_the_odd_rank(r, d, 6, ncclBfloat16); },
+       [](Rank& r, float* d) { return ncclSend(d, 6, ncclFloat16, 0, r.comm, r.stream); },
+       {"calls Send number 1 to rank 0 (count 6, type float16)"}},
+      {"TypesOfTheSameBytes",
+       [](Rank& r, float* d) { return receive_from_the_odd_rank(r, d, 3, ncclInt32); },
+       [](Rank& r, float* d) { return ncclSend(d, 6, ncclFloat16, 0, r.comm, r.stream); },
+       {"calls Send number 1 to rank 0 (count 6, type float16)"}},
+      {"SplitAndLeaving",
+       [](Rank& r, float*) {
+         ncclComm_t child = nullptr;
+         return ncclCommSplit(r.comm, 0, 0, &child, nullptr);
+       },
+       leave,
+       {"in ncclCommFinalize or ncclCommDestroy"}},
+      {"CollectiveAndLeaving", usual_all_reduce, leave, {"finalizes or destroys its communicator"}},
+      {"ReceiveAndLeaving",
+       [](Rank& r, float* d) { return ncclRecv(d, 10, ncclFloat, kOdd, r.comm, r.stream); },
+       leave,
+       {"finalizes or destroys its communicator"}},
   };
-  EXPECT_EQ("", hear_of_the_odd_rank(receive, collective, "cannot leave it before rank 0 has joined it"));
-  const Step send = [](Rank& r, float* d) {  // more than fits into the queue
-    return r.rank == 0 ? ncclSend(d, 5'000'000, ncclFloat, kOdd, r.comm, r.stream) : all_reduce(r, d, 100);
+  return all;
+}
+
+const char* const kInACircle = "wait for each other in a circle: rank 0 ";
+
+ncclResult_t send_around(Rank& r, float* d) {  // more than fits into the queue
+  const ncclResult_t sent = ncclSend(d, 5'000'000, ncclFloat, (r.rank + 1) % 3, r.comm, r.stream);
+  return sent != ncclSuccess ? sent : ncclRecv(d, 5'000'000, ncclFloat, (r.rank + 2) % 3, r.comm, r.stream);
+}
+
+ncclResult_t receive_first(Rank& r, float* d) {
+  if (r.rank == 1) return ncclSuccess;  // hears of it all the same
+  const ncclResult_t received = ncclRecv(d, 10, ncclFloat, 2 - r.rank, r.comm, r.stream);
+  return received != ncclSuccess ? received : ncclSend(d, 10, ncclFloat, 2 - r.rank, r.comm, r.stream);
+}
+
+ncclResult_t receive_first_in_graphs(Rank& r, float* d) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  EXPECT_CALL(cudaStreamBeginCapture(r.stream, cudaStreamCaptureModeThreadLocal));
+  EXPECT_CALL(receive_first(r, d));
+  EXPECT_CALL(cudaStreamEndCapture(r.stream, &graph));
+  EXPECT_CALL(cudaGraphInstantiate(&executable, graph, 0));
+  EXPECT_CALL(cudaGraphLaunch(executable, r.stream));
+  EXPECT_CALL(cudaGraphExecDestroy(executable));
+  EXPECT_CALL(cudaGraphDestroy(graph));
+  return ncclSuccess;
+}
+
+const std::vector<Mismatch>& circles() {
+  static const std::vector<Mismatch> all = {
+      {"SendsAround", send_around, send_around, {kInACircle}},
+      {"ReceivesFirst", receive_first, receive_first, {kInACircle}},
   };
+  return all;
+}
+
+TEST(Mismatch, OfMessagesIsHeard) {
   setenv("NCCL_BUFFSIZE", "1024", 1);
-  EXPECT_EQ("", hear_of_the_odd_rank(send, collective, "cannot leave it before rank 0 has joined it"));
+  EXPECT_EQ("", run({1, 1, 1}, mismatches_of_messages()));
   unsetenv("NCCL_BUFFSIZE");
 }
 
-TEST(Mismatch, OfTheSizesOfMessages) {
-  const Step odd = [](Rank& r, float* d) { return ncclSend(d, 30'000, ncclFloat, 0, r.comm, r.stream); };
-  const Step receive = [](Rank& r, float* d) {
-    return r.rank == 0 ? ncclRecv(d, 40'000, ncclFloat, kOdd, r.comm, r.stream) : ncclSuccess;
-  };
-  // Whoever of the two notices says its own call last.
-  EXPECT_EQ("", hear_of_the_odd_rank(receive, odd, "calls Recv number 1 from rank 2 (count 40000, type float32)"));
+TEST(Mismatch, OfSendsAndReceivesThatWaitForEachOtherInACircle) {
+  setenv("NCCL_BUFFSIZE", "1024", 1);
+  EXPECT_EQ("", run({1, 1, 1}, circles()));
+  unsetenv("NCCL_BUFFSIZE");
 }
 
-TEST(Mismatch, OfTheTypesOfMessages) {
-  const Step odd = [](Rank& r, float* d) { return ncclSend(d, 6, ncclFloat16, 0, r.comm, r.stream); };
-  const Step same_count = [](Rank& r, float* d) {
-    return r.rank == 0 ? ncclRecv(d, 6, ncclBfloat16, kOdd, r.comm, r.stream) : ncclSuccess;
-  };
-  const char* const words = "calls Send number 1 to rank 0 (count 6, type float16)";
-  EXPECT_EQ("", hear_of_the_odd_rank(same_count, odd, words));
-  const Step same_bytes = [](Rank& r, float* d) {
-    return r.rank == 0 ? ncclRecv(d, 3, ncclInt32, kOdd, r.comm, r.stream) : ncclSuccess;
-  };
-  EXPECT_EQ("", hear_of_the_odd_rank(same_bytes, odd, words));
+TEST(Mismatch, OfMessagesInGraphsThatWaitForEachOtherInACircle) {
+#if !defined(NITINOL_VGPU)
+  GTEST_SKIP() << "GPUs do not tell: the host does not see launches of graphs";
+#endif
+  EXPECT_EQ("", run({1, 1, 1}, {{"InGraphs", receive_first_in_graphs, receive_first_in_graphs, {kInACircle}}}));
 }
 
 TEST(Mismatch, OfMessagesToOneself) {
@@ -207,72 +255,14 @@ TEST(Mismatch, OfMessagesToOneself) {
       }));
 }
 
-TEST(Mismatch, OfASplitWithLeaving) {
-  const Step split = [](Rank& r, float*) {
-    ncclComm_t child = nullptr;
-    return ncclCommSplit(r.comm, 0, 0, &child, nullptr);
-  };
-  const Step leave = [](Rank& r, float*) { return ncclCommFinalize(r.comm); };
-  EXPECT_EQ("", hear_of_the_odd_rank(split, leave, "in ncclCommFinalize or ncclCommDestroy"));
-}
-
-TEST(Mismatch, OfACallWithLeaving) {
-  const Step collective = [](Rank& r, float* d) { return all_reduce(r, d, 100); };
-  const Step receive = [](Rank& r, float* d) { return ncclRecv(d, 10, ncclFloat, kOdd, r.comm, r.stream); };
-  const Step leave = [](Rank& r, float*) { return ncclCommFinalize(r.comm); };
-  EXPECT_EQ("", hear_of_the_odd_rank(collective, leave, "finalizes or destroys its communicator"));
-  EXPECT_EQ("", hear_of_the_odd_rank(receive, leave, "finalizes or destroys its communicator"));
-}
-
-const char* const kInACircle = "wait for each other in a circle: rank 0 ";
-
-ncclResult_t receive_before_sending(Rank& r, float* d) {
-  if (r.rank == 1) return ncclSuccess;  // hears of it all the same
-  const ncclResult_t received = ncclRecv(d, 10, ncclFloat, 2 - r.rank, r.comm, r.stream);
-  return received != ncclSuccess ? received : ncclSend(d, 10, ncclFloat, 2 - r.rank, r.comm, r.stream);
-}
-
-TEST(Mismatch, OfSendsAndReceivesThatWaitForEachOtherInACircle) {
-  const Step send_first = [](Rank& r, float* d) {  // more than fits into the queue
-    const ncclResult_t sent = ncclSend(d, 5'000'000, ncclFloat, (r.rank + 1) % 3, r.comm, r.stream);
-    return sent != ncclSuccess ? sent : ncclRecv(d, 5'000'000, ncclFloat, (r.rank + 2) % 3, r.comm, r.stream);
-  };
-  setenv("NCCL_BUFFSIZE", "1024", 1);
-  EXPECT_EQ("", hear_of_the_odd_rank(send_first, send_first, kInACircle));
-  unsetenv("NCCL_BUFFSIZE");
-  EXPECT_EQ("", hear_of_the_odd_rank(receive_before_sending, receive_before_sending, kInACircle));
-}
-
-TEST(Mismatch, OfMessagesInGraphsThatWaitForEachOtherInACircle) {
-#if !defined(NITINOL_VGPU)
-  GTEST_SKIP() << "GPUs do not tell: the host does not see launches of graphs";
-#endif
-  const Step in_graphs = [](Rank& r, float* d) {
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t executable = nullptr;
-    EXPECT_CALL(cudaStreamBeginCapture(r.stream, cudaStreamCaptureModeThreadLocal));
-    EXPECT_CALL(receive_before_sending(r, d));
-    EXPECT_CALL(cudaStreamEndCapture(r.stream, &graph));
-    EXPECT_CALL(cudaGraphInstantiate(&executable, graph, 0));
-    EXPECT_CALL(cudaGraphLaunch(executable, r.stream));
-    EXPECT_CALL(cudaGraphExecDestroy(executable));
-    EXPECT_CALL(cudaGraphDestroy(graph));
-    return ncclSuccess;
-  };
-  EXPECT_EQ("", hear_of_the_odd_rank(in_graphs, in_graphs, kInACircle));
-}
-
 TEST(Mismatch, ThatHoldsNobodyUpIsHeardWhenAllLeave) {
-#if !defined(NITINOL_VGPU)
-  GTEST_SKIP() << "GPUs tell at once";
-#endif
   EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
               ncclComm_t comm = nullptr;
               float* data = nullptr;
               EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
               EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
               // Each is the root that sends, and none receives.
-              EXPECT_CALL(ncclBroadcast(data, data, 10, ncclFloat, self.rank, comm, self.stream));
+              static_cast<void>(ncclBroadcast(data, data, 10, ncclFloat, self.rank, comm, self.stream));  // or at once
               EXPECT_CALL(cudaStreamSynchronize(self.stream));
               const ncclResult_t left = ncclCommFinalize(comm);
               const std::string sentence = ncclGetLastError(comm);
@@ -291,6 +281,8 @@ void use_in_different_orders(Rank& self, bool grouped) {
   ncclComm_t comms[2];
   EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
   for (ncclComm_t& comm : comms) EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+  for (ncclComm_t comm : comms) EXPECT_CALL(ncclAllReduce(data, data, 10, ncclFloat, ncclSum, comm, self.stream));
+  EXPECT_CALL(cudaStreamSynchronize(self.stream));
   if (grouped) EXPECT_CALL(ncclGroupStart());
   for (int i = 0; i < 2; ++i) {
     const ncclComm_t comm = comms[(i + self.rank) % 2];
@@ -315,83 +307,87 @@ void use_in_different_orders(Rank& self, bool grouped) {
 }
 
 TEST(Mismatch, OfTheOrderOfTwoCommunicatorsInAStream) {
-#if !defined(NITINOL_VGPU)
-  GTEST_SKIP() << "GPUs do not tell";
-#endif
-  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) { use_in_different_orders(self, false); }));
-  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) { use_in_different_orders(self, true); }));
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
+              for (const bool grouped : {false, true}) use_in_different_orders(self, grouped);
+            }));
 }
 
-/// In strict mode ranks wait for each other on the host.
-std::string hear_in_strict_mode(const Step& odd, const char* words, ncclResult_t code) {
-  setenv("NITINOL_CHECK", "strict", 1);
-  const SharedCount heard;
-  const std::string wrong = run_processes(3, [&](int process, const ncclUniqueId& id) {
-    Rank self{process, 3, nullptr, nullptr};
-    float* data = nullptr;
-    use_device_of(process);
-    EXPECT_CALL(cudaStreamCreateWithFlags(&self.stream, cudaStreamNonBlocking));
-    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
-    EXPECT_CALL(ncclCommInitRank(&self.comm, 3, id, process));
-    EXPECT_CALL(all_reduce(self, data, 10));
-    EXPECT_CALL(cudaStreamSynchronize(self.stream));
-    const ncclResult_t called = process == kOdd ? odd(self, data) : all_reduce(self, data, 17);
-    if (process == kOdd) {
-      heard.wait_for(2);
-    } else {
-      const std::string sentence = ncclGetLastError(self.comm);
-      heard.add();
-      if (called != code || sentence.find(words) == std::string::npos || sentence.find("rank 2") == std::string::npos) {
-        throw std::runtime_error(std::to_string(called) + ": " + sentence);
-      }
-    }
-    EXPECT_CALL(all_reduce(self, data, 1) == ncclSuccess ? ncclInternalError : ncclSuccess);
-    EXPECT_CALL(ncclCommAbort(self.comm));
-  });
-  unsetenv("NITINOL_CHECK");
-  return wrong;
+/// What the odd rank does while the others wait in strict mode, on the host.
+struct Instead {
+  Step odd;
+  const char* words;
+  ncclResult_t code;
+  double timeout = 0;
+};
+
+const std::vector<Instead>& done_instead() {
+  static const std::vector<Instead> all = {
+      {leave, "rank 2 in ncclCommFinalize or ncclCommDestroy", ncclInvalidUsage},
+      {[](Rank& r, float*) { return ncclCommRevoke(r.comm, NCCL_REVOKE_DEFAULT); }, "carries out nothing any more",
+       ncclRemoteError},
+      {[](Rank& r, float* d) { return ncclRecv(d, 4, ncclFloat, 0, r.comm, r.stream); },
+       "which calls AllReduce number 2 (count 17, type float32, op sum) next", ncclInvalidUsage},
+      {nothing,
+       "in AllReduce number 2 (count 17, type float32, op sum); its process is alive; idle, its last collective was "
+       "AllReduce number 1 (count 10, type float32, op sum)",
+       ncclRemoteError, 1},
+  };
+  return all;
+}
+
+void do_instead(const Instead& instead, Rank& self, float* data, const SharedCount& heard) {
+  Rank mine = self;
+  EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &mine.comm, nullptr));
+  EXPECT_CALL(all_reduce(mine, data, 10));
+  EXPECT_CALL(cudaStreamSynchronize(self.stream));
+  EXPECT_CALL(nitinolCommSetTimeout(mine.comm, instead.timeout));
+  const ncclResult_t called = self.rank == kOdd ? instead.odd(mine, data) : all_reduce(mine, data, 17);
+  if (self.rank == kOdd) {
+    heard.wait_for(2);
+  } else {
+    const std::string sentence = ncclGetLastError(mine.comm);
+    heard.add();
+    const bool told = sentence.find(instead.words) != std::string::npos && sentence.find("rank 2") != std::string::npos;
+    if (called != instead.code || !told) throw std::runtime_error(std::to_string(called) + ": " + sentence);
+  }
+  EXPECT_CALL(all_reduce(mine, data, 1) == ncclSuccess ? ncclInternalError : ncclSuccess);
+  EXPECT_CALL(ncclCommAbort(mine.comm));
 }
 
 TEST(Mismatch, InStrictModeThoseWhoWaitHearWhatTheOddRankDoes) {
-  const Step leave = [](Rank& r, float*) { return ncclCommFinalize(r.comm); };
-  EXPECT_EQ("", hear_in_strict_mode(leave, "rank 2 in ncclCommFinalize or ncclCommDestroy", ncclInvalidUsage));
-  const Step revoke = [](Rank& r, float*) { return ncclCommRevoke(r.comm, NCCL_REVOKE_DEFAULT); };
-  EXPECT_EQ("", hear_in_strict_mode(revoke, "carries out nothing any more", ncclRemoteError));
-  const Step nothing = [](Rank& r, float*) {
-    ncclResult_t state = ncclSuccess;
-    while (state == ncclSuccess) EXPECT_CALL(ncclCommGetAsyncError(r.comm, &state));
-    return state;
-  };
-  const Step receive = [](Rank& r, float* d) { return ncclRecv(d, 4, ncclFloat, 0, r.comm, r.stream); };
-  EXPECT_EQ("", hear_in_strict_mode(receive, "which calls AllReduce number 2 (count 17, type float32, op sum) next",
-                                    ncclInvalidUsage));
-  setenv("NITINOL_TIMEOUT", "1", 1);
-  EXPECT_EQ("",
-            hear_in_strict_mode(nothing,
-                                "in AllReduce number 2 (count 17, type float32, op sum); its process is alive; idle, "
-                                "its last collective was AllReduce number 1 (count 10, type float32, op sum)",
-                                ncclRemoteError));
-  unsetenv("NITINOL_TIMEOUT");
+  setenv("NITINOL_CHECK", "strict", 1);
+  const std::vector<SharedCount> heard(done_instead().size());
+  EXPECT_EQ("", run_ranks({1, 1, 1}, [&](Rank& self) {
+              float* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              for (size_t i = 0; i < heard.size(); ++i) do_instead(done_instead()[i], self, data, heard[i]);
+              EXPECT_CALL(cudaFree(data));
+            }));
+  unsetenv("NITINOL_CHECK");
+}
+
+void must_not_run(Rank& self, int* data) {
+  const int before = 41 + self.rank;
+  EXPECT_CALL(cudaMemcpy(data, &before, sizeof(int), cudaMemcpyHostToDevice));
+  Rank mine = self;
+  EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &mine.comm, nullptr));
+  const ncclResult_t called =
+      ncclAllReduce(data, data, self.rank == 0 ? 1 : 2, ncclInt, ncclSum, mine.comm, self.stream);
+  if (called != ncclInvalidUsage) throw std::runtime_error("accepted");
+  EXPECT_CALL(cudaStreamSynchronize(self.stream));
+  int after = 0;
+  EXPECT_CALL(cudaMemcpy(&after, data, sizeof(int), cudaMemcpyDeviceToHost));
+  if (after != before) throw std::runtime_error("it ran all the same");
+  EXPECT_CALL(ncclCommAbort(mine.comm));
 }
 
 TEST(Mismatch, InStrictModeNothingRuns) {
   setenv("NITINOL_CHECK", "strict", 1);
-  EXPECT_EQ("", run({1, 1, 1, 1}));
-  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
-              int* data = nullptr;
-              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
-              const int before = 41 + self.rank;
-              EXPECT_CALL(cudaMemcpy(data, &before, sizeof(int), cudaMemcpyHostToDevice));
-              Rank mine = self;
-              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &mine.comm, nullptr));
-              const ncclResult_t called =
-                  ncclAllReduce(data, data, self.rank == 0 ? 1 : 2, ncclInt, ncclSum, mine.comm, self.stream);
-              if (called != ncclInvalidUsage) throw std::runtime_error("accepted");
-              EXPECT_CALL(cudaStreamSynchronize(self.stream));
-              int after = 0;
-              EXPECT_CALL(cudaMemcpy(&after, data, sizeof(int), cudaMemcpyDeviceToHost));
-              if (after != before) throw std::runtime_error("it ran all the same");
-              EXPECT_CALL(ncclCommAbort(mine.comm));
+  EXPECT_EQ("", run_ranks({1, 1, 1, 1}, [](Rank& self) {
+              float* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 2'000'000));
+              for (const Mismatch& mismatch : mismatches()) differ(mismatch, self, data);
+              must_not_run(self, reinterpret_cast<int*>(data));
               EXPECT_CALL(cudaFree(data));
             }));
   unsetenv("NITINOL_CHECK");
