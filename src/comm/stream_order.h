@@ -45,9 +45,9 @@ class StreamOrder {
     /// Recorded after launches in turn, until something is captured; each made when first needed.
     std::array<Event, kRemembered> one_by_one;
     std::atomic<uint64_t> launches{0};  ///< how many of those there were
-    Event done;      ///< recorded after every launch since, in graphs too (by an external record)
-    Event captured;  ///< recorded after every captured launch, for other streams of the same capture
-    Event fork;      ///< gathers the other streams of a launch
+    Event done;                         ///< recorded after every launch since, in graphs too (by an external record)
+    Event captured;                     ///< recorded after every captured launch, for other streams of the same capture
+    Event fork;                         ///< gathers the other streams of a launch
     std::atomic<bool> made{false};
     std::atomic<bool> in_graphs{false};  ///< some launch was captured: a graph may record `done` at any time
 

@@ -122,15 +122,15 @@ struct CallPage {
   std::atomic<uint64_t> written;   ///< how many of them stand here as a whole
   std::atomic<uint64_t> messages;  ///< how many of them have messages
   std::atomic<uint32_t> captures;  ///< not zero: something was captured, so launches of graphs may come between calls
-  std::atomic<uint32_t> in_messages;        ///< whether messages were issued after the last collective
-  std::atomic<uint32_t> leaving;            ///< whether it is through with all calls, and makes no more
-  std::atomic<uint32_t> setting_up;         ///< whether it is busy reaching memory and loading code for its next call
-  SharedLog<8, 3> waits_to_call;            ///< numbers, counts and calls of collectives that it makes once all do; 0: none
-  std::atomic<uint32_t> stopped;            ///< whether it carries out nothing any more, after an abort or a failure
-  std::atomic<uint64_t> through;            ///< once it has stopped: how many launches had come to their end, at most
-  SharedLabel label;                        ///< of the launch in which it has waited for long (label.h)
-  std::atomic<uint64_t> label_launch;       ///< which that is
-  StandingBehind behind;                    ///< or what keeps it from that launch
+  std::atomic<uint32_t> in_messages;   ///< whether messages were issued after the last collective
+  std::atomic<uint32_t> leaving;       ///< whether it is through with all calls, and makes no more
+  std::atomic<uint32_t> setting_up;    ///< whether it is busy reaching memory and loading code for its next call
+  SharedLog<8, 3> waits_to_call;       ///< numbers, counts and calls of collectives that it makes once all do; 0: none
+  std::atomic<uint32_t> stopped;       ///< whether it carries out nothing any more, after an abort or a failure
+  std::atomic<uint64_t> through;       ///< once it has stopped: how many launches had come to their end, at most
+  SharedLabel label;                   ///< of the launch in which it has waited for long (label.h)
+  std::atomic<uint64_t> label_launch;  ///< which that is
+  StandingBehind behind;               ///< or what keeps it from that launch
   alignas(64) std::atomic<uint64_t> asked;  ///< by any rank: what it is doing is to be written down
   std::atomic<uint64_t> answered;           ///< the question that what follows is the answer to
   std::atomic<uint32_t> running;            ///< whether something that it issued is not through

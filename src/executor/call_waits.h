@@ -50,8 +50,8 @@ class PresentLaunch {
   std::vector<Need> needs_;
 };
 
-/// Finds out that a rank waits for one that carries out nothing any more: revoked, aborted or failed. Such a one may say
-/// itself why, so it is given a second.
+/// Finds out that a rank waits for one that carries out nothing any more: revoked, aborted or failed. Such a one may
+/// say itself why, so it is given a second.
 class StoppedPeers {
  public:
   /// A sentence once there is one.

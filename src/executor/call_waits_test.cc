@@ -25,7 +25,8 @@ Launch receive(int peer) {
 /// Rank 0 of three, which looks every 50 ms.
 class Waiting0 : public testing::Test {
  protected:
-  Waiting0() : board_(SharedMemory::create(CallBoard::bytes_for(3), false), 3), peers_(3), present_(board_, 0, 1 << 16) {}
+  Waiting0()
+      : board_(SharedMemory::create(CallBoard::bytes_for(3), false), 3), peers_(3), present_(board_, 0, 1 << 16) {}
 
   void issue(int rank, const Launch& launch) { note_calls(board_, rank, launch, false); }
   void stop(int rank, uint64_t through) {

@@ -52,8 +52,8 @@ class LongCircle {
   const PresentLaunch& present_;
   const Self self_;
   Labels labels_;
-  uint64_t launch_ = 0;                           ///< for which the labels are
-  const LongCircle* holder_ = nullptr;            ///< of whom is told that it keeps this rank from its launch
+  uint64_t launch_ = 0;                 ///< for which the labels are
+  const LongCircle* holder_ = nullptr;  ///< of whom is told that it keeps this rank from its launch
   uint64_t holders_launch_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Ranks of several communicators that use them in different orders in their streams are told; others are not. Streams are
-// played by hand.
+// Ranks of several communicators that use them in different orders in their streams are told; others are not. Streams
+// are played by hand.
 #include "executor/long_circle.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,9 @@ struct Member {
 /// Some processes' ranks in one communicator.
 struct Team {
   Team(const std::vector<int>& from, uint64_t name)
-      : processes(from), board(SharedMemory::create(CallBoard::bytes_for(ranks()), false), ranks()), peers(from.size()) {
+      : processes(from),
+        board(SharedMemory::create(CallBoard::bytes_for(ranks()), false), ranks()),
+        peers(from.size()) {
     for (int rank = 0; rank < ranks(); ++rank) {
       members.push_back(std::make_unique<Member>(board, peers, rank, std::array<uint64_t, 2>{name, 0}));
     }
@@ -105,7 +107,8 @@ class Play {
   };
 
   StreamName stream_of(int process) {
-    return StreamName::of(reinterpret_cast<cudaStream_t>(static_cast<uintptr_t>(0x1000 + process + handles_[process])), 0);
+    return StreamName::of(reinterpret_cast<cudaStream_t>(static_cast<uintptr_t>(0x1000 + process + handles_[process])),
+                          0);
   }
   bool advance() {
     bool moved = false;

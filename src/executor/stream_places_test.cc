@@ -6,7 +6,9 @@ namespace nitinol {
 namespace {
 
 /// Any address that is no stream's of another test.
-StreamName stream(int number) { return StreamName::of(reinterpret_cast<cudaStream_t>(uintptr_t{0x5000} + static_cast<uintptr_t>(number)), 0); }
+StreamName stream(int number) {
+  return StreamName::of(reinterpret_cast<cudaStream_t>(uintptr_t{0x5000} + static_cast<uintptr_t>(number)), 0);
+}
 
 TEST(StreamPlaces, TellWhoStandsBehindWhom) {
   StreamPlaces a;

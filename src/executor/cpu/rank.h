@@ -13,11 +13,11 @@
 
 #include "executor/cpu/arena.h"
 #include "executor/cpu/circle_search.h"
-#include "executor/label.h"
 #include "executor/cpu/occupancy.h"
 #include "executor/cpu/turn.h"
 #include "executor/cpu/waiter.h"
 #include "executor/executor.h"
+#include "executor/label.h"
 
 namespace nitinol::cpu {
 

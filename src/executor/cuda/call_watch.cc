@@ -118,7 +118,8 @@ void CallWatch::note_waiting_to_call(const CollectiveWork* next) {
   if (board != nullptr) nitinol::note_waiting_to_call(*board, rank_, next);
 }
 
-/// How far the GPU has come before the kernels notice is for the looking thread to see: nobody else is to wait for CUDA.
+/// How far the GPU has come before the kernels notice is for the looking thread to see: nobody else is to wait for
+/// CUDA.
 void CallWatch::abort() {
   domain_->signals().aborted = 1;
   if (aborted_.exchange(true)) return;

@@ -128,7 +128,7 @@ class CallWatch {
   std::optional<std::chrono::steady_clock::time_point> set_up_since_;  ///< since when some rank is setting things up
   uint64_t begun_ = 0;                                                 ///< the last collective that it has seen issued,
   std::chrono::steady_clock::time_point begun_since_{};                ///< and when it saw that first
-  std::unique_ptr<CallCheck> check_;  // and with it the next three
+  std::unique_ptr<CallCheck> check_;                                   // and with it the next three
   std::unique_ptr<PresentLaunch> present_;
   std::unique_ptr<LongCircle> circle_;
   StoppedPeers stopped_peers_;
