@@ -16,16 +16,22 @@ void StreamOrder::create_events() {
   events_->made.store(true, std::memory_order_release);
 }
 
-/// What comes next in the stream waits for all earlier launches.
-void StreamOrder::await_earlier(cudaStream_t stream) const {
-  if (launches_ > 0 && !covered_) events_->after(launches_).make_wait(stream);
-  if (in_graphs_) events_->done.make_wait(stream);
+/// Whoever waits for `done` from now on waits for all that was launched before, too.
+void StreamOrder::begin_graphs() {
+  if (launches_ == 0) return;
+  const RelaxedCaptureGuard relaxed;
+  const Stream beside = Stream::create_urgent();
+  events_->after(launches_).make_wait(beside.get());
+  events_->done.record(beside.get());
 }
 
-/// The same in a graph that is captured: for all that are launched before it is.
-void StreamOrder::await_earlier_external(cudaStream_t stream) const {
-  if (launches_ > 0 && !covered_) events_->after(launches_).make_wait_external(stream);
-  events_->done.make_wait_external(stream);
+/// What comes next in the stream waits for all earlier launches.
+void StreamOrder::await_earlier(cudaStream_t stream) const {
+  if (in_graphs_) {
+    events_->done.make_wait(stream);
+  } else if (launches_ > 0) {
+    events_->after(launches_).make_wait(stream);
+  }
 }
 
 cudaStream_t StreamOrder::enter(const std::vector<cudaStream_t>& streams, const MemoryOfKernels& memory) {
@@ -49,7 +55,8 @@ cudaStream_t StreamOrder::enter(const std::vector<cudaStream_t>& streams, const 
     last_record_ = Event::Recorded{};
     keep_with_graph(main,
                     std::make_shared<std::pair<std::shared_ptr<Events>, std::shared_ptr<void>>>(events_, memory()));
-    await_earlier_external(main);
+    if (!in_graphs_) begin_graphs();
+    events_->done.make_wait_external(main);
   } else if (last_stream_ != main) {
     events_->captured.make_wait(main);
   }
@@ -66,7 +73,6 @@ void StreamOrder::leave(const std::vector<cudaStream_t>& streams) {
   if (last_capture_ == 0) {
     const Event& done = in_graphs_ ? events_->done : events_->after(launches_ + 1);
     done.record(last_stream_);
-    covered_ = in_graphs_;
     if (!in_graphs_) events_->launches.store(++launches_, std::memory_order_release);
     for (size_t i = 1; i < streams.size(); ++i) done.make_wait(streams[i]);
   } else {
@@ -79,13 +85,12 @@ void StreamOrder::leave(const std::vector<cudaStream_t>& streams) {
 }
 
 bool StreamOrder::idle() const {
-  const auto is_done = [](const Event& event) {
-    const cudaError_t status = cudaEventQuery(event.get());
-    if (status != cudaErrorNotReady) cuda_check(status, "cudaEventQuery");
-    return status == cudaSuccess;
-  };
-  if (launches_ > 0 && !is_done(events_->after(launches_))) return false;
-  return !in_graphs_ || is_done(events_->done);
+  if (launches_ == 0 && !in_graphs_) return true;
+  const Event& last = in_graphs_ ? events_->done : events_->after(launches_);
+  const cudaError_t status = cudaEventQuery(last.get());
+  if (status == cudaErrorNotReady) return false;
+  cuda_check(status, "cudaEventQuery");
+  return true;
 }
 
 namespace {
@@ -103,8 +108,9 @@ std::function<bool()> StreamOrder::idle_probe() const {
   return [events = events_] {
     if (!events->made.load(std::memory_order_acquire)) return true;
     const RelaxedCaptureGuard relaxed;
+    if (events->in_graphs.load(std::memory_order_acquire)) return is_over(events->done);
     const uint64_t launches = events->launches.load(std::memory_order_acquire);
-    return (launches == 0 || is_over(events->after(launches))) && is_over(events->done);
+    return launches == 0 || is_over(events->after(launches));
   };
 }
 
@@ -113,9 +119,10 @@ std::function<std::optional<uint64_t>()> StreamOrder::through_probe() const {
     if (events->in_graphs.load(std::memory_order_acquire)) return std::nullopt;
     const RelaxedCaptureGuard relaxed;
     const uint64_t last = events->launches.load(std::memory_order_acquire);
+    if (last == 0 || is_over(events->after(last))) return last;
     // One may just be recorded again for the next.
     uint64_t through = last > kRemembered - 1 ? last - (kRemembered - 1) : 0;
-    for (uint64_t not_through = last + 1; not_through - through > 1;) {
+    for (uint64_t not_through = last; not_through - through > 1;) {
       const uint64_t middle = through + (not_through - through) / 2;
       (is_over(events->after(middle)) ? through : not_through) = middle;
     }

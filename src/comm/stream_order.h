@@ -45,22 +45,22 @@ class StreamOrder {
     /// Recorded after launches in turn, until something is captured; each made when first needed.
     std::array<Event, kRemembered> one_by_one;
     std::atomic<uint64_t> launches{0};  ///< how many of those there were
-    Event done;                         ///< recorded after every launch since, in graphs too (by an external record)
-    Event captured;                     ///< recorded after every captured launch, for other streams of the same capture
-    Event fork;                         ///< gathers the other streams of a launch
+    /// Recorded after every launch from then on, in graphs too (by an external record).
+    Event done;
+    Event captured;  ///< recorded after every captured launch, for other streams of the same capture
+    Event fork;      ///< gathers the other streams of a launch
     std::atomic<bool> made{false};
     std::atomic<bool> in_graphs{false};  ///< some launch was captured: a graph may record `done` at any time
 
     Event& after(uint64_t launch) { return one_by_one[(launch - 1) % kRemembered]; }
   };
   void create_events();
+  void begin_graphs();
   void await_earlier(cudaStream_t stream) const;
-  void await_earlier_external(cudaStream_t stream) const;
 
   std::shared_ptr<Events> events_;  ///< graphs use them too; made when first needed
   uint64_t launches_ = 0;           ///< as the events count them
   bool in_graphs_ = false;          ///< the same
-  bool covered_ = false;            ///< whatever `done` says holds for those one by one too
   cudaStream_t last_stream_ = nullptr;
   unsigned long long last_capture_ = 0;
   Event::Recorded last_record_;  ///< of `done` in that capture

@@ -26,13 +26,17 @@ uint64_t PresentLaunch::find(const Through& through, Clock::time_point now) {
   const CallPage& page = board_.page(rank_);
   const uint64_t written = page.written.load(std::memory_order_acquire);
   const uint64_t issued = page.launches.load(std::memory_order_acquire);
-  if (std::exchange(issued_, issued) != issued) quiet_since_ = now;
-  if (issued == 0 || written != issued || now - quiet_since_ < kQuietFor) return 0;
+  if (std::exchange(issued_, issued) != issued) {
+    quiet_since_ = now;
+    all_through_ = false;
+  }
+  if (!through || all_through_ || issued == 0 || written != issued || now - quiet_since_ < kQuietFor) return 0;
   for (int rank = 0; rank < board_.ranks(); ++rank) {
     if (board_.page(rank).captures.load(std::memory_order_acquire) != 0) return 0;
   }
   const auto ended = through();
-  return ended && *ended < issued ? *ended + 1 : 0;
+  all_through_ = ended && *ended >= issued;
+  return ended && !all_through_ ? *ended + 1 : 0;
 }
 
 std::string PresentLaunch::text() const {

@@ -45,6 +45,7 @@ class PresentLaunch {
   int rank_;
   size_t unreceived_;
   std::optional<uint64_t> issued_;
+  bool all_through_ = false;
   Clock::time_point quiet_since_{};
   uint64_t number_ = 0;
   std::vector<Need> needs_;

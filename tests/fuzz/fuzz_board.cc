@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "executor/call_check.h"
+#include "executor/long_circle.h"
 
 namespace {
 
@@ -45,11 +46,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     at += 3 + bytes;
   }
   CallCheck check(board, peers, 0, 1 << 16);
+  PresentLaunch present(board, 0, 1 << 16);
+  StoppedPeers stopped;
+  StreamPlaces places;
+  LongCircle circle(present, LongCircle::Self{{}, peers, places});
   CallCheck::Clock::time_point now{};
   for (int i = 0; i < 3; ++i) {
     now += std::chrono::seconds(1);
     static_cast<void>(check.look([] { return false; }, now));
     static_cast<void>(check.doings_of(kStranger, i % 2 == 0));
+    static_cast<void>(check.difference_in_the_end());
+    present.look([&] { return std::optional<uint64_t>(data[0] % 4); }, now);
+    static_cast<void>(stopped.look(present, peers, now));
+    static_cast<void>(circle.look());
   }
   return 0;
 }

@@ -250,7 +250,8 @@ void CallWatch::note_end() {
   const CallBoard* const board = board_.load(std::memory_order_acquire);
   if (board == nullptr || std::exchange(noted_end_, true)) return;
   if (circle_) circle_->forget();
-  const auto through = domain_->setup().through();
+  const auto& count = domain_->setup().through;
+  const auto through = count ? count() : std::nullopt;
   if (through) board->page(rank_).through.store(*through, std::memory_order_release);
 }
 

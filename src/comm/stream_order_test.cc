@@ -1,0 +1,132 @@
+// Launches of one communicator stay in their order over streams and graphs, and how far they have come is known. What
+// is launched here are functions of the host.
+#include "comm/stream_order.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+namespace nitinol {
+namespace {
+
+class StreamOrders : public testing::Test {
+ protected:
+  void SetUp() override {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU here";
+    idle_ = order_.idle_probe();
+    through_ = order_.through_probe();
+  }
+
+  /// Each waits until it may end, and writes down its number.
+  void launch(const std::vector<cudaStream_t>& streams) {
+    steps_.push_back({this, static_cast<int>(steps_.size()) + 1});
+    const cudaStream_t stream = order_.enter(streams, [] { return std::shared_ptr<void>(); });
+    const auto run = [](void* step) {
+      auto& [self, number] = *static_cast<Step*>(step);
+      while (self->may_end_ < number) std::this_thread::sleep_for(std::chrono::microseconds(100));
+      const std::lock_guard lock(self->mutex_);
+      self->ran_.push_back(number);
+    };
+    cuda_check(cudaLaunchHostFunc(stream, run, &steps_.back()), "cudaLaunchHostFunc");
+    order_.leave(streams);
+  }
+  void let_end(int number) { may_end_ = number; }
+  void expect_through(std::optional<uint64_t> launches) {
+    while (through_() != launches) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::vector<int> ran() {
+    const std::lock_guard lock(mutex_);
+    return ran_;
+  }
+
+  struct Step {
+    StreamOrders* self;
+    int number;
+  };
+  StreamOrder order_;
+  std::function<bool()> idle_;
+  std::function<std::optional<uint64_t>()> through_;
+  std::atomic<int> may_end_{0};
+  std::deque<Step> steps_;
+  std::mutex mutex_;
+  std::vector<int> ran_;
+};
+
+TEST_F(StreamOrders, KnowHowManyLaunchesAreThrough) {
+  const Stream first = Stream::create_urgent();
+  const Stream second = Stream::create_urgent();
+  EXPECT_TRUE(idle_());
+  EXPECT_EQ(through_(), 0U);
+  for (int i = 0; i < 20; ++i) launch({i % 3 == 0 ? first.get() : second.get()});
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(through_(), static_cast<uint64_t>(i));
+    EXPECT_FALSE(idle_());
+    EXPECT_FALSE(order_.idle());
+    let_end(i + 1);
+    expect_through(i + 1);
+  }
+  EXPECT_TRUE(idle_());
+  EXPECT_TRUE(order_.idle());
+  EXPECT_EQ(ran().size(), 20U);
+  EXPECT_TRUE(std::is_sorted(ran_.begin(), ran_.end()));
+}
+
+TEST_F(StreamOrders, RememberTheLastLaunches) {
+  const Stream stream = Stream::create_urgent();
+  for (int i = 0; i < 300; ++i) launch({stream.get()});
+  EXPECT_GE(through_(), 1U);  // no less than are
+  EXPECT_LT(through_(), 200U);
+  let_end(250);
+  expect_through(250);
+  let_end(300);
+  expect_through(300);
+}
+
+TEST_F(StreamOrders, ALaunchOfSeveralStreamsComesBetweenWhatIsInThem) {
+  const Stream first = Stream::create_urgent();
+  const Stream second = Stream::create_urgent();
+  launch({first.get()});
+  launch({second.get(), first.get()});
+  launch({first.get()});
+  for (int number = 1; number <= 3; ++number) {
+    let_end(number);
+    expect_through(static_cast<uint64_t>(number));
+  }
+  EXPECT_EQ(ran(), (std::vector<int>{1, 2, 3}));
+}
+
+TEST_F(StreamOrders, GraphsAndLaunchesMix) {
+  const Stream first = Stream::create_urgent();
+  const Stream second = Stream::create_urgent();
+  launch({first.get()});
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_EQ(cudaStreamBeginCapture(second.get(), cudaStreamCaptureModeRelaxed), cudaSuccess);
+  launch({second.get()});
+  ASSERT_EQ(cudaStreamEndCapture(second.get(), &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+  EXPECT_FALSE(idle_());  // the first launch
+  EXPECT_FALSE(order_.idle());
+  EXPECT_EQ(through_(), std::nullopt);
+  ASSERT_EQ(cudaGraphLaunch(executable, second.get()), cudaSuccess);
+  launch({first.get()});
+  let_end(2);
+  while (ran().size() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_FALSE(idle_());
+  let_end(3);
+  while (!order_.idle()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(idle_());
+  EXPECT_EQ(ran(), (std::vector<int>{1, 2, 3}));
+  ASSERT_EQ(cudaGraphLaunch(executable, second.get()), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(second.get()), cudaSuccess);
+  EXPECT_EQ(ran(), (std::vector<int>{1, 2, 3, 2}));
+  ASSERT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
+}  // namespace
+}  // namespace nitinol
