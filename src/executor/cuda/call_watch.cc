@@ -136,11 +136,16 @@ Executor::DoingsOfPeer CallWatch::doings_of(int peer) {
   if (board == nullptr || peer == rank_) return {};
   CallPage& page = board->page(peer);
   const std::lock_guard lock(doings_mutex_);
-  questions_for_doings_.resize(static_cast<size_t>(ranks_), 0);
-  uint64_t& question = questions_for_doings_[static_cast<size_t>(peer)];
-  const bool answered = question != 0 && page.answered.load(std::memory_order_acquire) >= question;
-  const Doings doings = CallCheck(*board, domain_->setup().peers, rank_, 0).look_at(peer, answered);
-  if (answered || question == 0) question = page.asked.fetch_add(1) + 1;
+  asked_for_doings_.resize(static_cast<size_t>(ranks_));
+  Asked& asked = asked_for_doings_[static_cast<size_t>(peer)];
+  const auto now = std::chrono::steady_clock::now();
+  const bool answered = asked.question != 0 && page.answered.load(std::memory_order_acquire) >= asked.question;
+  asked.answers = answered || (asked.answers && now - asked.at < kPatienceWithAnswers);
+  const Doings doings = CallCheck(*board, domain_->setup().peers, rank_, 0).look_at(peer, asked.answers);
+  if (answered || asked.question == 0) {
+    asked.question = page.asked.fetch_add(1) + 1;
+    asked.at = now;
+  }
   return {words_for_doings(doings), doings.stopped};
 }
 

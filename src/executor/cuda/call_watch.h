@@ -120,9 +120,14 @@ class CallWatch {
 
   std::atomic<uint64_t> watch_{0};  ///< 0: nobody looks
 
-  // What doings_of() has asked each peer.
+  /// What doings_of() has asked a peer last, and whether the peer answers.
+  struct Asked {
+    uint64_t question = 0;
+    std::chrono::steady_clock::time_point at{};
+    bool answers = false;
+  };
   std::mutex doings_mutex_;
-  std::vector<uint64_t> questions_for_doings_;
+  std::vector<Asked> asked_for_doings_;
 
   // Of the looking thread.
   std::optional<std::chrono::steady_clock::time_point> set_up_since_;  ///< since when some rank is setting things up
