@@ -196,6 +196,17 @@ std::optional<std::string> CallCheck::different_message(int from, int to) const 
                        : mismatch_sentence(rank_, receives, describe(from), sends);
 }
 
+/// Once all have left.
+std::optional<std::string> CallCheck::unreceived(int from, int to) const {
+  // A receiver that has not said here that it leaves may not have written down what it did.
+  if (board_.page(to).leaving.load(std::memory_order_acquire) == 0) return std::nullopt;
+  const uint64_t received = board_.received(to, from).last();
+  const auto note = first_unmatched(board_.sent(from, to), received);
+  if (!note) return std::nullopt;
+  return unreceived_sentence(describe(from), describe(to), to, board_.sent(from, to).last(),
+                             {received + 1, note->bytes, note->type});
+}
+
 /// Messages between this rank and the peer that can never move.
 std::optional<std::string> CallCheck::never(int peer, const Standing& theirs) const {
   const auto receive = first_unmatched(board_.received(rank_, peer), board_.sent(peer, rank_).last());
@@ -239,6 +250,8 @@ std::optional<std::string> CallCheck::difference_in_the_end() const {
     sentence = different_call(peer, mine.calls, theirs.calls);
     if (!sentence) sentence = different_message(rank_, peer);
     if (!sentence) sentence = different_message(peer, rank_);
+    if (!sentence) sentence = unreceived(rank_, peer);
+    if (!sentence) sentence = unreceived(peer, rank_);
     if (!sentence) sentence = left_without(peer, true);
     if (const auto call = theirs.calls.find(mine.calls.last() + 1); call && !sentence) {
       sentence = leaver_sentence(peer, call->text(), describe(rank_));

@@ -37,7 +37,8 @@ class CallCheck {
   /// The same without a look at its process.
   Doings look_at(int peer, bool answered) const;
 
-  /// After all ranks have left: what two of them called differently, or one of them alone.
+  /// After all ranks have left: what two of them called differently, or one of them alone, and messages that nobody
+  /// received.
   std::optional<std::string> difference_in_the_end() const;
 
  private:
@@ -60,6 +61,7 @@ class CallCheck {
   std::optional<std::string> different_call(int peer, const Log& mine, const Log& theirs) const;
   std::optional<std::string> different_announced(int peer) const;
   std::optional<std::string> different_message(int from, int to) const;
+  std::optional<std::string> unreceived(int from, int to) const;
   std::optional<std::string> never(int peer, const Standing& theirs) const;
   std::string reason_why_never(int peer, const Standing& theirs, uint64_t after) const;
   std::optional<std::string> left_without(int peer, bool leaves) const;

@@ -265,6 +265,24 @@ TEST(CallCheck, WhoeverWaitsForARankThatHasLeftIsTold) {
   EXPECT_TRUE(contains(ranks.look(1), "which finalizes or destroys its communicator")) << ranks.look(1);
 }
 
+TEST(CallCheck, MessagesThatNobodyReceivedAreToldToBothEndsOnceAllHaveLeft) {
+  Ranks ranks(3);
+  for (const size_t bytes : {40, 0, 50, 60}) ranks.send(0, 1, bytes);
+  ranks.receive(1, 0, 40);
+  EXPECT_EQ(ranks.check(0).difference_in_the_end(), std::nullopt);  // it may come
+  for (int rank = 0; rank < 3; ++rank) ranks.leave(rank);
+  const std::string told =
+      "the ranks' calls do not match: rank 0 (host , pid 100, device -1) has sent 3 messages to rank 1 (host , pid "
+      "101, "
+      "device -1), which has received 1; nobody has received Send number 2 to rank 1 (count 50, type uint8) before all "
+      "finalized or destroyed their communicator";
+  EXPECT_EQ(ranks.check(0).difference_in_the_end(), told);
+  EXPECT_EQ(ranks.check(1).difference_in_the_end(), told);
+  EXPECT_EQ(ranks.check(2).difference_in_the_end(), std::nullopt);
+  ranks.call(1, work_of(Collective::kAllGather, 9), true);  // a graph may have received more
+  EXPECT_EQ(ranks.check(0).difference_in_the_end(), std::nullopt);
+}
+
 TEST(CallCheck, LaunchesOfGraphsMayComeBetweenCalls) {
   Ranks ranks(2);
   for (int rank = 0; rank < 2; ++rank) ranks.call(rank, work_of(Collective::kAllGather, 9), true);

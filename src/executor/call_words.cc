@@ -34,6 +34,15 @@ std::string message_sentence(int rank, const std::string& peer, const std::strin
       rank, peer, reason);
 }
 
+std::string unreceived_sentence(const std::string& sender, const std::string& receiver, int to, uint64_t sent,
+                                const MessageSignature& first) {
+  return formatted(
+      "the ranks' calls do not match: {} has sent {} {} to {}, which has received {}; nobody has received {} before "
+      "all "
+      "finalized or destroyed their communicator",
+      sender, sent, sent == 1 ? "message" : "messages", receiver, first.number - 1, first.text(true, to));
+}
+
 std::string reason_leaving() { return "which finalizes or destroys its communicator"; }
 
 std::string reason_collective(const Signature& collective, int rank) {

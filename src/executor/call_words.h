@@ -26,6 +26,9 @@ std::string stopped_sentence(int rank, const std::string& mine, const std::strin
 
 /// No message of the peer can ever come, or be taken by it; `reason` begins with "which".
 std::string message_sentence(int rank, const std::string& peer, const std::string& reason);
+/// `first`: the first of the sender's messages to rank `to` that was not received, of `sent` in all.
+std::string unreceived_sentence(const std::string& sender, const std::string& receiver, int to, uint64_t sent,
+                                const MessageSignature& first);
 std::string reason_leaving();
 std::string reason_collective(const Signature& collective, int rank);
 std::string reason_next(const Signature& collective, int rank);

@@ -93,7 +93,8 @@ class Executor {
   /// Everything launched is through, and nothing will be launched any more: whoever waits for this rank is wrong.
   virtual void leave() {}
 
-  /// After all ranks have left: what two of them called differently without either having noticed.
+  /// After all ranks have left: what two of them called differently without either having noticed, or what one of them
+  /// has sent and the other not received.
   virtual std::optional<std::string> difference_in_the_end() const { return std::nullopt; }
 
   /// Any thread, any time: running and later launches end soon, their results undefined.

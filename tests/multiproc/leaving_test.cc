@@ -134,5 +134,95 @@ TEST(Leaving, ShrinkNamesAStoppedLeaderWhenTheTimeIsOver) {
   unsetenv("NITINOL_INIT_TIMEOUT");
 }
 
+using Messages = std::function<void(const Rank& self, ncclComm_t comm, int* data)>;
+
+/// Three ranks exchange messages on a communicator of their own and finalize it. `words`: which of them hear what, and
+/// those who hear nothing.
+std::string finalize_after(const std::vector<int>& processes, const Messages& messages,
+                           const std::vector<std::string>& words) {
+  return run_ranks(processes, [&](Rank& self) {
+    ncclComm_t comm = nullptr;
+    int* data = nullptr;
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+    EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+    messages(self, comm, data);
+    EXPECT_CALL(cudaStreamSynchronize(self.stream));
+    const ncclResult_t left = ncclCommFinalize(comm);
+    ncclResult_t state = left;
+    const std::string& expected = words[static_cast<size_t>(self.rank)];
+    // Of ranks of one process the last to come hears for all; the others see it in their state.
+    const auto deadline = std::chrono::steady_clock::now() + kInTime;
+    while (!expected.empty() && state == ncclSuccess && std::chrono::steady_clock::now() < deadline) {
+      EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+    }
+    const std::string sentence = ncclGetLastError(comm);
+    const bool heard = state == ncclInvalidUsage && sentence.find(expected) != std::string::npos;
+    const bool alone = processes[static_cast<size_t>(self.rank) % processes.size()] == 1;
+    if (expected.empty() ? alone && left != ncclSuccess : !heard) {
+      throw std::runtime_error(std::to_string(left) + ", " + std::to_string(state) + ": " + sentence);
+    }
+    EXPECT_CALL(ncclCommDestroy(comm));
+    EXPECT_CALL(cudaFree(data));
+  });
+}
+
+TEST(Leaving, FinalizeTellsBothEndsOfAMessageThatNobodyReceived) {
+  const Messages one_too_many = [](const Rank& self, ncclComm_t comm, int* data) {
+    for (int i = 0; i < 2 && self.rank == 0; ++i) EXPECT_CALL(ncclSend(data, 7, ncclInt, 1, comm, self.stream));
+    if (self.rank == 1) EXPECT_CALL(ncclRecv(data, 7, ncclInt, 0, comm, self.stream));
+    if (self.rank == 0) EXPECT_CALL(ncclSend(data, 9, ncclFloat16, 1, comm, self.stream));
+  };
+  const std::string received =
+      ", which has received 1; nobody has received Send number 2 to rank 1 (count 7, type int32)";
+  for (const std::vector<int>& processes : {std::vector<int>{1, 1, 1}, {3}}) {
+    EXPECT_EQ("", finalize_after(processes, one_too_many, {received, received, ""}));
+  }
+  const Messages only_sent = [](const Rank& self, ncclComm_t comm, int* data) {
+    if (self.rank == 2) EXPECT_CALL(ncclSend(data, 3, ncclUint8, 0, comm, self.stream));
+    // On GPUs one that has launched nothing at all tells nothing.
+    EXPECT_CALL(ncclAllReduce(data, data, 1, ncclInt, ncclSum, comm, self.stream));
+  };
+  const std::string none = "which has received 0; nobody has received Send number 1 to rank 0 (count 3, type uint8)";
+  EXPECT_EQ("", finalize_after({1, 1, 1}, only_sent, {none, "", none}));
+  EXPECT_EQ("", finalize_after({3}, only_sent, {none, "", none}));
+}
+
+TEST(Leaving, FinalizeTakesMessagesOfNoBytesAndThoseOfGraphsAsTheyAre) {
+  const Messages empty = [](const Rank& self, ncclComm_t comm, int* data) {
+    if (self.rank == 0) EXPECT_CALL(ncclSend(data, 0, ncclInt, 1, comm, self.stream));
+  };
+  EXPECT_EQ("", finalize_after({1, 1, 1}, empty, {"", "", ""}));
+  // All are received, in another way than they were sent.
+  const Messages in_graphs = [](const Rank& self, ncclComm_t comm, int* data) {
+    for (int i = 0; i < 3 && self.rank == 0; ++i) EXPECT_CALL(ncclSend(data, 5, ncclInt, 1, comm, self.stream));
+    if (self.rank != 1) return;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    EXPECT_CALL(cudaStreamBeginCapture(self.stream, cudaStreamCaptureModeThreadLocal));
+    EXPECT_CALL(ncclRecv(data, 5, ncclInt, 0, comm, self.stream));
+    EXPECT_CALL(cudaStreamEndCapture(self.stream, &graph));
+    EXPECT_CALL(cudaGraphInstantiate(&executable, graph, 0));
+    for (int i = 0; i < 3; ++i) EXPECT_CALL(cudaGraphLaunch(executable, self.stream));
+    EXPECT_CALL(cudaGraphExecDestroy(executable));
+    EXPECT_CALL(cudaGraphDestroy(graph));
+  };
+  EXPECT_EQ("", finalize_after({1, 1, 1}, in_graphs, {"", "", ""}));
+}
+
+TEST(Leaving, AMessageInVainIsNothingToThoseWhoRevoke) {
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
+              ncclComm_t comm = nullptr;
+              int* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+              if (self.rank == 0) EXPECT_CALL(ncclSend(data, 7, ncclInt, 1, comm, self.stream));
+              EXPECT_CALL(ncclAllReduce(data, data, 1, ncclInt, ncclSum, self.comm, self.stream));  // it is sent
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+              EXPECT_CALL(ncclCommDestroy(comm));
+              EXPECT_CALL(cudaFree(data));
+            }));
+}
+
 }  // namespace
 }  // namespace nitinol::testing

@@ -115,6 +115,7 @@ struct ArenaHeader {
   int32_t device;                     ///< its virtual GPU
   std::atomic<uint32_t> in_messages;  ///< whether the rank is in a group of sends and receives
   std::atomic<uint32_t> leaving;      ///< whether it is through with all operations, and calls no more
+  std::atomic<uint32_t> settled;      ///< whether it has left, and `consumed` says exactly what messages it has taken
   std::atomic<uint64_t> waits_in;     ///< the number of the group of messages in which it has waited for long; 0: none
   std::atomic<uint64_t> looks;        ///< how often it has seen in such that nothing came of what it waits for
   alignas(64) LaunchCounts launches;

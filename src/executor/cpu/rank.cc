@@ -147,15 +147,6 @@ std::optional<Rank::Difference> Rank::first_difference(const Arena& arena) const
   return std::nullopt;
 }
 
-std::optional<std::string> Rank::difference_in_the_end() const {
-  for (int peer = 0; peer < ranks(); ++peer) {
-    const Arena* const arena = arena_of(peer);
-    const auto found = arena != nullptr ? first_difference(*arena) : std::nullopt;
-    if (found) return mismatch_sentence(rank_, found->mine.text(), describe(peer, *arena), found->theirs.text());
-  }
-  return std::nullopt;
-}
-
 /// A peer has begun another collective as its `sequence_`th or before: reports it, and returns true.
 bool Rank::find_mismatch() {
   for (int peer = 0; peer < ranks(); ++peer) {

@@ -70,8 +70,8 @@ class Rank {
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   void abort();
   /// All operations are through, and no more will come: peers that wait for one are wrong.
-  void leave() { own_->header().leaving.store(1, std::memory_order_release); }
-  /// Of calls in which nobody had to wait for the other; once all operations of all ranks are through.
+  void leave();
+  /// Of calls in which nobody had to wait for the other, or of messages that nobody received; once all ranks have left.
   std::optional<std::string> difference_in_the_end() const;
   void report(ncclResult_t code, const std::string& sentence);
   /// Afterwards nobody is told of failures any more. Not under a lock that whoever is told takes.
@@ -195,6 +195,8 @@ class Rank {
     Signature theirs;
   };
   std::optional<Difference> first_difference(const Arena& arena) const;
+  std::optional<std::string> sent_in_vain(int peer) const;
+  std::optional<std::string> never_received(int peer) const;
   bool find_mismatch();
   Signature current() const { return calls_->find(sequence_).value_or(Signature{sequence_, 0, 0}); }
   std::chrono::milliseconds stalled_for();
@@ -241,7 +243,7 @@ class Rank {
   Occupancy occupancy_;
   std::atomic<std::chrono::milliseconds> timeout_;
 
-  Turn turn_;
+  mutable Turn turn_;
   std::mutex reporting_;
   std::function<void(ncclResult_t, const std::string&)> failed_;  ///< empty once it was called
 };

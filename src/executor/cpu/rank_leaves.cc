@@ -1,0 +1,88 @@
+// How a rank leaves, and what it finds out then about calls that did not match and held nobody up.
+#include <algorithm>
+#include <mutex>
+
+#include "executor/call_words.h"
+#include "executor/cpu/rank.h"
+#include "executor/cpu/watch.h"
+
+namespace nitinol::cpu {
+namespace {
+
+/// Of messages that lie in a queue, in which each piece notes what it is of.
+struct Unreceived {
+  MessageSignature first{};  ///< that has bytes; those of none hold nobody up and may be left out
+  uint64_t last = 0;         ///< the number of the last
+  bool any() const { return first.number != 0; }
+};
+
+void note_piece(const Connection& queue, uint64_t piece, Unreceived& unreceived) {
+  const MessageNote& note = queue.notes[piece % kSlots];
+  const auto message = MessageSignature::unpacked(note.number.load(), note.packed.load());
+  unreceived.last = message.number;
+  if (!unreceived.any() && message.bytes > 0) unreceived.first = message;
+}
+
+}  // namespace
+
+void Rank::leave() {
+  // Nobody knows when graphs run, and what they may still receive.
+  if (own_->header().launches.captured.load() == 0) {
+    const std::lock_guard lock(turn_);
+    for (int peer = 0; peer < ranks(); ++peer) {
+      if (reached_[static_cast<size_t>(peer)] == nullptr) continue;
+      const Link& link = reached_[static_cast<size_t>(peer)]->links[static_cast<size_t>(Lane::kMessages)];
+      link.in->consumed.store(link.received);
+    }
+    own_->header().settled.store(1, std::memory_order_release);
+  }
+  own_->header().leaving.store(1, std::memory_order_release);
+}
+
+std::optional<std::string> Rank::difference_in_the_end() const {
+  const std::lock_guard lock(turn_);
+  for (int peer = 0; peer < ranks(); ++peer) {
+    const Arena* const arena = arena_of(peer);
+    const auto found = arena != nullptr ? first_difference(*arena) : std::nullopt;
+    if (found) return mismatch_sentence(rank_, found->mine.text(), describe(peer, *arena), found->theirs.text());
+  }
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (peer == rank_) continue;
+    if (auto sentence = sent_in_vain(peer)) return sentence;
+    if (auto sentence = never_received(peer)) return sentence;
+  }
+  return std::nullopt;
+}
+
+/// What this rank has sent to the peer, and it has not taken.
+std::optional<std::string> Rank::sent_in_vain(int peer) const {
+  const Arena* const arena = arena_of(peer);
+  if (arena == nullptr || arena->header().settled.load(std::memory_order_acquire) == 0) return std::nullopt;
+  const Link& link = reached_[static_cast<size_t>(peer)]->links[static_cast<size_t>(Lane::kMessages)];
+  const uint64_t kept = link.sent > kSlots ? link.sent - kSlots : 0;
+  Unreceived unreceived;
+  for (uint64_t piece = std::max(link.out->consumed.load(), kept); piece < link.sent; ++piece) {
+    note_piece(*link.out, piece, unreceived);
+  }
+  if (!unreceived.any()) return std::nullopt;
+  return unreceived_sentence(describe(rank_, *own_), describe(peer, *arena), peer, link.messages_out, unreceived.first);
+}
+
+/// What the peer has sent, and this rank has not taken: perhaps without ever having reached it.
+std::optional<std::string> Rank::never_received(int peer) const {
+  if (own_->header().settled.load(std::memory_order_relaxed) == 0) return std::nullopt;
+  const Connection& queue = own_->from(peer, Lane::kMessages);
+  const auto& reached = reached_[static_cast<size_t>(peer)];
+  const uint64_t received = reached ? reached->links[static_cast<size_t>(Lane::kMessages)].received : 0;
+  Unreceived unreceived;
+  for (uint64_t piece = received; piece < received + kSlots; ++piece) {
+    if (queue.slots[piece % kSlots].sequence.load() != piece + 1) break;
+    note_piece(queue, piece, unreceived);
+  }
+  if (!unreceived.any()) return std::nullopt;
+  const Arena* const arena = arena_of(peer);
+  const std::string sender = arena != nullptr ? describe(peer, *arena) : formatted("rank {}", peer);
+  return unreceived_sentence(sender, describe(rank_, *own_), rank_, unreceived.last, unreceived.first);
+}
+
+}  // namespace nitinol::cpu
