@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <functional>
 #include <string>
 #include <thread>
 
@@ -13,6 +15,7 @@
 #include "nccl.h"
 #include "nitinol.h"
 #include "observe.h"
+#include "shared_count.h"
 
 namespace nitinol::testing {
 namespace {
@@ -29,7 +32,8 @@ void must_say(ncclComm_t comm, std::initializer_list<const char*> words) {
 
 enum class Trouble { kNeverCalls, kStopped, kNeverSends };
 
-void live_through(Trouble trouble, int process, const ncclUniqueId& id) {
+/// The others wait for `trouble_is_there`.
+void live_through(Trouble trouble, int process, const ncclUniqueId& id, const std::function<void()>& trouble_is_there) {
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
   float* data = nullptr;
@@ -44,6 +48,7 @@ void live_through(Trouble trouble, int process, const ncclUniqueId& id) {
   const bool late = process == kLate;
   if (late && trouble == Trouble::kStopped) raise(SIGSTOP);  // until the test lets it go on
   if (!late) {
+    trouble_is_there();
     if (trouble == Trouble::kNeverSends) {
       if (process == 0) EXPECT_CALL(ncclRecv(data, 5, ncclFloat, kLate, comm, stream));
     } else {
@@ -72,28 +77,38 @@ void live_through(Trouble trouble, int process, const ncclUniqueId& id) {
 
 TEST(Deadline, NamesARankThatNeverCalls) {
   EXPECT_EQ("", run_processes(kProcesses, [](int process, const ncclUniqueId& id) {
-              live_through(Trouble::kNeverCalls, process, id);
+              live_through(Trouble::kNeverCalls, process, id, [] {});
             }));
 }
 
 TEST(Deadline, NamesARankThatNeverSends) {
   EXPECT_EQ("", run_processes(kProcesses, [](int process, const ncclUniqueId& id) {
-              live_through(Trouble::kNeverSends, process, id);
+              live_through(Trouble::kNeverSends, process, id, [] {});
             }));
 }
 
+bool is_stopped(pid_t process) {
+  std::string line;
+  std::getline(std::ifstream("/proc/" + std::to_string(process) + "/stat"), line);
+  return line.find(") T ") != std::string::npos;
+}
+
+/// Says once the process has stopped, and wakes it up some time after the others have given up on it; they do not wait
+/// for that.
+void look_after(pid_t process, const SharedCount& stopped) {
+  if (fork() != 0) return;
+  while (!is_stopped(process) && kill(process, 0) == 0) usleep(1000);
+  stopped.add();
+  sleep(5);
+  kill(process, SIGCONT);
+  _exit(0);
+}
+
 TEST(Deadline, TellsAStoppedRankFromASlowOne) {
-  EXPECT_EQ("", run_processes(kProcesses, [](int process, const ncclUniqueId& id) {
-              if (process == kLate) {
-                // Wakes this process up some time after the others have given up on it; they do not wait for that.
-                const pid_t self = getpid();
-                if (fork() == 0) {
-                  sleep(5);
-                  kill(self, SIGCONT);
-                  _exit(0);
-                }
-              }
-              live_through(Trouble::kStopped, process, id);
+  const SharedCount stopped;
+  EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+              if (process == kLate) look_after(getpid(), stopped);
+              live_through(Trouble::kStopped, process, id, [&] { stopped.wait_for(1); });
             }));
 }
 
