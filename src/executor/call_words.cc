@@ -79,13 +79,26 @@ std::string circle_sentence(const std::vector<CircleStep>& circle) {
       text, circle.front().who);
 }
 
-std::string reason_held_up(const Signature& holder, const std::array<uint64_t, 2>& communicator, int rank) {
+namespace {
+
+std::string name_of_call(const Signature& call, const std::array<uint64_t, 2>& communicator, int rank) {
   std::string name;  // as other messages have it
   for (const uint64_t word : communicator) {
     for (int i = 0; i < 8; ++i) name += formatted("{:02x}", word >> (8 * i) & 0xff);
   }
-  return formatted("which has it behind {} on communicator {} (there rank {}) in its stream",
-                   holder.sequence > 0 ? holder.text() : "a group of sends and receives", name, rank);
+  return formatted("{} on communicator {} (there rank {})",
+                   call.sequence > 0 ? call.text() : "a group of sends and receives", name, rank);
+}
+
+}  // namespace
+
+std::string reason_held_up(const Signature& holder, const std::array<uint64_t, 2>& communicator, int rank) {
+  return formatted("which has it behind {} in its stream", name_of_call(holder, communicator, rank));
+}
+
+std::string reason_on_host(const Signature& holder, const std::array<uint64_t, 2>& communicator, int rank) {
+  return formatted("which calls nothing while its program waits on the host for {}",
+                   name_of_call(holder, communicator, rank));
 }
 
 std::string long_circle_sentence(int rank, const std::string& mine, const std::string& peer,
@@ -94,6 +107,17 @@ std::string long_circle_sentence(int rank, const std::string& mine, const std::s
       "the ranks' calls wait for each other in a circle over several communicators: rank {} waits in {} for {}, {}, "
       "and that waits, there or by way of further ones, for rank {} to end what it waits in; all ranks must make the "
       "calls on all communicators in the same order",
+      rank, mine, peer, reason, rank);
+}
+
+std::string host_circle_sentence(int rank, const std::string& mine, const std::string& peer,
+                                 const std::string& reason) {
+  return formatted(
+      "the ranks' calls wait for each other in a circle over waits on the host: rank {} waits in {} for {}, {}, and "
+      "that waits, there or by way of further ones, for rank {} to end what it waits in; a program must not wait for "
+      "calls that need its later ones: those of one thread for several ranks belong into one group (ncclGroupStart), "
+      "and "
+      "those on several communicators must have the same order on all ranks",
       rank, mine, peer, reason, rank);
 }
 

@@ -36,9 +36,13 @@ std::string reason_next(const Signature& collective, int rank);
 /// "which has it behind AllReduce number 5 (...) on communicator ab01... (there rank 2) in its stream".
 /// `holder.sequence` 0: sends and receives.
 std::string reason_held_up(const Signature& holder, const std::array<uint64_t, 2>& communicator, int rank);
+/// "which calls nothing while its program waits on the host for AllReduce number 5 (...) on communicator ...".
+std::string reason_on_host(const Signature& holder, const std::array<uint64_t, 2>& communicator, int rank);
 /// `mine` of rank `rank` waits for the peer, `reason` tells what for; and that waits for it, by way of other
 /// communicators.
 std::string long_circle_sentence(int rank, const std::string& mine, const std::string& peer, const std::string& reason);
+/// The same if the peer has not made the call because its program waits on the host.
+std::string host_circle_sentence(int rank, const std::string& mine, const std::string& peer, const std::string& reason);
 
 /// What a rank does, as far as others can see.
 struct Doings {

@@ -1,6 +1,7 @@
 // See engine.h.
 #include "vgpu/engine.h"
 
+#include <pthread.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -49,14 +50,17 @@ Ticker& ticker() {
 }
 
 // Signals are for the program's own threads.
-bool start_thread(void (*body)()) {
+bool start_thread(const char* name, void (*body)()) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   bool started = true;
   try {
-    std::thread(body).detach();
+    std::thread([name, body] {
+      pthread_setname_np(pthread_self(), name);
+      body();
+    }).detach();
   } catch (const std::exception&) {
     started = false;
   }
@@ -218,7 +222,7 @@ void dispatch(Stream& stream) {
   pool.jobs.push_back(&stream);
   if (pool.jobs.size() <= pool.idle) {
     pool.work.notify_one();
-  } else if (start_thread(worker_main)) {
+  } else if (start_thread("vgpu-worker", worker_main)) {
     ++pool.workers;
   }
 }
@@ -290,9 +294,30 @@ void sleep_until_changed(Stream& stream, uint64_t sequence) {
   --stream.sleepers;
 }
 
+/// Others can see what the thread waits for; within that for what is before it.
+class Waiting {
+ public:
+  explicit Waiting(const Point& point) : wait_(own()), before_(wait_.get()) { wait_.set(point); }
+  ~Waiting() { wait_.set(before_); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  static HostWait& own() {
+    ThreadState& thread = thread_state();
+    if (!thread.host_wait) thread.host_wait = make_host_wait();
+    return *thread.host_wait;
+  }
+
+  HostWait& wait_;
+  const Point before_;
+};
+
 }  // namespace
 
 void wait_for(Point point) {
+  if (point.reached()) return;
+  const Waiting waiting(point);
   while (!point.reached() && !engine_stopped()) {
     Stream& stream = *point.stream;
     std::unique_lock lock(stream.mutex);
@@ -334,7 +359,7 @@ void watch(Stream& stream) {
   std::lock_guard lock(clock.mutex);
   clock.incoming.push_back(&stream);
   if (!clock.running) {
-    clock.running = start_thread(ticker_main);
+    clock.running = start_thread("vgpu-ticker", ticker_main);
   } else if (clock.asleep) {
     clock.work.notify_one();
   }

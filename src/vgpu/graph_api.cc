@@ -140,6 +140,7 @@ cudaError_t cudaGraphAddHostNode(cudaGraphNode_t* node, cudaGraph_t graph, const
                                  size_t count, const cudaHostNodeParams* params) {
   return guarded([&] {
     if (params == nullptr || params->fn == nullptr) return cudaErrorInvalidValue;
+    note_function_of_program();
     return add_work({node, graph, dependencies, count}, cudaGraphNodeTypeHost, [p = *params] { p.fn(p.userData); });
   });
 }

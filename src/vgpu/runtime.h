@@ -12,6 +12,7 @@
 
 #include "driver_types.h"
 #include "vgpu/engine.h"
+#include "vgpu/host_wait.h"
 #include "vgpu/stream.h"
 
 namespace nitinol::vgpu {
@@ -45,6 +46,7 @@ struct ThreadState {
   std::vector<Stream*> own_work;            // streams this thread was the last to queue work in
   std::vector<Stream*> released;            // streams that operations executed here have unparked
   std::vector<Stream*> per_thread_streams;  // by device
+  std::shared_ptr<HostWait> host_wait;      // null: it has not waited yet
   bool is_worker = false;
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
   int captures = 0;                                   // begun by this thread, not relaxed, not ended

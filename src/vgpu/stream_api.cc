@@ -150,6 +150,7 @@ cudaError_t cudaStreamAddCallback(cudaStream_t handle, cudaStreamCallback_t call
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     if (callback == nullptr || flags != 0) return cudaErrorInvalidValue;
     if (cudaError_t error = check_not_capturing(*stream)) return error;
+    note_function_of_program();
     return submit(*stream, cudaGraphNodeTypeHost, [=] { callback(handle, cudaSuccess, user_data); });
   });
 }
@@ -159,6 +160,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void*
     Stream* stream = find_stream(handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     if (function == nullptr) return cudaErrorInvalidValue;
+    note_function_of_program();
     return submit(*stream, cudaGraphNodeTypeHost, [=] { function(user_data); });
   });
 }
@@ -184,6 +186,7 @@ cudaError_t vgpuLaunchKernel(cudaStream_t handle, const VgpuKernel* kernel) {
     Stream* stream = find_stream(handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     if (kernel == nullptr || kernel->run == nullptr) return cudaErrorInvalidValue;
+    if (kernel->run != g_innocent_kernel.load(std::memory_order_relaxed)) note_function_of_program();
     Task task{LaunchedKernel(*kernel)};
     const cudaError_t error = submit(*stream, cudaGraphNodeTypeKernel, task);
     if (error != cudaSuccess) task.forget();

@@ -83,11 +83,13 @@ struct LaunchCounts {
   std::atomic<uint32_t> captured;  ///< not zero: there are some in graphs, too
 };
 
-/// What keeps a rank from its next launch: a call on another communicator that has waited for long in the same stream.
+/// What keeps a rank from its next launch: a call on another communicator that has waited for long in the same stream,
+/// or for which the program waits on the host.
 struct HeldUp {
   SharedLabel label;
   std::array<std::atomic<uint64_t>, 2> identity;  ///< of that communicator,
   std::atomic<int32_t> rank;                      ///< and the rank in it
+  std::atomic<uint32_t> on_host;                  ///< whether it is the host that waits for it, and has not called yet
   std::atomic<uint64_t> sequence;                 ///< its Signature; sequence 0: sends and receives
   std::atomic<uint64_t> count;
   std::atomic<uint64_t> call;

@@ -201,7 +201,14 @@ std::string CircleSearch::reason_of(int peer, const Known& known) const {
   if (call.what == Call::What::kCollective) return formatted("which is in {}", call.collective.text());
   const HeldUp& held = theirs.header().held_up;
   const Signature holder{held.sequence.load(), held.count.load(), held.call.load()};
-  return reason_held_up(holder, {held.identity[0].load(), held.identity[1].load()}, held.rank.load());
+  const std::array<uint64_t, 2> communicator{held.identity[0].load(), held.identity[1].load()};
+  return held.on_host.load() != 0 ? reason_on_host(holder, communicator, held.rank.load())
+                                  : reason_held_up(holder, communicator, held.rank.load());
+}
+
+bool CircleSearch::held_up_on_host(int peer, const Known& known) const {
+  const Arena& theirs = *arena(peer, known);
+  return call_of(theirs).what == Call::What::kNone && theirs.header().held_up.on_host.load() != 0;
 }
 
 void CircleSearch::reach_all(const Known& known, const Reach& reach) {

@@ -45,6 +45,7 @@ class CircleSearch {
                                               const std::function<bool()>& ready);
   /// Of one whose label was told: in which call it is, or what holds it up.
   std::string reason_of(int peer, const Known& known) const;
+  bool held_up_on_host(int peer, const Known& known) const;
 
   /// Any thread: nothing is reached afterwards.
   void stop();

@@ -14,13 +14,17 @@ namespace nitinol {
 namespace cpu {
 namespace {
 
+void run_kernel(void* state) { static_cast<Kernel*>(state)->run(); }
+
 constexpr size_t kOneShotTotal = 512 << 10;
 constexpr size_t kLeastOneShot = 2 << 10;
 constexpr size_t kMostOneShot = 128 << 10;
 
 class CpuExecutor : public Executor {
  public:
-  explicit CpuExecutor(ExecutorSetup setup) : engine_(std::make_shared<Engine>(std::move(setup))) {}
+  explicit CpuExecutor(ExecutorSetup setup) : engine_(std::make_shared<Engine>(std::move(setup))) {
+    vgpuKernelIsInnocent(run_kernel);
+  }
   ~CpuExecutor() override { engine_->close(); }
 
   Limits limits() const override {
@@ -43,7 +47,7 @@ class CpuExecutor : public Executor {
     const StreamName name = captured_ ? StreamName{} : StreamName::of(stream, engine_->rank().device());
     std::unique_ptr<Kernel> kernel = engine_->make_kernel(launch, name);
     const VgpuKernel call{
-        .run = [](void* state) { static_cast<Kernel*>(state)->run(); },
+        .run = run_kernel,
         .state = kernel.get(),
         .release = [](void* state) { Engine::recycle(std::unique_ptr<Kernel>(static_cast<Kernel*>(state))); },
     };

@@ -4,6 +4,8 @@
 #include <mutex>
 #include <utility>
 
+#include "executor/cpu/host_waits.h"
+
 namespace nitinol::cpu {
 
 /// The ranks of this process.
@@ -51,27 +53,38 @@ bool Occupancy::waits_behind(const StreamName& stream) const {
 
 void Occupancy::hold_up_others(uint64_t label, const Signature& call) {
   if (!runs_in_->known()) return;
+  const auto thread = only_thread_if_it_waits_for(*runs_in_);
+  const bool host_waits = thread && std::exchange(waiting_thread_, thread) == thread;
+  if (!thread) waiting_thread_.reset();
   const std::lock_guard lock(registry().mutex);
   for (Occupancy* const other : registry().all) {
     if (other == this) continue;
     const bool behind = other->waits_behind(*runs_in_);
-    if (behind) other->tell_held_up(label, call, *this);
-    if (!behind && other->holder_ == this) other->tell_free();
+    const bool uncalled = host_waits && other->nothing_issued();
+    if (behind || uncalled) other->tell_held_up(label, call, *this, uncalled);
+    if (!behind && !uncalled && other->holder_ == this) other->tell_free();
   }
 }
 
+/// All that the rank has called is through.
+bool Occupancy::nothing_issued() const {
+  return counts_.captured.load() == 0 && counts_.ended.load() == counts_.issued.load();
+}
+
 void Occupancy::let_others_go() {
+  waiting_thread_.reset();
   const std::lock_guard lock(registry().mutex);
   for (Occupancy* const other : registry().all) {
     if (other->holder_ == this) other->tell_free();
   }
 }
 
-void Occupancy::tell_held_up(uint64_t label, const Signature& call, const Occupancy& holder) {
+void Occupancy::tell_held_up(uint64_t label, const Signature& call, const Occupancy& holder, bool on_host) {
   HeldUp& held = own_->header().held_up;
   held.identity[0].store(holder.identity_[0]);
   held.identity[1].store(holder.identity_[1]);
   held.rank.store(holder.rank_);
+  held.on_host.store(on_host ? 1 : 0);
   held.sequence.store(call.sequence);
   held.count.store(call.count);
   held.call.store(call.call);

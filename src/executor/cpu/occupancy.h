@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "executor/cpu/arena.h"
@@ -41,7 +42,8 @@ class Occupancy {
   void end() {
     if (runs_in_->known()) count(counts_.ended);
   }
-  /// Tells all whose launches stand behind this one in its stream what holds them up: a call that has the label.
+  /// Tells all whose launches stand behind this one in its stream what holds them up: a call that has the label. And
+  /// those that have none, if the program makes no call before this one has ended.
   void hold_up_others(uint64_t label, const Signature& call);
   /// Takes it back.
   void let_others_go();
@@ -56,7 +58,8 @@ class Occupancy {
   }
   void issue_elsewhere(const StreamName& stream, uint64_t number);
   bool waits_behind(const StreamName& stream) const;
-  void tell_held_up(uint64_t label, const Signature& call, const Occupancy& holder);
+  bool nothing_issued() const;
+  void tell_held_up(uint64_t label, const Signature& call, const Occupancy& holder, bool on_host);
   void tell_free();
 
   const std::shared_ptr<Arena> own_;
@@ -68,6 +71,7 @@ class Occupancy {
   std::atomic<int> device_{-1};           ///< the same
   std::atomic<uint64_t> first_there_{1};  ///< since which all launches went there
   const Occupancy* holder_ = nullptr;     ///< guarded by the registry's lock
+  std::optional<int> waiting_thread_;     ///< that the last look has found, of the launch that runs
 };
 
 }  // namespace nitinol::cpu

@@ -343,7 +343,10 @@ bool Rank::find_long_circle(const Signature& call, const std::function<bool()>& 
     const std::string mine = call.sequence > 0 ? call.text() : "a group of sends and receives";
     const Arena* const theirs = arena_of(*peer);
     const std::string who = theirs != nullptr ? describe(*peer, *theirs) : formatted("rank {}", *peer);
-    report(ncclInvalidUsage, long_circle_sentence(rank_, mine, who, circles_.reason_of(*peer, known_arenas())));
+    const std::string reason = circles_.reason_of(*peer, known_arenas());
+    const bool on_host = circles_.held_up_on_host(*peer, known_arenas());
+    report(ncclInvalidUsage,
+           on_host ? host_circle_sentence(rank_, mine, who, reason) : long_circle_sentence(rank_, mine, who, reason));
     return true;
   }
   const uint64_t label = labels_.next(others);

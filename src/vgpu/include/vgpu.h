@@ -26,6 +26,15 @@ cudaError_t vgpuLaunchKernel(cudaStream_t stream, const VgpuKernel* kernel);
 // threads at once. Without it such work would start a moment later. Cheap when there is none.
 void vgpuAboutToBlock(void);
 
+// Whether a thread of this process (gettid) waits on the host for what the stream is running, in a call of the runtime
+// that returns no earlier. A null stream is the default one of the device.
+int vgpuThreadWaitsFor(int thread, cudaStream_t stream, int device);
+
+// Whether any function of the program was ever put into a stream or a graph: a host function, or a kernel but for the
+// one that is said to be innocent, in that it neither starts threads nor wakes any of the program's.
+int vgpuRunsFunctionsOfProgram(void);
+void vgpuKernelIsInnocent(void (*run)(void* state));
+
 // The memory file that holds a pointer: *fd (which stays ours: do not close it), the offset of the pointer in the file,
 // and how many bytes its allocation has from there on. Mapping that range of the file (MAP_SHARED) in another process
 // gives the same memory. Returns 1; or 0, with nothing written, for memory that no file of this process backs

@@ -1,0 +1,85 @@
+// What others can see of a thread that waits on the host.
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+
+#include "vgpu/test_support.h"
+
+namespace nitinol::vgpu::test {
+namespace {
+
+/// What a thread waits for, seen from here while it does. It waits for the streams' gates.
+void look_while(const std::function<void()>& wait, Gate& gate, const std::function<bool(int thread)>& seen) {
+  std::atomic<int> id{0};
+  std::thread waiting([&] {
+    id = gettid();
+    wait();
+  });
+  while (id == 0 || !seen(id)) std::this_thread::yield();
+  gate.open();
+  waiting.join();
+  EXPECT_FALSE(seen(id));
+}
+
+TEST(HostWaits, AreSeenAsLongAsTheyLast) {
+  StreamOwner stream;
+  StreamOwner other;
+  for (int i = 0; i < 3; ++i) {
+    Gate gate;
+    cudaEvent_t event = nullptr;
+    ASSERT_CUDA(cudaEventCreate(&event));
+    enqueue_gate(stream, gate);
+    ASSERT_CUDA(cudaEventRecord(event, stream));
+    const std::function<void()> waits[] = {
+        [&] { EXPECT_CUDA(cudaStreamSynchronize(stream)); },
+        [&] { EXPECT_CUDA(cudaEventSynchronize(event)); },
+        [&] { EXPECT_CUDA(cudaDeviceSynchronize()); },
+    };
+    EXPECT_EQ(vgpuThreadWaitsFor(gettid(), stream, 0), 0);
+    look_while(waits[i], gate, [&](int thread) {
+      EXPECT_EQ(vgpuThreadWaitsFor(thread, other, 0), 0);
+      EXPECT_EQ(vgpuThreadWaitsFor(thread, nullptr, 0), 0);
+      return vgpuThreadWaitsFor(thread, stream, 0) == 1;
+    });
+    EXPECT_CUDA(cudaEventDestroy(event));
+  }
+}
+
+TEST(HostWaits, ForADefaultStreamAreForThatOfTheDevice) {
+  Gate gate;
+  enqueue_gate(nullptr, gate);
+  look_while([] { EXPECT_CUDA(cudaStreamSynchronize(nullptr)); }, gate,
+             [](int thread) {
+               EXPECT_EQ(vgpuThreadWaitsFor(thread, nullptr, 1), 0);
+               EXPECT_EQ(vgpuThreadWaitsFor(thread, nullptr, -1), 0);
+               EXPECT_EQ(vgpuThreadWaitsFor(thread, nullptr, 1000), 0);
+               return vgpuThreadWaitsFor(thread, nullptr, 0) == 1;
+             });
+}
+
+TEST(HostWaits, AreForWhatIsBeforeTheirPointOnly) {
+  StreamOwner stream;
+  Gate first;
+  Gate second;
+  cudaEvent_t event = nullptr;
+  ASSERT_CUDA(cudaEventCreate(&event));
+  enqueue_gate(stream, first);
+  ASSERT_CUDA(cudaEventRecord(event, stream));
+  enqueue_gate(stream, second);
+  look_while([&] { EXPECT_CUDA(cudaEventSynchronize(event)); }, first,
+             [&](int thread) { return vgpuThreadWaitsFor(thread, stream, 0) == 1; });
+  second.open();
+  ASSERT_CUDA(cudaStreamSynchronize(stream));
+  EXPECT_CUDA(cudaEventDestroy(event));
+}
+
+TEST(HostWaits, FunctionsOfTheProgramAreKnownToBeThere) {
+  StreamOwner stream;
+  enqueue(stream, [] {});
+  ASSERT_CUDA(cudaStreamSynchronize(stream));
+  EXPECT_EQ(vgpuRunsFunctionsOfProgram(), 1);
+}
+
+}  // namespace
+}  // namespace nitinol::vgpu::test
