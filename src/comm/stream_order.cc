@@ -45,7 +45,7 @@ cudaStream_t StreamOrder::enter(const std::vector<cudaStream_t>& streams, const 
   }
   const cudaStream_t main = streams.front();
   if (capture == 0) {
-    const bool same_stream = last_capture_ == 0 && last_stream_ == main && !in_graphs_;
+    const bool same_stream = !captured_ && last_stream_ == main && !in_graphs_;
     if (!same_stream) await_earlier(main);
     if (!in_graphs_ && !events_->after(launches_ + 1)) {
       const RelaxedCaptureGuard relaxed;
@@ -57,7 +57,7 @@ cudaStream_t StreamOrder::enter(const std::vector<cudaStream_t>& streams, const 
                     std::make_shared<std::pair<std::shared_ptr<Events>, std::shared_ptr<void>>>(events_, memory()));
     if (!in_graphs_) begin_graphs();
     events_->done.make_wait_external(main);
-  } else if (last_stream_ != main) {
+  } else if (last_in_capture_ != main) {
     events_->captured.make_wait(main);
   }
   for (size_t i = 1; i < streams.size(); ++i) {
@@ -65,12 +65,14 @@ cudaStream_t StreamOrder::enter(const std::vector<cudaStream_t>& streams, const 
     events_->fork.make_wait(main);
   }
   last_stream_ = main;
-  last_capture_ = capture;
+  captured_ = capture != 0;
+  if (captured_) last_capture_ = capture;
+  if (captured_) last_in_capture_ = main;
   return main;
 }
 
 void StreamOrder::leave(const std::vector<cudaStream_t>& streams) {
-  if (last_capture_ == 0) {
+  if (!captured_) {
     const Event& done = in_graphs_ ? events_->done : events_->after(launches_ + 1);
     done.record(last_stream_);
     if (!in_graphs_) events_->launches.store(++launches_, std::memory_order_release);
@@ -95,11 +97,12 @@ bool StreamOrder::idle() const {
 
 namespace {
 
-/// Errors count as "not".
-bool is_over(const Event& event) {
+/// Nothing if it cannot be asked.
+std::optional<bool> is_over(const Event& event) {
   const cudaError_t status = cudaEventQuery(event.get());
-  if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
-  return status == cudaSuccess;
+  if (status == cudaSuccess) return true;
+  static_cast<void>(cudaGetLastError());
+  return status == cudaErrorNotReady ? std::optional(false) : std::nullopt;
 }
 
 }  // namespace
@@ -108,9 +111,9 @@ std::function<bool()> StreamOrder::idle_probe() const {
   return [events = events_] {
     if (!events->made.load(std::memory_order_acquire)) return true;
     const RelaxedCaptureGuard relaxed;
-    if (events->in_graphs.load(std::memory_order_acquire)) return is_over(events->done);
+    if (events->in_graphs.load(std::memory_order_acquire)) return is_over(events->done).value_or(false);
     const uint64_t launches = events->launches.load(std::memory_order_acquire);
-    return launches == 0 || is_over(events->after(launches));
+    return launches == 0 || is_over(events->after(launches)).value_or(false);
   };
 }
 
@@ -119,13 +122,16 @@ std::function<std::optional<uint64_t>()> StreamOrder::through_probe() const {
     if (events->in_graphs.load(std::memory_order_acquire)) return std::nullopt;
     const RelaxedCaptureGuard relaxed;
     const uint64_t last = events->launches.load(std::memory_order_acquire);
-    if (last == 0 || is_over(events->after(last))) return last;
     // One may just be recorded again for the next.
     uint64_t through = last > kRemembered - 1 ? last - (kRemembered - 1) : 0;
-    for (uint64_t not_through = last; not_through - through > 1;) {
-      const uint64_t middle = through + (not_through - through) / 2;
-      (is_over(events->after(middle)) ? through : not_through) = middle;
+    uint64_t not_through = last + 1;
+    for (uint64_t asked = last; not_through - through > 1; asked = through + (not_through - through) / 2) {
+      const auto over = is_over(events->after(asked));
+      if (!over) return std::nullopt;
+      (*over ? through : not_through) = asked;
     }
+    // Else events may have been recorded again for launches that came meanwhile.
+    if (events->launches.load(std::memory_order_acquire) != last) return std::nullopt;
     return through;
   };
 }

@@ -27,14 +27,15 @@ class StreamOrder {
   cudaStream_t enter(const std::vector<cudaStream_t>& streams, const MemoryOfKernels& memory);
   void leave(const std::vector<cudaStream_t>& streams);
   /// Whether the launch that was begun last goes into a graph.
-  bool captured() const { return last_capture_ != 0; }
+  bool captured() const { return captured_; }
 
   /// Whether all launches so far are done. Graphs count as often as they were launched until now.
   bool idle() const;
   /// Asks that from any thread, and as long as it is kept. Errors count as "not".
   std::function<bool()> idle_probe() const;
-  /// Asks how many launches are through, of those that were not captured; the same holds for it. If it is longer ago
-  /// than is remembered, no less than are; nothing once something was captured.
+  /// Asks how many launches are through, of those that were not captured, from any thread and as long as it is kept. If
+  /// it is longer ago than is remembered, no less than are; nothing if others came meanwhile, or it cannot be asked, or
+  /// once something was captured.
   std::function<std::optional<uint64_t>()> through_probe() const;
 
  private:
@@ -62,8 +63,10 @@ class StreamOrder {
   uint64_t launches_ = 0;           ///< as the events count them
   bool in_graphs_ = false;          ///< the same
   cudaStream_t last_stream_ = nullptr;
+  bool captured_ = false;  ///< the last launch
   unsigned long long last_capture_ = 0;
-  Event::Recorded last_record_;  ///< of `done` in that capture
+  cudaStream_t last_in_capture_ = nullptr;  ///< the stream of the last launch there
+  Event::Recorded last_record_;             ///< of `done` in that capture
 };
 
 }  // namespace nitinol

@@ -128,5 +128,57 @@ TEST_F(StreamOrders, GraphsAndLaunchesMix) {
   ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
+TEST_F(StreamOrders, LaunchesOfAGraphStayInOrderThoughOthersCameBetweenTheirCaptures) {
+  const Stream first = Stream::create_urgent();
+  const Stream second = Stream::create_urgent();
+  const Stream beside = Stream::create_urgent();
+  const Event fork = Event::create();
+  const Event join = Event::create();
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_EQ(cudaStreamBeginCapture(first.get(), cudaStreamCaptureModeRelaxed), cudaSuccess);
+  fork.record(first.get());
+  fork.make_wait(second.get());
+  launch({first.get()});
+  launch({beside.get()});
+  launch({second.get()});
+  join.record(second.get());
+  join.make_wait(first.get());
+  ASSERT_EQ(cudaStreamEndCapture(first.get(), &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+  let_end(3);
+  ASSERT_EQ(cudaStreamSynchronize(beside.get()), cudaSuccess);
+  may_end_ = 0;
+  ASSERT_EQ(cudaGraphLaunch(executable, first.get()), cudaSuccess);
+  launch({beside.get()});
+  EXPECT_EQ(cudaStreamQuery(first.get()), cudaErrorNotReady);
+  EXPECT_EQ(ran(), (std::vector<int>{2}));
+  let_end(4);
+  ASSERT_EQ(cudaStreamSynchronize(beside.get()), cudaSuccess);
+  EXPECT_EQ(ran(), (std::vector<int>{2, 1, 3, 4}));
+  EXPECT_TRUE(idle_());
+  ASSERT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
+TEST_F(StreamOrders, NeverSayThatFewerAreThroughThanAreWhileOthersCome) {
+  const Stream stream = Stream::create_urgent();
+  std::atomic<bool> all_launched{false};
+  constexpr int kLaunches = 3000;
+  let_end(kLaunches);
+  std::thread launcher([&] {
+    for (int i = 0; i < kLaunches; ++i) launch({stream.get()});
+    all_launched = true;
+  });
+  while (!all_launched) {
+    const size_t begun = ran().size();
+    const auto through = through_();
+    EXPECT_GE(through.value_or(begun) + 1, begun);
+    std::this_thread::yield();
+  }
+  launcher.join();
+  expect_through(kLaunches);
+}
+
 }  // namespace
 }  // namespace nitinol
