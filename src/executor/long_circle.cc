@@ -28,7 +28,7 @@ LongCircle::LongCircle(const PresentLaunch& present, const Self& self) : present
 LongCircle::~LongCircle() {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  forget();
+  forget_under_lock();
   std::erase(all.all, this);
   for (LongCircle* const other : all.all) {
     if (other->holder_ == this) other->holder_ = nullptr;
@@ -36,6 +36,12 @@ LongCircle::~LongCircle() {
 }
 
 void LongCircle::forget() {
+  const std::lock_guard lock(registry().mutex);
+  forget_under_lock();
+}
+
+/// Another thread may take away the one before, which is taken note of under the lock.
+void LongCircle::forget_under_lock() {
   launch_ = 0;
   holder_ = nullptr;
   labels_.forget();

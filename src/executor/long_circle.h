@@ -42,6 +42,7 @@ class LongCircle {
   static Registry& registry();
 
   CallPage& page(int rank) const { return present_.board().page(rank); }
+  void forget_under_lock();
   const LongCircle* before(const Registry& all) const;
   void tell_before(const LongCircle& holder);
   void tell_label(uint64_t label);

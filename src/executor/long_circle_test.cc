@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
 #include <random>
+#include <thread>
 
 namespace nitinol {
 namespace {
@@ -204,6 +206,22 @@ TEST(LongCircle, IsNotLookedForWhereThereAreGraphs) {
   for (const int team : {0, 1}) play.issue(0, team, all_reduce());
   for (const int team : {1, 0}) play.issue(1, team, all_reduce());
   EXPECT_EQ(play.look(), "");
+}
+
+TEST(LongCircle, IsFoundWhileCommunicatorsComeAndGo) {
+  std::atomic<bool> found{false};
+  std::thread others([&] {
+    while (!found) Team team({0, 1}, 3);
+  });
+  for (int round = 0; round < 5; ++round) {
+    Play play({{0, 1}, {0, 1}});
+    for (const int team : {0, 1}) play.issue(0, team, all_reduce());
+    EXPECT_EQ(play.look(), "");
+    for (const int team : {1, 0}) play.issue(1, team, all_reduce());
+    EXPECT_NE(play.look(), "");
+  }
+  found = true;
+  others.join();
 }
 
 TEST(LongCircle, IsToldIfAndOnlyIfThereIsOne) {
