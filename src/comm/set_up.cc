@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "comm/communicator.h"
+#include "comm/strict_check.h"
 #include "device/guards.h"
 #include "diagnostics/ras/report.h"
 
@@ -31,14 +32,19 @@ void copy_text(const std::string& from, std::array<char, N>& to) {
   std::memcpy(to.data(), from.data(), std::min(from.size(), N - 1));
 }
 
-/// What must be the same on all ranks, so that they choose alike.
+bool compares_calls() { return settings().text_if_set(Setting::kCheck).value_or("") != "off"; }
+
+/// What must be the same on all ranks, so that they choose alike, and write down their calls for each other or do not.
 std::string agreed_settings(const Config& config) {
   const Settings& s = settings();
   return formatted(
-      "NCCL_ALGO={} NCCL_PROTO={} NCCL_BUFFSIZE={} NITINOL_REPRODUCIBLE={} NCCL_P2P_DISABLE={} "
+      "NCCL_ALGO={} NCCL_PROTO={} NCCL_BUFFSIZE={} NITINOL_REPRODUCIBLE={} NCCL_P2P_DISABLE={} NITINOL_CHECK={} "
       "minCTAs={} maxCTAs={} CTAPolicy={}",
       s.text_if_set(Setting::kAlgo).value_or(""), s.text_if_set(Setting::kProto).value_or(""),
       s.integer_if_set(Setting::kBuffSize).value_or(0), s.flag(Setting::kReproducible), s.flag(Setting::kP2pDisable),
+      checks_strictly()  ? "strict"
+      : compares_calls() ? ""
+                         : "off",
       config.min_ctas, config.max_ctas, config.cta_policy);
 }
 
@@ -197,7 +203,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers) {
   setup.timeout = std::chrono::seconds(settings().integer(Setting::kTimeout));
   setup.set_up_timeout = std::chrono::seconds(settings().integer(Setting::kInitTimeout));
   handles_->set_patience(setup.timeout);
-  setup.check = settings().text_if_set(Setting::kCheck).value_or("") != "off";
+  setup.check = compares_calls();
   setup.idle = order_.idle_probe();
   setup.through = order_.through_probe();
   setup.failed = [this](ncclResult_t code, const std::string& sentence) { fail_with(code, sentence, true); };

@@ -232,15 +232,19 @@ TEST(Lifecycle, ANonBlockingCommunicatorIsPolledUntilItIsThere) {
 }
 
 TEST(Lifecycle, DifferentSettingsOnRanksAreFoundAtTheStart) {
-  EXPECT_EQ("", run_processes(2, [](int process, const ncclUniqueId& id) {
-              setenv("NCCL_ALGO", process == 0 ? "Ring" : "Tree", 1);
-              ncclComm_t comm = nullptr;
-              const ncclResult_t result = ncclCommInitRank(&comm, 2, id, process);
-              if (result == ncclSuccess || comm != nullptr) throw std::runtime_error("accepted");
-              if (std::strstr(ncclGetLastError(nullptr), "different settings") == nullptr) {
-                throw std::runtime_error(ncclGetLastError(nullptr));
-              }
-            }));
+  for (const auto& [name, first, second] : std::initializer_list<std::array<const char*, 3>>{
+           {"NCCL_ALGO", "Ring", "Tree"}, {"NITINOL_CHECK", "strict", ""}, {"NITINOL_CHECK", "", "off"}}) {
+    const char* const values[] = {first, second};
+    EXPECT_EQ("", run_processes(2, [&, variable = name](int process, const ncclUniqueId& id) {
+                setenv(variable, values[process], 1);
+                ncclComm_t comm = nullptr;
+                const ncclResult_t result = ncclCommInitRank(&comm, 2, id, process);
+                if (result == ncclSuccess || comm != nullptr) throw std::runtime_error("accepted");
+                if (std::strstr(ncclGetLastError(nullptr), "different settings") == nullptr) {
+                  throw std::runtime_error(ncclGetLastError(nullptr));
+                }
+              }));
+  }
 }
 
 TEST(Lifecycle, ARankThatNeverComesIsNamed) {
