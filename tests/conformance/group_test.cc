@@ -286,6 +286,45 @@ TEST(Messages, WithOnePeerKeepTheirOrder) {
             }));
 }
 
+TEST(Messages, OfAGroupDoNotWaitForEachOther) {
+  constexpr int kLong = 5 << 20;
+  constexpr int kMedium = 2 << 20;
+  const auto exchange = [](Rank& self) {
+    const auto one_by_one = [&] { return self.rank == 0; };
+    const auto group = [&](const auto& calls) {
+      if (!one_by_one()) EXPECT_CALL(ncclGroupStart());
+      calls();
+      if (!one_by_one()) EXPECT_CALL(ncclGroupEnd());
+    };
+    const auto send = [&](const Ints& data, size_t count) {
+      EXPECT_CALL(ncclSend(data.data(), count, ncclInt, 1 - self.rank, self.comm, self.stream));
+    };
+    const auto receive = [&](const Ints& data, size_t count) {
+      EXPECT_CALL(ncclRecv(data.data(), count, ncclInt, 1 - self.rank, self.comm, self.stream));
+    };
+    const Ints large(kLong, 10 + self.rank);
+    const Ints medium(kMedium, 20 + self.rank);
+    const Ints small(100, 30 + self.rank);
+    group([&] {
+      self.rank == 0 ? send(large, kLong) : receive(large, kLong);
+      self.rank == 0 ? send(small, 100) : receive(small, 100);
+    });
+    group([&] {
+      self.rank == 0 ? send(large, kLong) : send(medium, kMedium);
+      self.rank == 0 ? receive(medium, kMedium) : receive(large, kLong);
+    });
+    group([&] {
+      self.rank == 0 ? receive(large, kLong) : send(large, kLong);
+      self.rank == 0 ? receive(medium, kMedium) : send(medium, kMedium);
+    });
+    EXPECT_CALL(cudaStreamSynchronize(self.stream));
+    large.must_be(10, "large");
+    medium.must_be(21, "medium");
+    small.must_be(30, 0, 1, "small");
+  };
+  for (const std::vector<int>& processes : {std::vector<int>{1, 1}, {2}}) EXPECT_EQ("", run_ranks(processes, exchange));
+}
+
 TEST(Messages, ToOneselfWithoutAMatchAreRefused) {
   EXPECT_EQ("", run_ranks({1}, [](Rank& self) {
               const Ints data(10, 3);
