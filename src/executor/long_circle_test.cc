@@ -77,10 +77,10 @@ class Play {
     if (captured) return;
     const uint64_t number = in.board.page(rank).launches.load();
     in.members[static_cast<size_t>(rank)]->places.add(number, stream_of(process));
-    streams_[process].push_back({team, rank, number});
+    streams_[{process, handles_[process]}].push_back({team, rank, number});
   }
-  /// A stream with another handle from now on.
-  void change_stream(int process) { handles_[process] += 100; }
+  /// The process goes on in another of its streams.
+  void change_stream(int process, int to = 1) { handles_[process] = 100 * to; }
 
   /// Runs what can run, then looks for two seconds. What was said first; "" if nothing.
   std::string look() {
@@ -88,14 +88,38 @@ class Play {
     }
     for (int i = 0; i < 40; ++i) {
       now_ += std::chrono::milliseconds(50);
-      for (const auto& team : teams_) {
-        for (const auto& member : team->members) {
-          member->present.look([&] { return std::optional(member->through); }, now_);
-          if (const auto said = member->circle.look()) return *said;
+      for (int team = 0; team < static_cast<int>(teams_.size()); ++team) {
+        for (int rank = 0; rank < teams_[static_cast<size_t>(team)]->ranks(); ++rank) {
+          if (const std::string said = look(team, rank); !said.empty()) return said;
         }
       }
     }
     return "";
+  }
+  /// One looks once.
+  std::string look(int team, int rank) {
+    Member& member = *teams_[static_cast<size_t>(team)]->members[static_cast<size_t>(rank)];
+    member.present.look([&] { return std::optional(member.through); }, now_);
+    return member.circle.look().value_or("");
+  }
+  void pass(std::chrono::milliseconds time) { now_ += time; }
+  /// Each stream goes one step further if it can.
+  bool advance() {
+    bool moved = false;
+    for (auto& [name, stream] : streams_) {
+      if (stream.empty()) continue;
+      const Entry& first = stream.front();
+      const Team& team = *teams_[static_cast<size_t>(first.team)];
+      Member& member = *team.members[static_cast<size_t>(first.rank)];
+      if (member.through + 1 != first.launch) continue;
+      moved = moved || member.begun != first.launch;
+      member.begun = first.launch;
+      if (!can_end(team, first)) continue;
+      member.through = first.launch;
+      stream.pop_front();
+      moved = true;
+    }
+    return moved;
   }
   bool through() const {
     return std::all_of(streams_.begin(), streams_.end(), [](const auto& each) { return each.second.empty(); });
@@ -112,22 +136,7 @@ class Play {
     return StreamName::of(reinterpret_cast<cudaStream_t>(static_cast<uintptr_t>(0x1000 + process + handles_[process])),
                           0);
   }
-  bool advance() {
-    bool moved = false;
-    for (auto& [process, stream] : streams_) {
-      if (stream.empty()) continue;
-      const Entry& first = stream.front();
-      const Team& team = *teams_[static_cast<size_t>(first.team)];
-      Member& member = *team.members[static_cast<size_t>(first.rank)];
-      moved = moved || member.begun != first.launch;
-      member.begun = first.launch;
-      if (!can_end(team, first)) continue;
-      member.through = first.launch;
-      stream.pop_front();
-      moved = true;
-    }
-    return moved;
-  }
+
   static bool can_end(const Team& team, const Entry& entry) {
     const auto needs = needs_of(team.board, entry.rank, kUnreceived);
     return std::all_of(needs.begin(), needs.end(), [&](const Need& need) {
@@ -137,7 +146,7 @@ class Play {
   }
 
   std::vector<std::unique_ptr<Team>> teams_;
-  std::map<int, std::deque<Entry>> streams_;
+  std::map<std::pair<int, int>, std::deque<Entry>> streams_;  ///< by process and handle
   std::map<int, int> handles_;
   PresentLaunch::Clock::time_point now_{};
 };
@@ -251,6 +260,51 @@ TEST(LongCircle, IsToldIfAndOnlyIfThereIsOne) {
   }
   EXPECT_GT(through, kRounds / 10);
   EXPECT_LT(through, kRounds * 9 / 10);
+}
+
+/// All processes make their calls in the same order, in any of their streams, at any time; and look at any time.
+TEST(LongCircle, IsNeverToldOfAProgramThatIsRight) {
+  using Direction = MessageWork::Direction;
+  std::mt19937 random(6);
+  const std::vector<std::vector<int>> teams{{0, 1}, {1, 2}, {0, 2}, {0, 1, 2}, {2, 0, 1}};
+  const auto rank_in = [&](size_t team, size_t process) {
+    const auto found = std::find(teams[team].begin(), teams[team].end(), static_cast<int>(process));
+    const auto rank = static_cast<int>(found - teams[team].begin());
+    return found == teams[team].end() ? std::nullopt : std::optional(rank);
+  };
+  for (int round = 0; round < 100; ++round) {
+    Play play(teams);
+    struct Call {
+      size_t team;
+      bool message;
+    };
+    std::vector<Call> order;
+    for (int i = 0; i < 40; ++i) order.push_back({random() % teams.size(), random() % 3 == 0});
+    std::array<size_t, 3> next{};
+    const auto issue = [&](size_t process) {
+      if (next[process] == order.size()) return;
+      const Call call = order[next[process]++];
+      const auto rank = rank_in(call.team, process);
+      if (random() % 4 == 0) play.change_stream(static_cast<int>(process), static_cast<int>(random() % 2));
+      if (!rank || (call.message && *rank > 1)) return;
+      const Launch with_other = message(*rank == 0 ? Direction::kSend : Direction::kReceive, 1 - *rank);
+      play.issue(static_cast<int>(process), static_cast<int>(call.team), call.message ? with_other : all_reduce());
+    };
+    while (next != std::array{order.size(), order.size(), order.size()} || !play.through()) {
+      const size_t slow = random() % 3;  // for a while it neither calls nor looks
+      for (int i = 0; i < 60; ++i) {
+        const size_t process = random() % 3;
+        if (random() % 4 == 0) play.advance();
+        if (process == slow) continue;
+        if (random() % 16 == 0) issue(process);
+        play.pass(std::chrono::milliseconds(random() % 100));
+        for (size_t team = 0; team < teams.size(); ++team) {
+          const auto rank = rank_in(team, process);
+          ASSERT_EQ(rank ? play.look(static_cast<int>(team), *rank) : "", "") << round;
+        }
+      }
+    }
+  }
 }
 
 }  // namespace
