@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <functional>
+#include <random>
 #include <string>
 #include <thread>
 
@@ -207,6 +208,40 @@ TEST(Leaving, FinalizeTakesMessagesOfNoBytesAndThoseOfGraphsAsTheyAre) {
     EXPECT_CALL(cudaGraphDestroy(graph));
   };
   EXPECT_EQ("", finalize_after({1, 1, 1}, in_graphs, {"", "", ""}));
+}
+
+TEST(Leaving, FinalizeWaitsForMessagesThatAreOnTheirWay) {
+  constexpr size_t kRoom = size_t{1} << 22;
+  const auto rounds = [](Rank& self) {
+    char* out = nullptr;
+    char* in = nullptr;
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&out), kRoom));
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&in), kRoom));
+    std::mt19937 random(3);  // the same on all ranks
+    for (int round = 0; round < 12; ++round) {
+      ncclComm_t comm = nullptr;
+      EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+      for (int call = 0; call < 3; ++call) {
+        EXPECT_CALL(ncclGroupStart());
+        for (int pair = 0; pair < self.ranks * self.ranks; ++pair) {
+          const size_t bytes = random() % 3 == 0 ? 0 : random() % (kRoom >> (random() % 16));
+          const int from = pair / self.ranks;
+          const int to = pair % self.ranks;
+          if (from == self.rank) EXPECT_CALL(ncclSend(out, bytes, ncclUint8, to, comm, self.stream));
+          if (to == self.rank) EXPECT_CALL(ncclRecv(in, bytes, ncclUint8, from, comm, self.stream));
+        }
+        EXPECT_CALL(ncclGroupEnd());
+      }
+      EXPECT_CALL(ncclCommFinalize(comm));
+      EXPECT_CALL(ncclCommDestroy(comm));
+    }
+    EXPECT_CALL(cudaStreamSynchronize(self.stream));
+    EXPECT_CALL(cudaFree(in));
+    EXPECT_CALL(cudaFree(out));
+  };
+  for (const std::vector<int>& processes : {std::vector<int>{1, 1, 1}, {2, 1}}) {
+    EXPECT_EQ("", run_ranks(processes, rounds));
+  }
 }
 
 TEST(Leaving, AMessageInVainIsNothingToThoseWhoRevoke) {
