@@ -4,9 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <deque>
+#include <limits>
 #include <mutex>
+#include <random>
 #include <thread>
 
 namespace nitinol {
@@ -178,6 +181,80 @@ TEST_F(StreamOrders, NeverSayThatFewerAreThroughThanAreWhileOthersCome) {
   }
   launcher.join();
   expect_through(kLaunches);
+}
+
+/// Launches in any streams and graphs, which come and go; each graph may be launched several times.
+class MixedLaunches : public StreamOrders {
+ protected:
+  void SetUp() override {
+    StreamOrders::SetUp();
+    for (Stream& stream : streams_) stream = Stream::create_urgent();
+    let_end(std::numeric_limits<int>::max());
+  }
+  void TearDown() override {
+    for (const Graph& graph : graphs_) EXPECT_EQ(cudaGraphExecDestroy(graph.executable), cudaSuccess);
+  }
+
+  size_t draw(size_t below) { return random_() % below; }
+  Stream& any_stream() { return streams_[draw(streams_.size())]; }
+  void launch_eagerly(const std::vector<cudaStream_t>& streams) {
+    launch(streams);
+    expected_.push_back(static_cast<int>(steps_.size()));
+  }
+  void make_graph() {
+    const Stream first = Stream::create_urgent();
+    const Stream second = Stream::create_urgent();
+    const Event fork = Event::create();
+    cudaGraph_t graph = nullptr;
+    Graph made;
+    ASSERT_EQ(cudaStreamBeginCapture(first.get(), cudaStreamCaptureModeRelaxed), cudaSuccess);
+    fork.record(first.get());
+    fork.make_wait(second.get());
+    for (size_t i = 1 + draw(4); i > 0; --i) {
+      launch({draw(2) == 0 ? first.get() : second.get()});
+      made.steps.push_back(static_cast<int>(steps_.size()));
+      if (draw(3) == 0) launch_eagerly({any_stream().get()});
+    }
+    fork.record(second.get());
+    fork.make_wait(first.get());
+    ASSERT_EQ(cudaStreamEndCapture(first.get(), &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphInstantiate(&made.executable, graph, 0), cudaSuccess);
+    ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    graphs_.push_back(std::move(made));
+  }
+  void launch_graph() {
+    if (graphs_.empty()) return;
+    const Graph& graph = graphs_[draw(graphs_.size())];
+    ASSERT_EQ(cudaGraphLaunch(graph.executable, any_stream().get()), cudaSuccess);
+    expected_.insert(expected_.end(), graph.steps.begin(), graph.steps.end());
+  }
+
+  struct Graph {
+    cudaGraphExec_t executable = nullptr;
+    std::vector<int> steps;
+  };
+  std::mt19937 random_{1};
+  std::array<Stream, 4> streams_;
+  std::vector<Graph> graphs_;
+  std::vector<int> expected_;
+};
+
+TEST_F(MixedLaunches, RunInTheOrderInWhichTheyWereMade) {
+  for (int i = 0; i < 2000 && !HasFatalFailure(); ++i) {
+    const bool with_graphs = i > 500;
+    switch (draw(8)) {
+      case 0: any_stream() = Stream::create_urgent(); break;
+      case 1: launch_eagerly({streams_[0].get(), streams_[2].get(), streams_[1].get()}); break;
+      case 2:
+        if (with_graphs && draw(4) == 0) make_graph();
+        break;
+      case 3:
+      case 4: launch_graph(); break;
+      default: launch_eagerly({any_stream().get()});
+    }
+  }
+  while (!idle_()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(ran(), expected_);
 }
 
 }  // namespace
