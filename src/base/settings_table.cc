@@ -35,7 +35,7 @@ constexpr SettingRow kRows[] = {
     {kUidStaggerRate, "NCCL_UID_STAGGER_RATE", kInteger, "7000", "first contacts per second that are then aimed at", "2.23", 1, kMost},
     {kInitTimeout, "NITINOL_INIT_TIMEOUT", kInteger, "300", "seconds after which a communicator that is being made fails and names the ranks that never came", "Nitinol", 1, kMost},
     {kTimeout, "NITINOL_TIMEOUT", kInteger, "0", "seconds after which an operation that makes no progress fails on every rank and names the ranks that have not come, with what they do instead; finalize, destroy and split wait no longer either; 0: never", "Nitinol", 0, kMost},
-    {kCheck, "NITINOL_CHECK", kText, "", "strict: ranks compare every collective call before it runs, on the host; otherwise mismatches are noticed while operations run. NCCL_CHECK_MODE=DEBUG_GLOBAL means the same. off: GPUs do not compare calls, and tell neither how far they have come nor what late ranks do", "Nitinol"},
+    {kCheck, "NITINOL_CHECK", kText, "", "strict: ranks compare every call before it runs, on the host; otherwise mismatches are noticed while operations run. NCCL_CHECK_MODE=DEBUG_GLOBAL means the same. off: GPUs do not compare calls, and tell neither how far they have come nor what late ranks do", "Nitinol"},
     {kHostId, "NCCL_HOSTID", kText, "", "identity of the host in place of boot id and host name: ranks with equal identities count as being on one host", "2.0"},
     {kCommBlocking, "NCCL_COMM_BLOCKING", kInteger, "", "overrides `blocking` of every communicator: 1 blocking, 0 not", "2.14", 0, 1},
     {kAlgo, "NCCL_ALGO", kText, "", "algorithms that may be used: [function:][^]name,...[;...]; not set: automatic", "2.5"},

@@ -180,6 +180,7 @@ void Communicator::throw_first_failure() const {
 
 void Communicator::set_timeout(std::chrono::milliseconds timeout) {
   const Visit visit(*this);
+  timeout_ = timeout;
   handles_->set_patience(timeout);
   bootstrap_->set_operation_timeout(timeout);
   executor_->set_timeout(timeout);
@@ -257,6 +258,7 @@ void Communicator::begin_finalise(bool in_a_hurry) {
   const Visit visit(*this);
   phase_.store(Phase::kFinalising, std::memory_order_release);
   const DeviceGuard device(device_);
+  if (strict_board_) strict_board_->leave();
   flush(in_a_hurry ? kPatienceWithStopped : std::chrono::seconds(settings().integer(Setting::kInitTimeout)));
   if (aborted_.load()) return;
   const std::lock_guard lock(executor_mutex_);

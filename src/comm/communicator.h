@@ -18,6 +18,7 @@
 #include "comm/reduction_operators.h"
 #include "comm/registrations.h"
 #include "comm/stream_order.h"
+#include "comm/strict_board.h"
 #include "diagnostics/flight_recorder.h"
 #include "diagnostics/ras/ras.h"
 #include "executor/executor.h"
@@ -93,12 +94,17 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
 
   /// Writes what the flight recorder knows, as text if the name ends in .txt. Any thread. Throws Error.
   void dump_to(const std::string& path) const;
+  /// Null unless the settings ask for strict checks, and there are several ranks.
+  StrictBoard* strict_board() { return strict_board_.get(); }
   /// Numbers the comparisons of NITINOL_CHECK=strict.
   uint64_t next_strict_check() { return ++strict_checks_; }
   /// What is certain to be issued next; null: nothing any more.
   void announce(const CollectiveWork* next) { executor_->announce(next); }
   /// After so long without progress operations fail; 0: never. Throws Error.
   void set_timeout(std::chrono::milliseconds timeout);
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  /// What another rank does, as far as it is known.
+  DoingsOfRank doings_of(int rank) const;
 
   ReductionOperators& operators() { return operators_; }
   Registrations& registrations() { return registrations_; }
@@ -156,7 +162,6 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void flush(std::chrono::milliseconds patience);
   bool wait_until_idle(std::chrono::steady_clock::time_point deadline);
   std::string self_description() const;
-  DoingsOfRank doings_of(int rank) const;
   void meet_peers();
   void check_peers(const std::vector<Peer>& peers) const;
   std::string members_that_are(ProcessState state, const std::vector<int>& members) const;
@@ -192,6 +197,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::mutex making_mutex_;  // guards making_
   std::weak_ptr<Communicator> making_;
   uint64_t strict_checks_ = 0;
+  std::unique_ptr<StrictBoard> strict_board_;
+  std::atomic<std::chrono::milliseconds> timeout_{};
   FlightRecorder recorder_;
 
   std::unique_ptr<Bootstrap> bootstrap_;

@@ -111,7 +111,8 @@ void Communicator::set_up(std::unique_ptr<Bootstrap> bootstrap) {
     bootstrap_->report_failure({rank_, told, formatted("{} failed: {}", self_description(), error.what())});
     throw error;
   }
-  bootstrap_->set_operation_timeout(std::chrono::seconds(settings().integer(Setting::kTimeout)));
+  timeout_ = std::chrono::seconds(settings().integer(Setting::kTimeout));
+  bootstrap_->set_operation_timeout(timeout_);
   follow_failures();
   phase_.store(Phase::kReady, std::memory_order_release);
   ncclResult_t busy = ncclInProgress;
@@ -172,6 +173,9 @@ void Communicator::check_peers(const std::vector<Peer>& peers) const {
 void Communicator::meet_peers() {
   const std::chrono::seconds longest(settings().integer(Setting::kInitTimeout));
   handles_ = std::make_unique<SocketHandleExchange>(bootstrap_->secret(), rank_, longest, &stopped_);
+  const bool strict = checks_strictly() && ranks_ > 1;
+  SharedMemory strict_memory;
+  if (strict && rank_ == 0) strict_memory = StrictBoard::make(*handles_, ranks_);
   std::vector<Peer> peers = bootstrap_->all_gather_value(describe());
   for (size_t rank = 0; rank < peers.size(); ++rank) {
     tidy(peers[rank]);
@@ -184,6 +188,8 @@ void Communicator::meet_peers() {
   const uint64_t process = peers[static_cast<size_t>(rank_)].process;
   local_ranks_ = static_cast<int>(
       std::count_if(peers.begin(), peers.end(), [&](const Peer& peer) { return peer.process == process; }));
+  if (strict && rank_ != 0) strict_memory = StrictBoard::fetch(*handles_, ranks_);
+  if (strict) strict_board_ = std::make_unique<StrictBoard>(std::move(strict_memory), peers, rank_);
   make_executor_for(std::move(peers));
   bootstrap_->barrier();
 }

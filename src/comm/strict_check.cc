@@ -1,22 +1,37 @@
 #include "comm/strict_check.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "base/run_together.h"
 #include "base/settings.h"
+#include "device/check.h"
+#include "executor/call_words.h"
 #include "model/signature.h"
 
 namespace nitinol {
 namespace {
 
+/// Word of a peer that carries out nothing any more waits for what that says itself.
+constexpr std::chrono::milliseconds kPatienceWithStopped{1000};
+constexpr std::chrono::milliseconds kBetweenLooksAtPeer{50};
+
 /// Peers are to know what this rank waits to call.
 class Announcement {
  public:
-  Announcement(Communicator& communicator, const CollectiveWork& work) : communicator_(communicator) {
+  Announcement(Communicator& communicator, const CollectiveWork& work, const Signature& signature)
+      : communicator_(communicator) {
     communicator.announce(&work);
+    communicator.strict_board()->wait_to_call(&signature);
   }
-  ~Announcement() { communicator_.announce(nullptr); }
+  ~Announcement() {
+    communicator_.strict_board()->wait_to_call(nullptr);
+    communicator_.announce(nullptr);
+  }
   Announcement(const Announcement&) = delete;
   Announcement& operator=(const Announcement&) = delete;
 
@@ -26,7 +41,7 @@ class Announcement {
 
 void compare_one(Communicator& communicator, const CollectiveWork& work) {
   const Signature mine = Signature::of(work, communicator.next_strict_check());
-  const Announcement announcement(communicator, work);
+  const Announcement announcement(communicator, work, mine);
   const std::vector<Signature> all =
       communicator.bootstrap().all_gather_value(mine, {Operation::kCompare, mine.text()});
   const auto other = std::find_if(all.begin(), all.end(), [&](const Signature& each) { return each != all.front(); });
@@ -35,13 +50,78 @@ void compare_one(Communicator& communicator, const CollectiveWork& work) {
        all.front().text(), other - all.begin(), other->text());
 }
 
+/// While a rank waits for the other end of a message: throws if it is to wait no more.
+class Patience {
+ public:
+  explicit Patience(Communicator& communicator) : communicator_(communicator) {}
+
+  void check(const StrictBoard::Unmatched& message, std::chrono::milliseconds waited) {
+    const ncclResult_t state = communicator_.state();
+    const char* const failure = communicator_.failure_sentence();
+    if (failure != nullptr && state != ncclSuccess && state != ncclInProgress) fail(state, "{}", failure);
+    if (communicator_.abort_flag()->load()) {
+      fail(ncclRemoteError, "rank {} aborts its communicator", communicator_.rank());
+    }
+    if (waited < next_look_) return;
+    next_look_ = waited + kBetweenLooksAtPeer;
+    const int peer = message.work.peer;
+    const DoingsOfRank doings = communicator_.doings_of(peer);
+    if (!doings.stopped) stopped_since_.reset();
+    if (doings.stopped && !stopped_since_) stopped_since_ = waited;
+    const std::string who = communicator_.strict_board()->describe(peer);
+    if (stopped_since_ && waited - *stopped_since_ >= kPatienceWithStopped) {
+      fail(ncclRemoteError, "{}", stopped_sentence(communicator_.rank(), text_of(message), who));
+    }
+    const std::chrono::milliseconds limit = communicator_.timeout();
+    if (limit.count() <= 0 || waited < limit) return;
+    fail(ncclRemoteError, "rank {} waited {} ms (NITINOL_TIMEOUT) for {} to make the call that matches {}; {}{}{}",
+         communicator_.rank(), waited.count(), who, text_of(message),
+         words_for(communicator_.strict_board()->process_of(peer)), doings.text.empty() ? "" : "; ", doings.text);
+  }
+
+ private:
+  static std::string text_of(const StrictBoard::Unmatched& message) {
+    const MessageSignature signature{message.number, message.work.bytes, message.work.stated};
+    return signature.text(message.work.direction == MessageWork::Direction::kSend, message.work.peer);
+  }
+
+  Communicator& communicator_;
+  std::chrono::milliseconds next_look_ = kBetweenLooksAtPeer;
+  std::optional<std::chrono::milliseconds> stopped_since_;
+};
+
+/// What one communicator's part of a group calls.
+struct Calls {
+  std::vector<CollectiveWork> collectives;
+  std::vector<MessageWork> messages;
+  bool captured = false;
+
+  Calls(std::span<const Task> tasks, const Communicator& communicator) {
+    for (const Task& task : tasks) {
+      if (task.communicator != &communicator) continue;
+      if (const auto* const collective = std::get_if<CollectiveWork>(&task.work)) {
+        collectives.push_back(*collective);
+        continue;
+      }
+      messages.push_back(std::get<MessageWork>(task.work));
+      cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+      cuda_check(cudaStreamIsCapturing(task.stream, &status), "cudaStreamIsCapturing");
+      captured = captured || status != cudaStreamCaptureStatusNone;
+    }
+  }
+};
+
 void compare(std::span<const Task> tasks, Communicator& communicator) {
   const Communicator::Visit visit(communicator);
   try {
-    for (const Task& task : tasks) {
-      const auto* const collective = std::get_if<CollectiveWork>(&task.work);
-      if (task.communicator == &communicator && collective != nullptr) compare_one(communicator, *collective);
-    }
+    const Calls calls(tasks, communicator);
+    StrictBoard& board = *communicator.strict_board();
+    auto unmatched = board.note(calls.messages, calls.captured);
+    for (const CollectiveWork& collective : calls.collectives) compare_one(communicator, collective);
+    Patience patience(communicator);
+    board.wait(std::move(unmatched), [&](const StrictBoard::Unmatched& message, std::chrono::milliseconds waited) {
+      patience.check(message, waited);
+    });
   } catch (const std::exception& thrown) {
     const Error error = as_error(thrown);
     communicator.fail_with(error.code(), error.what(), true);
@@ -60,7 +140,7 @@ bool checks_strictly() {
 void compare_calls(std::span<const Task> tasks) {
   std::vector<Communicator*> communicators;
   for (const Task& task : tasks) {
-    if (std::holds_alternative<MessageWork>(task.work) || task.communicator->ranks() == 1) continue;
+    if (task.communicator->strict_board() == nullptr) continue;
     if (std::find(communicators.begin(), communicators.end(), task.communicator) != communicators.end()) continue;
     communicators.push_back(task.communicator);
   }

@@ -1,4 +1,5 @@
-// NITINOL_CHECK=strict: collective calls are compared among all ranks before they are put into streams.
+// NITINOL_CHECK=strict: calls are compared before they are put into streams: collectives among all ranks, sends and
+// receives between their two ends.
 #pragma once
 
 #include <span>
@@ -11,8 +12,8 @@ namespace nitinol {
 /// Whether the settings ask for it.
 bool checks_strictly();
 
-/// Compares the collectives among `tasks`, for all communicators at the same time. Throws Error(ncclInvalidUsage) with
-/// the calls that differ; the communicator has then failed.
+/// Compares `tasks`, for all communicators at the same time. Throws Error(ncclInvalidUsage) with the calls that differ;
+/// the communicator has then failed.
 void compare_calls(std::span<const Task> tasks);
 
 }  // namespace nitinol

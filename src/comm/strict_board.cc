@@ -1,0 +1,146 @@
+#include "comm/strict_board.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "executor/call_circles.h"
+#include "executor/call_words.h"
+
+namespace nitinol {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kName = 0x7374726963742d62;  // "strict-b"
+constexpr int kMaker = 0;
+constexpr auto kFirstSleep = 20us;
+constexpr auto kLongestSleep = 1ms;
+constexpr auto kQuiet = 500ms;  // then a circle is looked for
+
+bool is_send(const MessageWork& work) { return work.direction == MessageWork::Direction::kSend; }
+
+}  // namespace
+
+SharedMemory StrictBoard::make(HandleExchange& handles, int ranks) {
+  SharedMemory memory = SharedMemory::create(CallBoard::bytes_for(ranks), true);
+  const auto handle = std::make_shared<const MemoryHandle>(memory.share());
+  handles.offer(kName, [handle] {
+    return MemoryHandle{UniqueFd(::fcntl(handle->fd.get(), F_DUPFD_CLOEXEC, 0)), handle->bytes};
+  });
+  return memory;
+}
+
+SharedMemory StrictBoard::fetch(HandleExchange& handles, int ranks) {
+  return SharedMemory::map(handles.fetch(kMaker, kName), CallBoard::bytes_for(ranks));
+}
+
+StrictBoard::StrictBoard(SharedMemory memory, std::vector<Peer> peers, int rank)
+    : board_(std::move(memory), static_cast<int>(peers.size())), peers_(std::move(peers)), rank_(rank) {}
+
+std::string StrictBoard::describe(int peer) const {
+  const Peer& who = peers_[static_cast<size_t>(peer)];
+  return describe_rank(peer, who.host_name.data(), who.pid, who.device);
+}
+
+ProcessState StrictBoard::process_of(int peer) const {
+  const Peer& who = peers_[static_cast<size_t>(peer)];
+  const bool same = who.process == peers_[static_cast<size_t>(rank_)].process;
+  return same ? ProcessState::kRunning : process_state(who.pid);
+}
+
+std::vector<StrictBoard::Unmatched> StrictBoard::note(const std::vector<MessageWork>& messages, bool captured) {
+  CallPage& page = board_.page(rank_);
+  std::vector<Unmatched> noted;
+  if (captured && !messages.empty()) page.captures.store(1, std::memory_order_release);
+  if (!compares(rank_)) return noted;
+  const uint64_t launch = page.launches.load(std::memory_order_relaxed) + 1;
+  for (const MessageWork& work : messages) {
+    if (work.peer == rank_ || work.bytes == 0) continue;                        // nothing is sent for these
+    if (noted.empty()) page.launches.store(launch, std::memory_order_relaxed);  // before all that follows
+    MessageLog& log = is_send(work) ? board_.sent(rank_, work.peer) : board_.received(rank_, work.peer);
+    log.add({work.bytes, collectives_, launch, work.stated});
+    noted.push_back({work, log.last()});
+  }
+  if (!noted.empty()) page.written.store(launch, std::memory_order_release);
+  return noted;
+}
+
+void StrictBoard::wait_to_call(const Signature* collective) {
+  auto& log = board_.page(rank_).waits_to_call;
+  const Signature call = collective == nullptr ? Signature{} : *collective;
+  log.add(log.last() + 1, {call.sequence, call.count, call.call});
+  if (collective != nullptr) collectives_ = call.sequence;
+}
+
+void StrictBoard::leave() { board_.page(rank_).leaving.store(1, std::memory_order_release); }
+
+/// Whether there is nothing to wait for: the other end is there, or nobody will know. Throws Error if it differs.
+bool StrictBoard::matched(const Unmatched& message) const {
+  const int peer = message.work.peer;
+  if (!compares(peer)) return true;
+  const MessageLog& theirs = is_send(message.work) ? board_.received(peer, rank_) : board_.sent(peer, rank_);
+  if (theirs.last() < message.number) return false;
+  const auto note = theirs.find(message.number);
+  if (!note || (note->bytes == message.work.bytes && note->type == message.work.stated)) return true;
+  const MessageSignature mine{message.number, message.work.bytes, message.work.stated};
+  const MessageSignature other{message.number, note->bytes, note->type};
+  fail(ncclInvalidUsage, "{} (NITINOL_CHECK=strict)",
+       mismatch_sentence(rank_, mine.text(is_send(message.work), peer), describe(peer),
+                         other.text(!is_send(message.work), rank_)));
+}
+
+/// The peer leaves, or waits on the host for this rank to come to a collective.
+void StrictBoard::fail_if_never(const Unmatched& message) const {
+  const CallPage& page = board_.page(message.work.peer);
+  // In this order: what the peer has written down before is seen by matched().
+  const bool leaves = page.leaving.load(std::memory_order_acquire) != 0;
+  const auto words = page.waits_to_call.find(page.waits_to_call.last());
+  const Signature next = words ? Signature{(*words)[0], (*words)[1], (*words)[2]} : Signature{};
+  const bool waits = next.sequence > collectives_;
+  if ((!leaves && !waits) || matched(message)) return;
+  const MessageSignature mine{message.number, message.work.bytes, message.work.stated};
+  fail(ncclInvalidUsage, "{}: it calls {} (NITINOL_CHECK=strict)",
+       message_sentence(rank_, describe(message.work.peer), leaves ? reason_leaving() : reason_next(next, rank_)),
+       mine.text(is_send(message.work), message.work.peer));
+}
+
+void StrictBoard::look_for_circle() {
+  const auto launches = launches_on(board_);
+  const auto now = Clock::now();
+  if (!launches || launches != std::exchange(launches_, launches)) {
+    quiet_since_ = now;
+    looked_for_circle_ = false;
+  }
+  if (!launches || looked_for_circle_ || now - quiet_since_ < kQuiet) return;
+  looked_for_circle_ = true;
+  for (int rank = 0; rank < board_.ranks(); ++rank) {
+    if (!compares(rank)) return;
+  }
+  const auto circle = find_circle(board_, 0);
+  if (!circle) return;
+  std::vector<CircleStep> steps;
+  for (const HeldUp& each : *circle) steps.push_back({describe(each.rank), each.waiting});
+  fail(ncclInvalidUsage, "{} (NITINOL_CHECK=strict)", circle_sentence(steps));
+}
+
+void StrictBoard::wait(std::vector<Unmatched> messages, const Check& check) {
+  const auto begin = Clock::now();
+  Clock::duration sleep = kFirstSleep;
+  while (true) {
+    std::erase_if(messages, [this](const Unmatched& message) { return matched(message); });
+    if (messages.empty()) return;
+    check(messages.front(), std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin));
+    for (const Unmatched& message : messages) fail_if_never(message);
+    look_for_circle();
+    std::this_thread::sleep_for(sleep);
+    sleep = std::min<Clock::duration>(2 * sleep, kLongestSleep);
+  }
+}
+
+}  // namespace nitinol

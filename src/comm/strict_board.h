@@ -1,0 +1,67 @@
+// NITINOL_CHECK=strict: sends and receives are compared between their two ends before they are put into streams, on a
+// call board of the communicator that is there for nothing else.
+//
+// A rank writes down what a group sends and receives, and waits on the host until the other ends have written down
+// theirs. So what stands on the board of a rank that waits stays as it is until it has waited; whatever keeps those for
+// whom it waits from coming is certain, if they too wait for something that comes only after it.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/process_state.h"
+#include "executor/call_board.h"
+#include "model/peer.h"
+
+namespace nitinol {
+
+class StrictBoard {
+ public:
+  /// Rank 0 makes the memory that all share, and offers it until the exchange ends; the others fetch it once it does.
+  static SharedMemory make(HandleExchange& handles, int ranks);
+  static SharedMemory fetch(HandleExchange& handles, int ranks);
+
+  StrictBoard(SharedMemory memory, std::vector<Peer> peers, int rank);
+
+  /// A message that is to find its other end.
+  struct Unmatched {
+    MessageWork work;
+    uint64_t number = 0;
+  };
+  /// Writes a group's messages down, before its collectives are compared. Those that are captured into graphs are not
+  /// compared, and then none of this rank are any more: nobody knows when graphs run.
+  std::vector<Unmatched> note(const std::vector<MessageWork>& messages, bool captured);
+  /// The rank waits on the host for all others to come to the collective; null: it has come, or failed.
+  void wait_to_call(const Signature* collective);
+  /// It calls nothing any more.
+  void leave();
+
+  /// Waits for the other ends. Throws Error(ncclInvalidUsage) with both ends' calls, or why one never comes. `check` is
+  /// asked all the while: it is told for which rank and message this one waits, and since when, and throws to give up.
+  using Check = std::function<void(const Unmatched& message, std::chrono::milliseconds waited)>;
+  void wait(std::vector<Unmatched> messages, const Check& check);
+
+  std::string describe(int peer) const;
+  ProcessState process_of(int peer) const;
+
+ private:
+  bool matched(const Unmatched& message) const;
+  void fail_if_never(const Unmatched& message) const;
+  void look_for_circle();
+  bool compares(int rank) const { return board_.page(rank).captures.load(std::memory_order_acquire) == 0; }
+
+  const CallBoard board_;
+  const std::vector<Peer> peers_;
+  const int rank_;
+  uint64_t collectives_ = 0;  ///< that all have come to
+
+  // Since when nobody has written anything down, and whether a circle was looked for since.
+  std::optional<uint64_t> launches_;
+  std::chrono::steady_clock::time_point quiet_since_{};
+  bool looked_for_circle_ = false;
+};
+
+}  // namespace nitinol
