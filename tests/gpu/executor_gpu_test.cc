@@ -384,6 +384,39 @@ TEST(CudaExecutor, MessagesOfAllSizesArriveInOneGroup) {
   }
 }
 
+TEST(CudaExecutor, MessagesOfAGroupMeetThoseOfAPeerThatMakesThemOneByOneInAnotherOrder) {
+  REQUIRE_GPU();
+  std::mt19937 random(11);
+  for (const bool first_sends : {true, false}) {
+    Cluster cluster(2);
+    const int from = first_sends ? 0 : 1;
+    std::vector<Launch> one_by_one;  // of rank 0, the longest message first
+    Launch group;                    // of rank 1
+    std::map<char*, Bytes> expected;
+    size_t at = 0;
+    for (const size_t bytes : {(size_t{20} << 20) + 5, size_t{8} << 20, size_t{100}}) {
+      Bytes data = random_elements(DataType::kUint8, bytes, false, random);
+      cuda_check(cudaMemcpy(cluster.input(from) + at, data.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+      const MessageWork send{MessageWork::Direction::kSend, 1 - from, cluster.input(from) + at, bytes};
+      const MessageWork receive{MessageWork::Direction::kReceive, from, cluster.output(1 - from) + at, bytes};
+      one_by_one.push_back(Launch{.collectives = {}, .messages = {first_sends ? send : receive}});
+      group.messages.push_back(first_sends ? receive : send);
+      expected[cluster.output(1 - from) + at] = std::move(data);
+      at += (bytes + 127) / 128 * 128;
+    }
+    Ranks& ranks = cluster.ranks();
+    for (int rank = 0; rank < 2; ++rank) ranks.executor(rank).set_timeout(std::chrono::seconds(10));
+    for (const Launch& launch : one_by_one) ranks.executor(0).prepare(launch);
+    ranks.executor(1).prepare(group);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      for (const Launch& launch : one_by_one) ranks.executor(0).launch(launch, ranks.stream(0));
+      ranks.executor(1).launch(group, ranks.stream(1));
+      ranks.synchronize();
+      expect_arrived(expected);
+    }
+  }
+}
+
 TEST(CudaExecutor, WithoutPeerAccessMessagesGoThroughHostMemory) {
   REQUIRE_GPU();
   Cluster cluster(3, false);

@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "algorithm/parts.h"
 #include "device/check.h"
 #include "device/guards.h"
+#include "executor/cuda/beside.h"
 #include "executor/cuda/call_watch.h"
 #include "executor/cuda/domain.h"
 #include "executor/cuda/hardware_queues.h"
@@ -120,6 +122,7 @@ class CudaExecutor : public Executor {
         for (const void* kernel : kernels) load(kernel);
       }
     }
+    if (has_several_protocols(launch) && !beside_) beside_ = std::make_unique<Beside>();
   }
 
   void note(const Launch& launch, cudaStream_t stream, bool captured) override {
@@ -152,6 +155,14 @@ class CudaExecutor : public Executor {
     return queue_of(protocol_of(work, ranks_));
   }
   Queue queue_for(const MessageWork& work) const { return message_queue_of(message_protocol(sizes_, work.bytes)); }
+  bool has_several_protocols(const Launch& launch) const {
+    std::optional<Queue> first;
+    return std::any_of(launch.messages.begin(), launch.messages.end(), [&](const MessageWork& work) {
+      if (work.bytes == 0 || work.peer == rank_) return false;
+      if (!first) first = queue_for(work);
+      return *first != queue_for(work);
+    });
+  }
 
   bool is_loaded(const void* kernel) const {
     return std::find(loaded_.begin(), loaded_.end(), kernel) != loaded_.end();
@@ -166,7 +177,8 @@ class CudaExecutor : public Executor {
              (domain_->reached(queue_for(work)) && is_loaded(message_kernels()[0][0]));
     };
     return std::all_of(launch.collectives.begin(), launch.collectives.end(), collective_is) &&
-           std::all_of(launch.messages.begin(), launch.messages.end(), message_is);
+           std::all_of(launch.messages.begin(), launch.messages.end(), message_is) &&
+           (beside_ || !has_several_protocols(launch));
   }
 
   /// Kernels load at their first use otherwise, which may wait for running kernels: for a peer's, that waits for this
@@ -281,20 +293,23 @@ class CudaExecutor : public Executor {
       if (one.bytes == 0 || one.from == one.to) continue;
       cuda_check(cudaMemcpyAsync(one.to, one.from, one.bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
     }
-    std::array<std::vector<MessageWork>, kProtocols> by_protocol;
-    for (const MessageWork& work : all) {
-      if (work.peer == rank_ || work.bytes == 0) continue;
-      by_protocol[static_cast<size_t>(message_protocol(sizes_, work.bytes))].push_back(work);
-    }
-    for (int i = 0; i < kProtocols; ++i) launch_messages(by_protocol[static_cast<size_t>(i)], Protocol{i}, stream);
+    // A peer may send one by one, in any order, what this rank takes in one group: no protocol is to wait for another.
+    // If not all CTAs can be resident at once, it is more important that those of one launch are.
+    const MessagePlan plan = plan_messages(all, rank_, sizes_);
+    const bool together = may_run_together(plan, sizes_);
+    const cudaStream_t beside = together ? beside_->fork(stream) : stream;
+    launch_batches(plan, Protocol::kLL, stream);
+    launch_batches(plan, Protocol::kLL128, stream);
+    launch_batches(plan, Protocol::kSimple, beside);
+    if (together) beside_->join(stream, beside);
   }
 
-  void launch_messages(const std::vector<MessageWork>& work, Protocol protocol, cudaStream_t stream) {
-    if (work.empty()) return;
+  void launch_batches(const MessagePlan& plan, Protocol protocol, cudaStream_t stream) {
     const auto which = static_cast<size_t>(protocol);
+    if (plan[which].empty()) return;
     const QueueView& view = domain_->view(message_queue_of(protocol));
     const MessageGrain& grain = sizes_.message_grain[which];
-    for (const MessageBatch& batch : plan_messages(work, grain, view.layout)) {
+    for (const MessageBatch& batch : plan[which]) {
       if (batch.lanes.size() <= FewMessages::kMaxLanes && batch.messages.size() <= FewMessages::kMaxMessages) {
         launch_batch<FewMessages>(view, batch, grain, message_kernels()[0][which], stream);
       } else {
@@ -331,6 +346,7 @@ class CudaExecutor : public Executor {
   const Sizes sizes_;
   std::shared_ptr<Domain> domain_;
   std::vector<const void*> loaded_;
+  std::unique_ptr<Beside> beside_;  ///< once a group had messages of several protocols
   std::unique_ptr<CallWatch> watch_;
 };
 

@@ -43,6 +43,33 @@ std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, co
   return batches;
 }
 
+MessagePlan plan_messages(const std::vector<MessageWork>& all, int rank, const Sizes& sizes) {
+  std::array<std::vector<MessageWork>, kProtocols> works;
+  for (const MessageWork& work : all) {
+    if (work.peer == rank || work.bytes == 0) continue;
+    works[static_cast<size_t>(message_protocol(sizes, work.bytes))].push_back(work);
+  }
+  MessagePlan plan;
+  for (size_t i = 0; i < kProtocols; ++i) {
+    if (works[i].empty()) continue;
+    const Queue queue = message_queue_of(static_cast<Protocol>(i));
+    plan[i] = plan_messages(works[i], sizes.message_grain[i], sizes.layouts[static_cast<size_t>(queue)]);
+  }
+  return plan;
+}
+
+bool may_run_together(const MessagePlan& plan, const Sizes& sizes) {
+  int protocols = 0;
+  size_t lanes = 0;
+  for (const std::vector<MessageBatch>& batches : plan) {
+    size_t most = 0;
+    for (const MessageBatch& batch : batches) most = std::max(most, batch.lanes.size());
+    lanes += most;
+    protocols += batches.empty() ? 0 : 1;
+  }
+  return protocols > 1 && lanes <= static_cast<size_t>(sizes.lanes_at_once);
+}
+
 std::vector<SelfMessage> pair_self_messages(const std::vector<MessageWork>& work, int rank) {
   std::vector<SelfMessage> sends;
   std::vector<SelfMessage> receives;

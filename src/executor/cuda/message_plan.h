@@ -1,9 +1,11 @@
 // Sorts a group's messages into launches of lanes: pure, and the same on both sides of every message.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "executor/cuda/parameters.h"
+#include "executor/cuda/sizes.h"
 
 namespace nitinol::cuda {
 
@@ -16,6 +18,13 @@ struct MessageBatch {
 /// each connection, so that whatever a launch waits for is in the peer's launch of the same number.
 std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, const MessageGrain& grain,
                                         const QueueLayout& layout);
+
+/// The same for each protocol, of all messages of rank `rank` with others.
+using MessagePlan = std::array<std::vector<MessageBatch>, kProtocols>;
+MessagePlan plan_messages(const std::vector<MessageWork>& all, int rank, const Sizes& sizes);
+
+/// Whether there are launches of several protocols, and those may run beside each other: all their CTAs are resident.
+bool may_run_together(const MessagePlan& plan, const Sizes& sizes);
 
 /// Messages with oneself: pairs of a send and the receive it goes to. Throws Error(ncclInvalidUsage) if one has no
 /// partner.

@@ -92,6 +92,29 @@ TEST(MessagePlan, ChunksOfSimpleAreShortEnoughForFourRoundsAndNotShorterThanAllo
   EXPECT_EQ(message_chunk(Protocol::kLL, 1000, grain, layout), 65536U) << "a slot: nobody waits for whole ones";
 }
 
+TEST(MessagePlan, ProtocolsRunBesideEachOtherIfAllTheirLanesAreResident) {
+  constexpr size_t kLarge = size_t{20} << 20;
+  constexpr size_t kSmall = size_t{8} << 20;
+  const auto together = [](const Machine& machine, const std::vector<MessageWork>& work) {
+    const Sizes sizes = sizes_for(machine);
+    return may_run_together(plan_messages(work, 0, sizes), sizes);
+  };
+  const Machine few{.ranks = 4, .multiprocessors = 132};
+  EXPECT_FALSE(together(few, {message(kSend, 1, kLarge), message(kReceive, 1, kLarge)}));
+  EXPECT_FALSE(together(few, {message(kSend, 1, kLarge), message(kSend, 0, kSmall), message(kSend, 1, 0)}));
+  EXPECT_TRUE(together(few, {message(kSend, 1, kLarge), message(kReceive, 1, kSmall)}));
+  std::vector<MessageWork> all;
+  for (const size_t bytes : {kLarge, kSmall}) {
+    for (int peer = 1; peer < 4; ++peer) {
+      for (const auto direction : {kSend, kReceive}) all.push_back(message(direction, peer, bytes));
+    }
+  }
+  EXPECT_FALSE(together(few, all));
+  Machine crowded = few;
+  crowded.ranks_per_gpu = 8;
+  EXPECT_FALSE(together(crowded, {message(kSend, 1, kLarge), message(kReceive, 1, kSmall)})) << "too few queues";
+}
+
 TEST(MessagePlan, MessagesToOneselfArePairedInOrder) {
   char a[2];
   char b[2];

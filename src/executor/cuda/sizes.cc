@@ -115,6 +115,9 @@ Sizes sizes_for(const Machine& m) {
   // Small CTAs where many lanes must be resident on one GPU.
   Sizes sizes;
   sizes.message_threads = 2 * (m.ranks - 1) * m.ranks_per_gpu > m.multiprocessors * 3 / 2 ? 128 : 256;
+  // Two streams for each rank must not come to share a hardware queue.
+  const int lanes_of_gpu = m.multiprocessors * (sizes.message_threads == 128 ? 4 : 2);
+  sizes.lanes_at_once = m.ranks_per_gpu <= 4 ? lanes_of_gpu / m.ranks_per_gpu : 0;
   // Between 2 GPUs 256 MB took 773 us with 16 channels and 813 with 32, 4 MB with LL128 20 and 19.
   const int message_lines = message_channels(m, 32);
   const int message_slots = message_channels(m, m.in_host_memory ? 32 : 16);

@@ -150,6 +150,17 @@ TEST(Sizes, LanesOfAllRanksOnAGpuAreResidentAtOnceAndFitIntoALaunch) {
   }
 }
 
+TEST(Sizes, MessagesOfAllProtocolsWithOnePeerAreResidentAtOnce) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+    for (const int sharing : {1, 2}) {
+      const Sizes sizes = sizes_for(machine(ranks, sharing));
+      const auto lanes = [&](Queue queue) { return 2 * sizes.layouts[static_cast<size_t>(queue)].channels; };
+      EXPECT_LE(lanes(Queue::kMessageLL128) + lanes(Queue::kMessageSimple), sizes.lanes_at_once)
+          << ranks << " ranks, " << sharing << " on a GPU";
+    }
+  }
+}
+
 TEST(Sizes, ThroughHostMemoryLLServesFartherTheFewerRanksShareTheBus) {
   Machine host = machine(2);
   host.in_host_memory = true;

@@ -1,0 +1,36 @@
+// A stream beside that of a launch, for kernels of it that must not wait for each other.
+#pragma once
+
+#include <array>
+
+#include "device/event.h"
+#include "device/stream.h"
+
+namespace nitinol::cuda {
+
+/// Of one rank's GPU, which is current when it is made.
+class Beside {
+ public:
+  Beside()
+      : streams_{Stream::create_urgent(), Stream::create_urgent()}, fork_(Event::create()), join_(Event::create()) {}
+
+  /// What is put into the stream that it returns comes after all that is in `stream` by now, and runs beside what is
+  /// put there until join().
+  cudaStream_t fork(cudaStream_t stream) {
+    const cudaStream_t beside = streams_[capture_id(stream) != 0 ? 1 : 0].get();
+    fork_.record(stream);
+    fork_.make_wait(beside);
+    return beside;
+  }
+  void join(cudaStream_t stream, cudaStream_t beside) {
+    join_.record(beside);
+    join_.make_wait(stream);
+  }
+
+ private:
+  std::array<Stream, 2> streams_;  ///< the second for captures, to which it belongs until they end
+  Event fork_;
+  Event join_;
+};
+
+}  // namespace nitinol::cuda
