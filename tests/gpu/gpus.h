@@ -6,6 +6,9 @@
 /// In a function that returns nothing, of a test whose file includes nccl.h and gtest.h.
 #define CUDA_OK(call) ASSERT_EQ(call, cudaSuccess)
 #define NCCL_OK(call) ASSERT_EQ(call, ncclSuccess) << ncclGetLastError(nullptr)
+/// In a test that needs a GPU.
+#define REQUIRE_GPU() \
+  if (nitinol::gpu_testing::gpus() == 0) GTEST_SKIP() << "no GPU here"
 
 namespace nitinol::gpu_testing {
 

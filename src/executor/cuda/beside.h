@@ -14,6 +14,13 @@ class Beside {
   Beside()
       : streams_{Stream::create_urgent(), Stream::create_urgent()}, fork_(Event::create()), join_(Event::create()) {}
 
+  /// Not while another capture has the stream for captures, which it keeps until it ends.
+  bool is_free_for(cudaStream_t stream) const {
+    const auto capture = capture_id(stream);
+    const auto taken_by = capture != 0 ? capture_id(streams_[1].get()) : 0;
+    return taken_by == 0 || taken_by == capture;
+  }
+
   /// What is put into the stream that it returns comes after all that is in `stream` by now, and runs beside what is
   /// put there until join().
   cudaStream_t fork(cudaStream_t stream) {
@@ -28,7 +35,7 @@ class Beside {
   }
 
  private:
-  std::array<Stream, 2> streams_;  ///< the second for captures, to which it belongs until they end
+  std::array<Stream, 2> streams_;  ///< the second for captures
   Event fork_;
   Event join_;
 };

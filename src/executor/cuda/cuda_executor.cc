@@ -296,7 +296,7 @@ class CudaExecutor : public Executor {
     // A peer may send one by one, in any order, what this rank takes in one group: no protocol is to wait for another.
     // If not all CTAs can be resident at once, it is more important that those of one launch are.
     const MessagePlan plan = plan_messages(all, rank_, sizes_);
-    const bool together = may_run_together(plan, sizes_);
+    const bool together = may_run_together(plan, sizes_) && beside_->is_free_for(stream);
     const cudaStream_t beside = together ? beside_->fork(stream) : stream;
     launch_batches(plan, Protocol::kLL, stream);
     launch_batches(plan, Protocol::kLL128, stream);

@@ -1,0 +1,155 @@
+// Messages between ranks by the CUDA executor: they arrive, whatever their sizes and however the two ends group them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <random>
+
+#include "cluster.h"
+
+namespace nitinol::gpu_testing {
+
+namespace {
+
+class MessagesOverRanks : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, MessagesOverRanks, testing::Values(1, 2, 3, 4, 8), testing::PrintToStringParamName());
+
+/// Every rank sends `per_pair` messages to every rank, itself included; sizes differ by pair and number.
+std::vector<Launch> message_launches(Cluster& cluster, int per_pair, size_t base, std::map<char*, Bytes>& expected) {
+  const int n = cluster.ranks().size();
+  std::vector<Launch> launches(static_cast<size_t>(n));
+  std::vector<size_t> in_at(static_cast<size_t>(n));
+  std::vector<size_t> out_at(static_cast<size_t>(n));
+  std::mt19937 random(99);
+  for (int from = 0; from < n; ++from) {
+    for (int to = 0; to < n; ++to) {
+      for (int k = 0; k < per_pair; ++k) {
+        const size_t bytes = base * static_cast<size_t>(1 + (from + 2 * to + k) % 5) + static_cast<size_t>(k);
+        const auto f = static_cast<size_t>(from);
+        const auto t = static_cast<size_t>(to);
+        char* source = cluster.input(from) + in_at[f];
+        char* target = cluster.output(to) + out_at[t];
+        in_at[f] += bytes + static_cast<size_t>(k % 3);
+        out_at[t] += bytes + static_cast<size_t>(k % 2);
+        Bytes data = random_elements(DataType::kUint8, bytes, false, random);
+        cuda_check(cudaMemcpy(source, data.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+        launches[f].messages.push_back({MessageWork::Direction::kSend, to, source, bytes});
+        launches[t].messages.push_back({MessageWork::Direction::kReceive, from, target, bytes});
+        expected[target] = std::move(data);
+      }
+    }
+  }
+  return launches;
+}
+
+void expect_arrived(const std::map<char*, Bytes>& expected) {
+  for (const auto& [address, data] : expected) {
+    Bytes got(data.size());
+    cuda_check(cudaMemcpy(got.data(), address, got.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+    ASSERT_EQ(got == data, true) << data.size() << " bytes";
+  }
+}
+
+TEST_P(MessagesOverRanks, OfAGroupArrive) {
+  REQUIRE_GPU();
+  const int n = GetParam();
+  Cluster cluster(n);
+  const std::pair<int, size_t> shapes[] = {{1, 1},     {3, 1000},  {300 / (n * n) + 1, 500},
+                                           {1, 40000}, {2, 10001}, {1, 500000}};
+  for (const auto& [per_pair, base] : shapes) {
+    std::map<char*, Bytes> expected;
+    const std::vector<Launch> launches = message_launches(cluster, per_pair, base, expected);
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      for (int rank = 0; rank < n; ++rank) {
+        const DeviceGuard on(cluster.ranks().device(rank));
+        cuda_check(cudaMemset(cluster.output(rank), kPoison, 32 << 20), "cudaMemset");
+        cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+      }
+      cluster.ranks().prepare(launches);
+      cluster.ranks().launch(launches);
+      cluster.ranks().synchronize();
+      expect_arrived(expected);
+      if (testing::Test::HasFatalFailure()) FAIL() << per_pair << " messages per pair of " << base << " bytes and more";
+    }
+  }
+}
+
+TEST(Messages, OfAllSizesArriveInOneGroup) {
+  REQUIRE_GPU();
+  Cluster cluster(2);
+  std::mt19937 random(7);
+  std::vector<Launch> launches(2);
+  std::map<char*, Bytes> expected;
+  for (int from = 0; from < 2; ++from) {
+    size_t at = 0;
+    for (const size_t bytes : {size_t{100}, (size_t{17} << 20) + 5, size_t{300'001}}) {
+      Bytes data = random_elements(DataType::kUint8, bytes, false, random);
+      cuda_check(cudaMemcpy(cluster.input(from) + at, data.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+      const auto send = MessageWork::Direction::kSend;
+      const auto receive = MessageWork::Direction::kReceive;
+      launches[static_cast<size_t>(from)].messages.push_back({send, 1 - from, cluster.input(from) + at, bytes});
+      launches[static_cast<size_t>(1 - from)].messages.push_back({receive, from, cluster.output(1 - from) + at, bytes});
+      expected[cluster.output(1 - from) + at] = std::move(data);
+      at += bytes;
+    }
+  }
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    cluster.ranks().prepare(launches);
+    cluster.ranks().launch(launches);
+    cluster.ranks().synchronize();
+    expect_arrived(expected);
+  }
+}
+
+TEST(Messages, OfAGroupMeetThoseOfAPeerThatMakesThemOneByOneInAnotherOrder) {
+  REQUIRE_GPU();
+  std::mt19937 random(11);
+  for (const bool first_sends : {true, false}) {
+    Cluster cluster(2);
+    const int from = first_sends ? 0 : 1;
+    std::vector<Launch> one_by_one;  // of rank 0, the longest message first
+    Launch group;                    // of rank 1
+    std::map<char*, Bytes> expected;
+    size_t at = 0;
+    for (const size_t bytes : {(size_t{20} << 20) + 5, size_t{8} << 20, size_t{100}}) {
+      Bytes data = random_elements(DataType::kUint8, bytes, false, random);
+      cuda_check(cudaMemcpy(cluster.input(from) + at, data.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+      const MessageWork send{MessageWork::Direction::kSend, 1 - from, cluster.input(from) + at, bytes};
+      const MessageWork receive{MessageWork::Direction::kReceive, from, cluster.output(1 - from) + at, bytes};
+      one_by_one.push_back(Launch{.collectives = {}, .messages = {first_sends ? send : receive}});
+      group.messages.push_back(first_sends ? receive : send);
+      expected[cluster.output(1 - from) + at] = std::move(data);
+      at += (bytes + 127) / 128 * 128;
+    }
+    Ranks& ranks = cluster.ranks();
+    for (int rank = 0; rank < 2; ++rank) ranks.executor(rank).set_timeout(std::chrono::seconds(10));
+    for (const Launch& launch : one_by_one) ranks.executor(0).prepare(launch);
+    ranks.executor(1).prepare(group);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      for (const Launch& launch : one_by_one) ranks.executor(0).launch(launch, ranks.stream(0));
+      ranks.executor(1).launch(group, ranks.stream(1));
+      ranks.synchronize();
+      expect_arrived(expected);
+    }
+  }
+}
+
+TEST(Messages, WithoutPeerAccessGoThroughHostMemory) {
+  REQUIRE_GPU();
+  Cluster cluster(3, false);
+  for (const auto& [per_pair, base] : {std::pair<int, size_t>{5, 1000}, {2, 200001}}) {
+    std::map<char*, Bytes> expected;
+    const std::vector<Launch> launches = message_launches(cluster, per_pair, base, expected);
+    for (int repeat = 0; repeat < 5; ++repeat) {
+      cluster.ranks().prepare(launches);
+      cluster.ranks().launch(launches);
+      cluster.ranks().synchronize();
+      expect_arrived(expected);
+    }
+  }
+}
+
+}  // namespace
+
+}  // namespace nitinol::gpu_testing
