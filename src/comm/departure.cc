@@ -1,5 +1,6 @@
 #include "comm/departure.h"
 
+#include <algorithm>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -21,9 +22,12 @@ struct Gathering {
   int gone = 0;  ///< aborted: nobody waits for them
 };
 
+using Leavers = std::vector<Gathering::Leaver>;
+
 struct Gatherings {
   std::mutex mutex;
   std::map<KeyId, Gathering> by_identity;
+  std::vector<std::shared_ptr<Leavers>> on_their_way;  ///< who are complete, and wait for the other processes
 };
 
 Gatherings& gatherings() {
@@ -31,13 +35,14 @@ Gatherings& gatherings() {
   return *instance;
 }
 
-/// Takes the gathering out if everybody of this process is there.
-std::vector<Gathering::Leaver> take_if_complete(Gatherings& all, const KeyId& identity, int local_ranks) {
-  const auto found = all.by_identity.find(identity);
+/// Takes the gathering out, and puts it on its way, if everybody of this process is there.
+std::shared_ptr<Leavers> take_if_complete(Gatherings& all, const Communicator& communicator) {
+  const auto found = all.by_identity.find(communicator.identity());
   Gathering& gathering = found->second;
-  if (static_cast<int>(gathering.leavers.size()) + gathering.gone < local_ranks) return {};
-  std::vector<Gathering::Leaver> leavers = std::move(gathering.leavers);
+  if (static_cast<int>(gathering.leavers.size()) + gathering.gone < communicator.local_ranks()) return nullptr;
+  auto leavers = std::make_shared<Leavers>(std::move(gathering.leavers));
   all.by_identity.erase(found);
+  all.on_their_way.push_back(leavers);
   return leavers;
 }
 
@@ -51,13 +56,29 @@ void give_up(Communicator& communicator, const Error& error) {
   }
 }
 
-/// All leavers wait for the other processes, each for its own rank.
-void leave_together(std::vector<Gathering::Leaver>& leavers) {
+/// Which of them are to be freed, and wait less. Others may still become so while they wait.
+std::vector<bool> hurries_of(const Leavers& leavers) {
+  const std::lock_guard lock(gatherings().mutex);
+  std::vector<bool> hurries;
+  for (const Gathering::Leaver& leaver : leavers) hurries.push_back(leaver.tear_down);
+  return hurries;
+}
+
+/// They are no longer on their way: nobody marks them any more.
+void take_from_the_way(const Leavers& leavers) {
+  Gatherings& all = gatherings();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.on_their_way, [&](const auto& other) { return other.get() == &leavers; });
+}
+
+/// All leavers, who are on their way, wait for the other processes, each for its own rank.
+void leave_together(Leavers& leavers) {
+  const std::vector<bool> in_a_hurry = hurries_of(leavers);
   std::exception_ptr first_error;
   std::mutex mutex;
-  const auto leave = [&](Gathering::Leaver& leaver) {
+  const auto leave = [&](Gathering::Leaver& leaver, bool hurries) {
     try {
-      leaver.communicator->finish_finalise(leaver.tear_down);
+      leaver.communicator->finish_finalise(hurries);
     } catch (const std::exception& thrown) {
       // Word of the failure may not have come over the watch yet, but the state must fit what the call returns.
       const Error error = as_error(thrown);
@@ -67,11 +88,12 @@ void leave_together(std::vector<Gathering::Leaver>& leavers) {
     }
   };
   try {
-    run_together(leavers.size(), [&](size_t i) { leave(leavers[i]); });
+    run_together(leavers.size(), [&](size_t i) { leave(leavers[i], in_a_hurry[i]); });
   } catch (const Error& error) {
     for (const Gathering::Leaver& leaver : leavers) give_up(*leaver.communicator, error);
     first_error = std::current_exception();
   }
+  take_from_the_way(leavers);
   for (Gathering::Leaver& leaver : leavers) {
     if (leaver.tear_down) leaver.communicator->tear_down();
   }
@@ -80,44 +102,48 @@ void leave_together(std::vector<Gathering::Leaver>& leavers) {
 
 void arrive(const std::shared_ptr<Communicator>& communicator, bool tear_down) {
   Gatherings& all = gatherings();
-  std::vector<Gathering::Leaver> leavers;
+  std::shared_ptr<Leavers> leavers;
   {
     const std::lock_guard lock(all.mutex);
     const KeyId identity = communicator->identity();
     all.by_identity[identity].leavers.push_back({communicator, tear_down});
-    leavers = take_if_complete(all, identity, communicator->local_ranks());
+    leavers = take_if_complete(all, *communicator);
   }
-  leave_together(leavers);
+  if (leavers) leave_together(*leavers);
 }
 
-/// A communicator that already waits in a gathering is to be freed when it leaves. False if it waits in none.
+/// A communicator that already waits in a gathering, or is on its way, is to be freed when it has left. False if it has
+/// left already.
 bool tear_down_when_leaving(const std::shared_ptr<Communicator>& communicator) {
   Gatherings& all = gatherings();
   const std::lock_guard lock(all.mutex);
-  const auto found = all.by_identity.find(communicator->identity());
-  if (found == all.by_identity.end()) return false;
-  for (Gathering::Leaver& leaver : found->second.leavers) {
-    if (leaver.communicator != communicator) continue;
-    leaver.tear_down = true;
+  const auto mark_in = [&](Leavers& leavers) {
+    const auto found = std::find_if(leavers.begin(), leavers.end(),
+                                    [&](const Gathering::Leaver& one) { return one.communicator == communicator; });
+    if (found == leavers.end()) return false;
+    found->tear_down = true;
     return true;
-  }
-  return false;
+  };
+  const auto waiting = all.by_identity.find(communicator->identity());
+  if (waiting != all.by_identity.end() && mark_in(waiting->second.leavers)) return true;
+  return std::any_of(all.on_their_way.begin(), all.on_their_way.end(),
+                     [&](const std::shared_ptr<Leavers>& leavers) { return mark_in(*leavers); });
 }
 
 /// The rank will not come: the others of its process need not wait for it.
 void leave_out(const std::shared_ptr<Communicator>& communicator) {
   Gatherings& all = gatherings();
-  std::vector<Gathering::Leaver> leavers;
+  std::shared_ptr<Leavers> leavers;
   {
     const std::lock_guard lock(all.mutex);
     const KeyId identity = communicator->identity();
     Gathering& gathering = all.by_identity[identity];
     std::erase_if(gathering.leavers, [&](const auto& leaver) { return leaver.communicator == communicator; });
     ++gathering.gone;
-    leavers = take_if_complete(all, identity, communicator->local_ranks());
+    leavers = take_if_complete(all, *communicator);
   }
   try {
-    leave_together(leavers);
+    if (leavers) leave_together(*leavers);
   } catch (const std::exception& error) {
     log_info(Subsystem::kDestroy, "while ranks of this process left together: {}", error.what());
   }

@@ -210,6 +210,20 @@ TEST(Leaving, FinalizeTakesMessagesOfNoBytesAndThoseOfGraphsAsTheyAre) {
   EXPECT_EQ("", finalize_after({1, 1, 1}, in_graphs, {"", "", ""}));
 }
 
+/// The last of the process's ranks waits for the other process on behalf of both, and one is destroyed meanwhile.
+TEST(Leaving, DestroyAfterFinalizeDisturbsNobodyWhoIsStillLeaving) {
+  EXPECT_EQ("", run_ranks({2, 1}, [](Rank& self) {
+              for (int round = 0; round < 20; ++round) {
+                ncclComm_t comm = nullptr;
+                EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+                std::this_thread::sleep_for(std::chrono::milliseconds(4 * self.rank));
+                EXPECT_CALL(ncclCommFinalize(comm));
+                if (self.rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(6));
+                EXPECT_CALL(ncclCommDestroy(comm));
+              }
+            }));
+}
+
 TEST(Leaving, FinalizeWaitsForMessagesThatAreOnTheirWay) {
   constexpr size_t kRoom = size_t{1} << 22;
   const auto rounds = [](Rank& self) {
