@@ -235,9 +235,8 @@ NITINOL_ENTRY(ncclResult_t, ncclCommWindowRegister,
     *win = nullptr;
     if (!settings().flag(Setting::kWinEnable)) return ncclSuccess;
     fail(ncclInvalidUsage,
-         "ncclCommWindowRegister: windows are not built yet in this version (with NCCL_WIN_ENABLE=0 the call succeeds "
-         "and "
-         "gives no window)");
+         "ncclCommWindowRegister: windows are not built yet in this version (with NCCL_WIN_ENABLE=0 the call "
+         "succeeds and gives no window)");
   });
 }
 

@@ -37,9 +37,8 @@ std::string message_sentence(int rank, const std::string& peer, const std::strin
 std::string unreceived_sentence(const std::string& sender, const std::string& receiver, int to, uint64_t sent,
                                 const MessageSignature& first) {
   return formatted(
-      "the ranks' calls do not match: {} has sent {} {} to {}, which has received {}; nobody has received {} before "
-      "all "
-      "finalized or destroyed their communicator",
+      "the ranks' calls do not match: {} has sent {} {} to {}, which has received {}; nobody has received {} "
+      "before all finalized or destroyed their communicator",
       sender, sent, sent == 1 ? "message" : "messages", receiver, first.number - 1, first.text(true, to));
 }
 
@@ -115,9 +114,8 @@ std::string host_circle_sentence(int rank, const std::string& mine, const std::s
   return formatted(
       "the ranks' calls wait for each other in a circle over waits on the host: rank {} waits in {} for {}, {}, and "
       "that waits, there or by way of further ones, for rank {} to end what it waits in; a program must not wait for "
-      "calls that need its later ones: those of one thread for several ranks belong into one group (ncclGroupStart), "
-      "and "
-      "those on several communicators must have the same order on all ranks",
+      "calls that need its later ones: those of one thread for several ranks belong into one group "
+      "(ncclGroupStart), and those on several communicators must have the same order on all ranks",
       rank, mine, peer, reason, rank);
 }
 

@@ -78,9 +78,8 @@ std::shared_ptr<Arena> Arena::map(const Geometry& geometry, int rank, std::array
   for (int lane = 0; lane < kLanes; ++lane) right = right && header.slot_bytes[lane] == geometry.slot_bytes[lane];
   if (!right) {
     fail(ncclRemoteError,
-         "what rank {} offers as its shared memory is not that of this communicator: do all ranks run the same build "
-         "with "
-         "the same NCCL_BUFFSIZE?",
+         "what rank {} offers as its shared memory is not that of this communicator: do all ranks run the same "
+         "build with the same NCCL_BUFFSIZE?",
          rank);
   }
   return arena;

@@ -45,9 +45,8 @@ void check_queues(const ExecutorSetup& setup) {
   });
   if (sharing <= queues) return;
   fail(ncclInvalidUsage,
-       "rank {}: {} ranks of process {} share device {}, whose work goes through {} queues: their kernels would wait "
-       "for "
-       "each other for ever. {}={} in the environment before the process starts allows {} ranks",
+       "rank {}: {} ranks of process {} share device {}, whose work goes through {} queues: their kernels would "
+       "wait for each other for ever. {}={} in the environment before the process starts allows {} ranks",
        setup.rank, sharing, me.pid, me.device, queues, kVariable, kMostQueues, kMostQueues);
 }
 
