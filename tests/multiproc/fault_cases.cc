@@ -8,12 +8,14 @@
 #include <chrono>
 #include <cstdlib>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "cluster.h"
 #include "nccl.h"
+#include "nitinol.h"
 #include "pipe.h"
 #include "scarcity.h"
 #include "shared_count.h"
@@ -23,6 +25,8 @@ namespace {
 
 constexpr std::chrono::seconds kInTime{20};  // deadlines are 1 and 2 s; the rest is for busy machines
 constexpr std::chrono::milliseconds kSlowness{300};
+constexpr int kTimeout = 1;                // seconds
+constexpr int kPatienceWithFirstUse = 15;  // seconds, before there is any trouble: many processes share few processors
 
 /// Seconds that ranks may take to come. GPUs take some to start up.
 #if defined(NITINOL_CUDA)
@@ -324,8 +328,11 @@ void reach_the_moment(const Case& c, Scene& s, int process, const ncclUniqueId& 
     EXPECT_CALL(finish(ncclInProgress, s.other));
   }
   if (c.moment == Moment::kFirstUse) return;
+  const bool has_deadline = c.fault != Fault::kSlow;
+  if (has_deadline) EXPECT_CALL(nitinolCommSetTimeout(s.comm, kPatienceWithFirstUse));
   for (int i = 0; i < 3; ++i) EXPECT_CALL(two_calls(s, true, false));
   EXPECT_CALL(cudaStreamSynchronize(s.stream));
+  if (has_deadline) EXPECT_CALL(nitinolCommSetTimeout(s.comm, kTimeout));
   // Nobody may begin to misbehave before all are through the last of these: whoever has done one more knows.
   EXPECT_CALL(all_reduce(s, 1));
   if (process == c.victim || outcome_of(c) == Outcome::kSuccess) EXPECT_CALL(cudaStreamSynchronize(s.stream));
@@ -368,7 +375,7 @@ std::string wanted(const Case& c) {
 
 std::string run_case(const Case& c) {
   if (c.fault != Fault::kSlow) {
-    setenv("NITINOL_TIMEOUT", "1", 1);
+    setenv("NITINOL_TIMEOUT", std::to_string(kTimeout).c_str(), 1);
     setenv("NITINOL_INIT_TIMEOUT", kInitTimeout, 1);
   }
   if (!c.blocking) setenv("NCCL_COMM_BLOCKING", "0", 1);
