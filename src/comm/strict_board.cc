@@ -21,7 +21,6 @@ constexpr uint64_t kName = 0x7374726963742d62;  // "strict-b"
 constexpr int kMaker = 0;
 constexpr auto kFirstSleep = 20us;
 constexpr auto kLongestSleep = 1ms;
-constexpr auto kQuiet = 500ms;  // then a circle is looked for
 
 bool is_send(const MessageWork& work) { return work.direction == MessageWork::Direction::kSend; }
 
@@ -43,15 +42,10 @@ SharedMemory StrictBoard::fetch(HandleExchange& handles, int ranks) {
 StrictBoard::StrictBoard(SharedMemory memory, std::vector<Peer> peers, int rank)
     : board_(std::move(memory), static_cast<int>(peers.size())), peers_(std::move(peers)), rank_(rank) {}
 
-std::string StrictBoard::describe(int peer) const {
-  const Peer& who = peers_[static_cast<size_t>(peer)];
-  return describe_rank(peer, who.host_name.data(), who.pid, who.device);
-}
+std::string StrictBoard::describe(int peer) const { return describe_rank(peer, peers_[static_cast<size_t>(peer)]); }
 
 ProcessState StrictBoard::process_of(int peer) const {
-  const Peer& who = peers_[static_cast<size_t>(peer)];
-  const bool same = who.process == peers_[static_cast<size_t>(rank_)].process;
-  return same ? ProcessState::kRunning : process_state(who.pid);
+  return nitinol::process_of(peers_[static_cast<size_t>(peer)], peers_[static_cast<size_t>(rank_)]);
 }
 
 std::vector<StrictBoard::Unmatched> StrictBoard::note(const std::vector<MessageWork>& messages, bool captured) {
@@ -72,10 +66,8 @@ std::vector<StrictBoard::Unmatched> StrictBoard::note(const std::vector<MessageW
 }
 
 void StrictBoard::wait_to_call(const Signature* collective) {
-  auto& log = board_.page(rank_).waits_to_call;
-  const Signature call = collective == nullptr ? Signature{} : *collective;
-  log.add(log.last() + 1, {call.sequence, call.count, call.call});
-  if (collective != nullptr) collectives_ = call.sequence;
+  note_waiting_to_call(board_.page(rank_), collective == nullptr ? Signature{} : *collective);
+  if (collective != nullptr) collectives_ = collective->sequence;
 }
 
 void StrictBoard::leave() { board_.page(rank_).leaving.store(1, std::memory_order_release); }
@@ -100,8 +92,7 @@ void StrictBoard::fail_if_never(const Unmatched& message) const {
   const CallPage& page = board_.page(message.work.peer);
   // In this order: what the peer has written down before is seen by matched().
   const bool leaves = page.leaving.load(std::memory_order_acquire) != 0;
-  const auto words = page.waits_to_call.find(page.waits_to_call.last());
-  const Signature next = words ? Signature{(*words)[0], (*words)[1], (*words)[2]} : Signature{};
+  const Signature next = waits_to_call(page);
   const bool waits = next.sequence > collectives_;
   if ((!leaves && !waits) || matched(message)) return;
   const MessageSignature mine{message.number, message.work.bytes, message.work.stated};
@@ -111,17 +102,7 @@ void StrictBoard::fail_if_never(const Unmatched& message) const {
 }
 
 void StrictBoard::look_for_circle() {
-  const auto launches = launches_on(board_);
-  const auto now = Clock::now();
-  if (!launches || launches != std::exchange(launches_, launches)) {
-    quiet_since_ = now;
-    looked_for_circle_ = false;
-  }
-  if (!launches || looked_for_circle_ || now - quiet_since_ < kQuiet) return;
-  looked_for_circle_ = true;
-  for (int rank = 0; rank < board_.ranks(); ++rank) {
-    if (!compares(rank)) return;
-  }
+  if (!circles_.may_be_found(board_, Clock::now())) return;
   const auto circle = find_circle(board_, 0);
   if (!circle) return;
   std::vector<CircleStep> steps;

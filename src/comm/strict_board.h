@@ -8,12 +8,12 @@
 
 #include <chrono>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/process_state.h"
 #include "executor/call_board.h"
+#include "executor/call_circles.h"
 #include "model/peer.h"
 
 namespace nitinol {
@@ -57,11 +57,7 @@ class StrictBoard {
   const std::vector<Peer> peers_;
   const int rank_;
   uint64_t collectives_ = 0;  ///< that all have come to
-
-  // Since when nobody has written anything down, and whether a circle was looked for since.
-  std::optional<uint64_t> launches_;
-  std::chrono::steady_clock::time_point quiet_since_{};
-  bool looked_for_circle_ = false;
+  CircleMoments circles_;
 };
 
 }  // namespace nitinol

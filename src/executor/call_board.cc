@@ -57,10 +57,18 @@ void announce_calls(const CallBoard& board, int rank, const Launch& launch) {
   }
 }
 
+void note_waiting_to_call(CallPage& page, const Signature& next) {
+  page.waits_to_call.add(page.waits_to_call.last() + 1, {next.sequence, next.count, next.call});
+}
+
 void note_waiting_to_call(const CallBoard& board, int rank, const CollectiveWork* next) {
   CallPage& page = board.page(rank);
-  const Signature call = next == nullptr ? Signature{} : Signature::of(*next, page.calls.last() + 1);
-  page.waits_to_call.add(page.waits_to_call.last() + 1, {call.sequence, call.count, call.call});
+  note_waiting_to_call(page, next == nullptr ? Signature{} : Signature::of(*next, page.calls.last() + 1));
+}
+
+Signature waits_to_call(const CallPage& page) {
+  const auto words = page.waits_to_call.find(page.waits_to_call.last());
+  return words ? Signature{(*words)[0], (*words)[1], (*words)[2]} : Signature{};
 }
 
 std::optional<Signature> collective_of_launch(const CallPage& page, uint64_t launch) {

@@ -160,8 +160,12 @@ class CallBoard {
 void note_calls(const CallBoard& board, int rank, const Launch& launch, bool captured);
 /// Writes down what rank `rank` is certain to issue next.
 void announce_calls(const CallBoard& board, int rank, const Launch& launch);
-/// Writes down which collective rank `rank` waits to issue until all ranks have come to it; null: none.
+/// Writes down which collective rank `rank` waits to issue until all ranks have come to it; number 0: none.
+void note_waiting_to_call(CallPage& page, const Signature& next);
+/// The same from the work, which is the rank's next; null: none.
 void note_waiting_to_call(const CallBoard& board, int rank, const CollectiveWork* next);
+/// What was written down last; number 0: none.
+Signature waits_to_call(const CallPage& page);
 /// The collective of a launch of the page's rank, the last if it has several; nothing if it has none, or that is too
 /// long ago.
 std::optional<Signature> collective_of_launch(const CallPage& page, uint64_t launch);

@@ -39,10 +39,7 @@ std::optional<MessageLog::Note> first_unmatched(const MessageLog& issued, uint64
 
 }  // namespace
 
-std::string CallCheck::describe(int peer) const {
-  const Peer& who = peers_[static_cast<size_t>(peer)];
-  return describe_rank(peer, who.host_name.data(), who.pid, who.device);
-}
+std::string CallCheck::describe(int peer) const { return describe_rank(peer, peers_[static_cast<size_t>(peer)]); }
 
 Doings CallCheck::look_at(int peer, bool answered) const {
   const CallPage& page = board_.page(peer);
@@ -57,10 +54,8 @@ Doings CallCheck::look_at(int peer, bool answered) const {
 }
 
 std::string CallCheck::doings_of(int peer, bool answered) const {
-  const Peer& who = peers_[static_cast<size_t>(peer)];
   Doings doings = look_at(peer, answered);
-  doings.process =
-      who.process == peers_[static_cast<size_t>(rank_)].process ? ProcessState::kRunning : process_state(who.pid);
+  doings.process = process_of(peers_[static_cast<size_t>(peer)], peers_[static_cast<size_t>(rank_)]);
   return doings_text(describe(peer), doings);
 }
 
@@ -79,17 +74,7 @@ std::optional<std::string> CallCheck::look(const std::function<bool()>& idle, Cl
 /// Circles are looked for once when all have been quiet for a while.
 std::optional<std::string> CallCheck::look_for_circle(const std::function<bool()>& idle, Clock::time_point now) {
   if (board_.page(rank_).messages.load(std::memory_order_acquire) == 0) return std::nullopt;
-  const auto launches = launches_on(board_);
-  if (!launches || launches != std::exchange(launches_, launches)) {
-    quiet_since_ = now;
-    looked_for_circle_ = false;
-  }
-  if (!launches || looked_for_circle_ || now - quiet_since_ < kStuckAfter) return std::nullopt;
-  looked_for_circle_ = true;
-  for (int rank = 0; rank < board_.ranks(); ++rank) {
-    if (board_.page(rank).captures.load(std::memory_order_acquire) != 0) return std::nullopt;
-  }
-  if (idle()) return std::nullopt;
+  if (!circles_.may_be_found(board_, now) || idle()) return std::nullopt;
   const auto circle = find_circle(board_, unreceived_);
   if (!circle) return std::nullopt;
   std::vector<CircleStep> steps;
@@ -122,8 +107,7 @@ CallCheck::Standing CallCheck::standing_of(int peer) const {
   Standing standing;
   standing.leaves = page.leaving.load(std::memory_order_acquire) != 0;
   standing.begun = page.calls.last();
-  const auto next = page.waits_to_call.find(page.waits_to_call.last());
-  if (next) standing.waits_to_call = {(*next)[0], (*next)[1], (*next)[2]};
+  standing.waits_to_call = waits_to_call(page);
   return standing;
 }
 

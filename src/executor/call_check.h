@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "executor/call_board.h"
+#include "executor/call_circles.h"
 #include "executor/call_words.h"
 #include "model/peer.h"
 
@@ -75,10 +76,7 @@ class CallCheck {
   std::optional<Clock::time_point> without_progress_since_;
   uint64_t issued_then_ = 0;
 
-  // Since when nobody has issued anything, and whether a circle was looked for since.
-  std::optional<uint64_t> launches_;
-  Clock::time_point quiet_since_{};
-  bool looked_for_circle_ = false;
+  CircleMoments circles_;
 
   std::optional<std::string> warning_;
   bool warned_ = false;

@@ -1,10 +1,12 @@
 #include "executor/call_circles.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace nitinol {
 namespace {
 
+constexpr std::chrono::milliseconds kQuiet{500};
 constexpr uint64_t kPassedAll = kNotIssued - 1;
 
 /// A launch ends only after one of another rank has begun.
@@ -118,6 +120,24 @@ std::optional<uint64_t> launch_for(const CallBoard& board, int rank, const Need&
   const MessageLog& log = receives ? board.sent(need.peer, rank) : board.received(need.peer, rank);
   const auto note = log.find(need.number);
   return launch_in(log, need.number, note ? std::optional(note->launch) : std::nullopt);
+}
+
+bool CircleMoments::may_be_found(const CallBoard& board, std::chrono::steady_clock::time_point now) {
+  const auto launches = launches_on(board);
+  if (!launches || launches != std::exchange(launches_, launches)) {
+    quiet_since_ = now;
+    over_ = false;
+  }
+  if (!launches || over_ || now - quiet_since_ < kQuiet) return false;
+  over_ = true;
+  return !anything_captured(board);
+}
+
+bool anything_captured(const CallBoard& board) {
+  for (int rank = 0; rank < board.ranks(); ++rank) {
+    if (board.page(rank).captures.load(std::memory_order_acquire) != 0) return true;
+  }
+  return false;
 }
 
 std::optional<uint64_t> launches_on(const CallBoard& board) {

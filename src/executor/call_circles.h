@@ -1,6 +1,7 @@
 // Ranks that wait for each other in a circle: each for a call that another makes only after one that never ends.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -41,6 +42,22 @@ struct HeldUp {
 /// all that it needs of others in a collective, the launch with the other end has begun. What is not known to hold a
 /// launch up is taken to let it pass; so ranks that are found to be held up are.
 std::optional<std::vector<HeldUp>> find_circle(const CallBoard& board, size_t unreceived);
+
+/// When to look for a circle: once each time nobody has issued anything for half a second, and nothing was captured.
+class CircleMoments {
+ public:
+  /// To be asked every few hundredths of a second, `now`.
+  bool may_be_found(const CallBoard& board, std::chrono::steady_clock::time_point now);
+
+ private:
+  // Since when nobody has issued anything, and whether there was a moment since.
+  std::optional<uint64_t> launches_;
+  std::chrono::steady_clock::time_point quiet_since_{};
+  bool over_ = false;
+};
+
+/// Whether any rank has captured calls, so that nobody knows when they run.
+bool anything_captured(const CallBoard& board);
 
 /// How many launches all ranks together have issued; nothing while one is being written down.
 std::optional<uint64_t> launches_on(const CallBoard& board);

@@ -31,9 +31,7 @@ uint64_t PresentLaunch::find(const Through& through, Clock::time_point now) {
     all_through_ = false;
   }
   if (!through || all_through_ || issued == 0 || written != issued || now - quiet_since_ < kQuietFor) return 0;
-  for (int rank = 0; rank < board_.ranks(); ++rank) {
-    if (board_.page(rank).captures.load(std::memory_order_acquire) != 0) return 0;
-  }
+  if (anything_captured(board_)) return 0;
   const auto ended = through();
   all_through_ = ended && *ended >= issued;
   return ended && !all_through_ ? *ended + 1 : 0;
@@ -57,9 +55,8 @@ std::optional<std::string> StoppedPeers::look(const PresentLaunch& present, cons
     auto& since = since_[static_cast<size_t>(need.peer)];
     if (!since) since = now;
     if (now - *since < kPatienceWithOtherReports) continue;
-    const Peer& who = peers[static_cast<size_t>(need.peer)];
-    return stopped_sentence(present.rank(), present.text(),
-                            describe_rank(need.peer, who.host_name.data(), who.pid, who.device));
+    const std::string who = describe_rank(need.peer, peers[static_cast<size_t>(need.peer)]);
+    return stopped_sentence(present.rank(), present.text(), who);
   }
   return std::nullopt;
 }

@@ -8,6 +8,14 @@ std::string describe_rank(int rank, const std::string& host, int pid, int device
   return formatted("rank {} (host {}, pid {}, device {})", rank, host, pid, device);
 }
 
+std::string describe_rank(int rank, const Peer& who) {
+  return describe_rank(rank, who.host_name.data(), who.pid, who.device);
+}
+
+ProcessState process_of(const Peer& who, const Peer& self) {
+  return who.process == self.process ? ProcessState::kRunning : process_state(who.pid);
+}
+
 std::string mismatch_sentence(int rank, const std::string& mine, const std::string& peer, const std::string& theirs) {
   return formatted(
       "the ranks' calls do not match: rank {} calls {}, {} calls {}; all ranks must make the same calls in the same "

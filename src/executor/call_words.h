@@ -8,12 +8,16 @@
 #include <vector>
 
 #include "base/process_state.h"
+#include "model/peer.h"
 #include "model/signature.h"
 
 namespace nitinol {
 
 /// "rank 3 (host h, pid 17, device 2)".
 std::string describe_rank(int rank, const std::string& host, int pid, int device);
+std::string describe_rank(int rank, const Peer& who);
+/// Of the peer's process, as `self` sees it: its own is running.
+ProcessState process_of(const Peer& who, const Peer& self);
 
 /// `mine`, `theirs`: what rank `rank` and the peer call.
 std::string mismatch_sentence(int rank, const std::string& mine, const std::string& peer, const std::string& theirs);

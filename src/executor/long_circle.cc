@@ -120,7 +120,6 @@ std::vector<Labels::Other> LongCircle::labels_of_others() const {
 
 std::string LongCircle::sentence(int peer) const {
   const CallPage& theirs = page(peer);
-  const Peer& who = self_.peers[static_cast<size_t>(peer)];
   std::string reason;
   if (theirs.label.look()) {
     const auto collective = collective_of_launch(theirs, theirs.label_launch.load());
@@ -131,7 +130,7 @@ std::string LongCircle::sentence(int peer) const {
     reason = reason_held_up(call, {behind.identity[0].load(), behind.identity[1].load()}, behind.rank.load());
   }
   return long_circle_sentence(present_.rank(), present_.text(),
-                              describe_rank(peer, who.host_name.data(), who.pid, who.device), reason);
+                              describe_rank(peer, self_.peers[static_cast<size_t>(peer)]), reason);
 }
 
 std::optional<std::string> LongCircle::look() {

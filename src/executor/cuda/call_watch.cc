@@ -40,10 +40,8 @@ std::string states_of(const ExecutorSetup& setup, const std::vector<int>& ranks)
   std::string text;
   for (const int rank : ranks) {
     const Peer& who = setup.peers[static_cast<size_t>(rank)];
-    const bool same = who.process == setup.peers[static_cast<size_t>(setup.rank)].process;
-    const ProcessState state = same ? ProcessState::kRunning : process_state(who.pid);
-    text += formatted("{}{}: {}", text.empty() ? "" : "; ",
-                      describe_rank(rank, who.host_name.data(), who.pid, who.device), words_for(state));
+    const ProcessState state = process_of(who, setup.peers[static_cast<size_t>(setup.rank)]);
+    text += formatted("{}{}: {}", text.empty() ? "" : "; ", describe_rank(rank, who), words_for(state));
   }
   return text;
 }
