@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "base/host.h"
 #include "base/log.h"
@@ -35,6 +36,11 @@ void copy_text(const std::string& from, std::array<char, N>& to) {
 bool compares_calls() { return settings().text_if_set(Setting::kCheck).value_or("") != "off"; }
 
 /// What must be the same on all ranks, so that they choose alike, and write down their calls for each other or do not.
+std::string_view check_mode() {
+  if (checks_strictly()) return "strict";
+  return compares_calls() ? "" : "off";
+}
+
 std::string agreed_settings(const Config& config) {
   const Settings& s = settings();
   return formatted(
@@ -42,10 +48,7 @@ std::string agreed_settings(const Config& config) {
       "minCTAs={} maxCTAs={} CTAPolicy={}",
       s.text_if_set(Setting::kAlgo).value_or(""), s.text_if_set(Setting::kProto).value_or(""),
       s.integer_if_set(Setting::kBuffSize).value_or(0), s.flag(Setting::kReproducible), s.flag(Setting::kP2pDisable),
-      checks_strictly()  ? "strict"
-      : compares_calls() ? ""
-                         : "off",
-      config.min_ctas, config.max_ctas, config.cta_policy);
+      check_mode(), config.min_ctas, config.max_ctas, config.cta_policy);
 }
 
 #if defined(NITINOL_CUDA)

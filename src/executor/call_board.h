@@ -10,13 +10,13 @@
 // Calls that are captured into graphs are counted apart: they run when the graph is launched, which nobody sees.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
 
+#include "executor/holder.h"
 #include "executor/label.h"
 #include "model/shared_log.h"
 #include "model/signature.h"
@@ -101,17 +101,6 @@ class MessageLog : public TracedLog<512> {
   }
 };
 
-/// What keeps a rank from a launch: a call on another communicator, before it in the same stream.
-struct StandingBehind {
-  SharedLabel label;                              ///< of that call
-  std::atomic<uint64_t> launch;                   ///< the first that it keeps the rank from
-  std::array<std::atomic<uint64_t>, 2> identity;  ///< of that communicator,
-  std::atomic<int32_t> rank;                      ///< and the rank in it
-  std::atomic<uint64_t> sequence;                 ///< its Signature; sequence 0: sends and receives
-  std::atomic<uint64_t> count;
-  std::atomic<uint64_t> call;
-};
-
 /// One rank's page: written by it alone, but for `asked`.
 struct CallPage {
   /// More than fit into the queue of a stream: that is how far ranks may be apart.
@@ -130,7 +119,8 @@ struct CallPage {
   std::atomic<uint64_t> through;       ///< once it has stopped: how many launches had come to their end, at most
   SharedLabel label;                   ///< of the launch in which it has waited for long (label.h)
   std::atomic<uint64_t> label_launch;  ///< which that is
-  StandingBehind behind;               ///< or what keeps it from that launch
+  SharedHolder holder;                 ///< or what keeps it from a launch, being before it in the same stream
+  std::atomic<uint64_t> held_launch;   ///< the first that it keeps the rank from
   alignas(64) std::atomic<uint64_t> asked;  ///< by any rank: what it is doing is to be written down
   std::atomic<uint64_t> answered;           ///< the question that what follows is the answer to
   std::atomic<uint32_t> running;            ///< whether something that it issued is not through

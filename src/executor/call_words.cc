@@ -88,24 +88,24 @@ std::string circle_sentence(const std::vector<CircleStep>& circle) {
 
 namespace {
 
-std::string name_of_call(const Signature& call, const std::array<uint64_t, 2>& communicator, int rank) {
-  std::string name;  // as other messages have it
-  for (const uint64_t word : communicator) {
-    for (int i = 0; i < 8; ++i) name += formatted("{:02x}", word >> (8 * i) & 0xff);
+std::string name_of_call(const Holder& holder) {
+  std::string communicator;  // as other messages have it
+  for (const uint64_t word : holder.communicator) {
+    for (int i = 0; i < 8; ++i) communicator += formatted("{:02x}", word >> (8 * i) & 0xff);
   }
   return formatted("{} on communicator {} (there rank {})",
-                   call.sequence > 0 ? call.text() : "a group of sends and receives", name, rank);
+                   holder.call.sequence > 0 ? holder.call.text() : "a group of sends and receives", communicator,
+                   holder.rank);
 }
 
 }  // namespace
 
-std::string reason_held_up(const Signature& holder, const std::array<uint64_t, 2>& communicator, int rank) {
-  return formatted("which has it behind {} in its stream", name_of_call(holder, communicator, rank));
+std::string reason_held_up(const Holder& holder) {
+  return formatted("which has it behind {} in its stream", name_of_call(holder));
 }
 
-std::string reason_on_host(const Signature& holder, const std::array<uint64_t, 2>& communicator, int rank) {
-  return formatted("which calls nothing while its program waits on the host for {}",
-                   name_of_call(holder, communicator, rank));
+std::string reason_on_host(const Holder& holder) {
+  return formatted("which calls nothing while its program waits on the host for {}", name_of_call(holder));
 }
 
 std::string long_circle_sentence(int rank, const std::string& mine, const std::string& peer,

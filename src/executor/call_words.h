@@ -1,13 +1,13 @@
 // How what is wrong between ranks is told: the same sentences on virtual GPUs and on GPUs.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/process_state.h"
+#include "executor/holder.h"
 #include "model/peer.h"
 #include "model/signature.h"
 
@@ -38,10 +38,9 @@ std::string reason_collective(const Signature& collective, int rank);
 std::string reason_next(const Signature& collective, int rank);
 
 /// "which has it behind AllReduce number 5 (...) on communicator ab01... (there rank 2) in its stream".
-/// `holder.sequence` 0: sends and receives.
-std::string reason_held_up(const Signature& holder, const std::array<uint64_t, 2>& communicator, int rank);
+std::string reason_held_up(const Holder& holder);
 /// "which calls nothing while its program waits on the host for AllReduce number 5 (...) on communicator ...".
-std::string reason_on_host(const Signature& holder, const std::array<uint64_t, 2>& communicator, int rank);
+std::string reason_on_host(const Holder& holder);
 /// `mine` of rank `rank` waits for the peer, `reason` tells what for; and that waits for it, by way of other
 /// communicators.
 std::string long_circle_sentence(int rank, const std::string& mine, const std::string& peer, const std::string& reason);

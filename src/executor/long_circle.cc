@@ -9,16 +9,12 @@
 
 namespace nitinol {
 
-/// Those of this process.
-struct LongCircle::Registry {
-  std::mutex mutex;
-  std::vector<LongCircle*> all;
-};
+namespace {
 
-LongCircle::Registry& LongCircle::registry() {
-  static auto* const the_one = new Registry;  // communicators may go away while the process exits
-  return *the_one;
-}
+/// Those of this process.
+Registry<LongCircle>& registry() { return Registry<LongCircle>::of_process(); }
+
+}  // namespace
 
 LongCircle::LongCircle(const PresentLaunch& present, const Self& self) : present_(present), self_(self) {
   const std::lock_guard lock(registry().mutex);
@@ -26,7 +22,7 @@ LongCircle::LongCircle(const PresentLaunch& present, const Self& self) : present
 }
 
 LongCircle::~LongCircle() {
-  Registry& all = registry();
+  Registry<LongCircle>& all = registry();
   const std::lock_guard lock(all.mutex);
   forget_under_lock();
   std::erase(all.all, this);
@@ -46,11 +42,11 @@ void LongCircle::forget_under_lock() {
   holder_ = nullptr;
   labels_.forget();
   page(present_.rank()).label.clear();
-  page(present_.rank()).behind.label.clear();
+  page(present_.rank()).holder.label.clear();
 }
 
 /// Whose launch, of those in which ranks of this process wait, is the first in the stream before this rank's.
-const LongCircle* LongCircle::before(const Registry& all) const {
+const LongCircle* LongCircle::before(const Registry<LongCircle>& all) const {
   const auto mine = self_.places.find(launch_);
   const LongCircle* first = nullptr;
   StreamPlace place_of_first;
@@ -66,23 +62,17 @@ const LongCircle* LongCircle::before(const Registry& all) const {
 }
 
 void LongCircle::tell_before(const LongCircle& holder) {
-  StandingBehind& behind = page(present_.rank()).behind;
+  CallPage& mine = page(present_.rank());
   const CallPage& theirs = holder.page(holder.present_.rank());
   const auto label = theirs.label.look();
-  const bool same = holder_ == &holder && holders_launch_ == holder.launch_ && behind.launch.load() == launch_;
-  if (!same || !label) behind.label.clear();
+  const bool same = holder_ == &holder && holders_launch_ == holder.launch_ && mine.held_launch.load() == launch_;
+  if (!same || !label) mine.holder.label.clear();
   holder_ = &holder;
   holders_launch_ = holder.launch_;
   if (!label) return;
   const Signature call = collective_of_launch(theirs, holder.launch_).value_or(Signature{});
-  behind.launch.store(launch_);
-  behind.identity[0].store(holder.self_.identity[0]);
-  behind.identity[1].store(holder.self_.identity[1]);
-  behind.rank.store(holder.present_.rank());
-  behind.sequence.store(call.sequence);
-  behind.count.store(call.count);
-  behind.call.store(call.call);
-  behind.label.set(label->label);
+  mine.held_launch.store(launch_);
+  mine.holder.tell(label->label, {holder.self_.identity, holder.present_.rank(), call});
 }
 
 void LongCircle::tell_label(uint64_t label) {
@@ -98,8 +88,8 @@ std::optional<Labels::Other> LongCircle::label_of(int peer, uint64_t launch) con
   if (in_call && theirs.label_launch.load() < launch && theirs.label.still(*in_call)) {
     return Labels::Other{peer, in_call->label, false};
   }
-  const auto held = theirs.behind.label.look();
-  if (held && theirs.behind.launch.load() <= launch && theirs.behind.label.still(*held)) {
+  const auto held = theirs.holder.label.look();
+  if (held && theirs.held_launch.load() <= launch && theirs.holder.label.still(*held)) {
     return Labels::Other{peer, held->label, true};
   }
   return std::nullopt;
@@ -125,9 +115,7 @@ std::string LongCircle::sentence(int peer) const {
     const auto collective = collective_of_launch(theirs, theirs.label_launch.load());
     reason = "which is in " + (collective ? collective->text() : "a group of sends and receives");
   } else {
-    const StandingBehind& behind = theirs.behind;
-    const Signature call{behind.sequence.load(), behind.count.load(), behind.call.load()};
-    reason = reason_held_up(call, {behind.identity[0].load(), behind.identity[1].load()}, behind.rank.load());
+    reason = reason_held_up(theirs.holder.holder());
   }
   return long_circle_sentence(present_.rank(), present_.text(),
                               describe_rank(peer, self_.peers[static_cast<size_t>(peer)]), reason);
@@ -139,8 +127,8 @@ std::optional<std::string> LongCircle::look() {
   if (launch_ == 0) return std::nullopt;
   CallPage& mine = page(present_.rank());
   {
-    const Registry& all = registry();
-    const std::lock_guard lock(registry().mutex);
+    Registry<LongCircle>& all = registry();
+    const std::lock_guard lock(all.mutex);
     if (const LongCircle* const holder = before(all)) {
       mine.label.clear();
       labels_.forget();
@@ -148,7 +136,7 @@ std::optional<std::string> LongCircle::look() {
       return std::nullopt;
     }
   }
-  mine.behind.label.clear();
+  mine.holder.label.clear();
   const std::vector<Labels::Other> others = labels_of_others();
   if (const auto peer = labels_.came_back(others)) return sentence(*peer);
   tell_label(labels_.next(others));

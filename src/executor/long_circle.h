@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/registry.h"
 #include "executor/call_waits.h"
 #include "executor/label.h"
 #include "executor/stream_places.h"
@@ -38,12 +39,9 @@ class LongCircle {
   void forget();
 
  private:
-  struct Registry;
-  static Registry& registry();
-
   CallPage& page(int rank) const { return present_.board().page(rank); }
   void forget_under_lock();
-  const LongCircle* before(const Registry& all) const;
+  const LongCircle* before(const Registry<LongCircle>& all) const;
   void tell_before(const LongCircle& holder);
   void tell_label(uint64_t label);
   std::vector<Labels::Other> labels_of_others() const;

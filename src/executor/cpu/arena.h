@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "executor/holder.h"
 #include "executor/label.h"
 #include "model/operation_times.h"
 #include "transport/transport.h"
@@ -83,18 +84,6 @@ struct LaunchCounts {
   std::atomic<uint32_t> captured;  ///< not zero: there are some in graphs, too
 };
 
-/// What keeps a rank from its next launch: a call on another communicator that has waited for long in the same stream,
-/// or for which the program waits on the host.
-struct HeldUp {
-  SharedLabel label;
-  std::array<std::atomic<uint64_t>, 2> identity;  ///< of that communicator,
-  std::atomic<int32_t> rank;                      ///< and the rank in it
-  std::atomic<uint32_t> on_host;                  ///< whether it is the host that waits for it, and has not called yet
-  std::atomic<uint64_t> sequence;                 ///< its Signature; sequence 0: sends and receives
-  std::atomic<uint64_t> count;
-  std::atomic<uint64_t> call;
-};
-
 /// The next collective of a rank, which its host is about to issue once all ranks have come to it.
 struct Announced {
   std::atomic<uint64_t> sequence;  ///< 0: none
@@ -121,8 +110,9 @@ struct ArenaHeader {
   std::atomic<uint64_t> waits_in;     ///< the number of the group of messages in which it has waited for long; 0: none
   std::atomic<uint64_t> looks;        ///< how often it has seen in such that nothing came of what it waits for
   alignas(64) LaunchCounts launches;
-  SharedLabel label;  ///< of the call in which it has waited for long
-  HeldUp held_up;
+  SharedLabel label;    ///< of the call in which it has waited for long
+  SharedHolder holder;  ///< or the call that keeps it from its next: before it in the stream, or awaited on the host
+  std::atomic<uint32_t> held_on_host;  ///< whether it is the host that waits for the holder, and has not called yet
   Announced announced;
   OperationTimes calls;  ///< its last collectives, for whoever waits for this rank and wonders
 };

@@ -179,7 +179,7 @@ std::vector<Labels::Other> CircleSearch::labels_of_others(const Known& known, co
     if (theirs == nullptr) continue;
     // A label is looked at first, and must still stand after it was seen that its owner is waited for.
     const SharedLabel& own = theirs->header().label;
-    const SharedLabel& holder = theirs->header().held_up.label;
+    const SharedLabel& holder = theirs->header().holder.label;
     const auto in_call = own.look();
     if (in_call && wait_for(rank_, peer, known) && !ready() && own.still(*in_call)) {
       others.push_back({peer, in_call->label, false});
@@ -199,16 +199,13 @@ std::string CircleSearch::reason_of(int peer, const Known& known) const {
   const Call call = call_of(theirs);
   if (call.what == Call::What::kMessages) return "which is in a group of sends and receives";
   if (call.what == Call::What::kCollective) return formatted("which is in {}", call.collective.text());
-  const HeldUp& held = theirs.header().held_up;
-  const Signature holder{held.sequence.load(), held.count.load(), held.call.load()};
-  const std::array<uint64_t, 2> communicator{held.identity[0].load(), held.identity[1].load()};
-  return held.on_host.load() != 0 ? reason_on_host(holder, communicator, held.rank.load())
-                                  : reason_held_up(holder, communicator, held.rank.load());
+  const Holder holder = theirs.header().holder.holder();
+  return theirs.header().held_on_host.load() != 0 ? reason_on_host(holder) : reason_held_up(holder);
 }
 
 bool CircleSearch::held_up_on_host(int peer, const Known& known) const {
   const Arena& theirs = *arena(peer, known);
-  return call_of(theirs).what == Call::What::kNone && theirs.header().held_up.on_host.load() != 0;
+  return call_of(theirs).what == Call::What::kNone && theirs.header().held_on_host.load() != 0;
 }
 
 void CircleSearch::reach_all(const Known& known, const Reach& reach) {

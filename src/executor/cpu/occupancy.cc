@@ -4,20 +4,17 @@
 #include <mutex>
 #include <utility>
 
+#include "base/registry.h"
 #include "executor/cpu/host_waits.h"
 
 namespace nitinol::cpu {
 
-/// The ranks of this process.
-struct Occupancy::Registry {
-  std::mutex mutex;
-  std::vector<Occupancy*> all;
-};
+namespace {
 
-Occupancy::Registry& Occupancy::registry() {
-  static auto* const the_one = new Registry;  // executors may go away while the process exits
-  return *the_one;
-}
+/// The ranks of this process.
+Registry<Occupancy>& registry() { return Registry<Occupancy>::of_process(); }
+
+}  // namespace
 
 Occupancy::Occupancy(std::shared_ptr<Arena> own, int rank, std::array<uint64_t, 2> identity)
     : own_(std::move(own)), rank_(rank), identity_(identity), counts_(own_->header().launches) {
@@ -80,20 +77,13 @@ void Occupancy::let_others_go() {
 }
 
 void Occupancy::tell_held_up(uint64_t label, const Signature& call, const Occupancy& holder, bool on_host) {
-  HeldUp& held = own_->header().held_up;
-  held.identity[0].store(holder.identity_[0]);
-  held.identity[1].store(holder.identity_[1]);
-  held.rank.store(holder.rank_);
-  held.on_host.store(on_host ? 1 : 0);
-  held.sequence.store(call.sequence);
-  held.count.store(call.count);
-  held.call.store(call.call);
-  held.label.set(label);
+  own_->header().held_on_host.store(on_host ? 1 : 0);
+  own_->header().holder.tell(label, {holder.identity_, holder.rank_, call});
   holder_ = &holder;
 }
 
 void Occupancy::tell_free() {
-  own_->header().held_up.label.clear();
+  own_->header().holder.label.clear();
   holder_ = nullptr;
 }
 

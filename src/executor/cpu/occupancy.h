@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -49,9 +50,6 @@ class Occupancy {
   void let_others_go();
 
  private:
-  struct Registry;
-  static Registry& registry();
-
   /// Without a locked instruction: there is one writer.
   static void count(std::atomic<uint64_t>& number) {
     number.store(number.load(std::memory_order_relaxed) + 1, std::memory_order_release);

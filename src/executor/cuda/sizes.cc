@@ -77,18 +77,23 @@ void set_crossovers(const Machine& m, Limits& limits) {
   limits.least_chunk_bytes = 16 * kKi;  // with 2 ranks; 4 MB of all-gather took 84 us so, 115 with whole slots
 }
 
-/// The channels of each part where parts have CTAs of their own, of which two fit on a multiprocessor. 0: too few, or
+/// How many CTAs each rank has resident at once where two of its kind fit on a multiprocessor: some room is left.
+int resident_ctas(const Machine& m) { return m.multiprocessors * 3 / 2 / m.ranks_per_gpu; }
+
+/// A channel of messages has one to each peer and one from it.
+int message_lanes(const Machine& m) { return 2 * std::max(1, m.ranks - 1); }
+
+/// The channels of each part where parts have CTAs of their own. 0: too few, or
 /// not where it has been seen to help.
 int channels_apart(const Machine& m, bool sums, int most) {
   if (m.ranks == 1 || m.max_channels > 0 || m.in_host_memory) return 0;
-  const int resident = m.multiprocessors * 3 / 2 / (algorithm::parts_of(sums, m.ranks) * m.ranks_per_gpu);
+  const int resident = resident_ctas(m) / algorithm::parts_of(sums, m.ranks);
   return resident < 8 ? 0 : std::min(resident, most);
 }
 
-/// Channels of messages: the lanes of all ranks on a GPU, two on a multiprocessor, must be resident at once.
+/// Channels of messages: the lanes of all ranks on a GPU must be resident at once.
 int message_channels(const Machine& m, int most) {
-  const int lanes = 2 * std::max(1, m.ranks - 1);
-  const int channels = std::clamp(m.multiprocessors * 3 / 2 / (lanes * m.ranks_per_gpu), 1, most);
+  const int channels = std::clamp(resident_ctas(m) / message_lanes(m), 1, most);
   return m.max_channels > 0 ? std::min(channels, m.max_channels) : channels;
 }
 
@@ -114,7 +119,7 @@ Sizes sizes_for(const Machine& m) {
   const int channels = std::min(resident, m.max_channels > 0 ? std::min(m.max_channels, 64) : usual);
   // Small CTAs where many lanes must be resident on one GPU.
   Sizes sizes;
-  sizes.message_threads = 2 * (m.ranks - 1) * m.ranks_per_gpu > m.multiprocessors * 3 / 2 ? 128 : 256;
+  sizes.message_threads = message_lanes(m) > resident_ctas(m) ? 128 : 256;
   // Two streams for each rank must not come to share a hardware queue.
   const int lanes_of_gpu = m.multiprocessors * (sizes.message_threads == 128 ? 4 : 2);
   sizes.lanes_at_once = m.ranks_per_gpu <= 4 ? lanes_of_gpu / m.ranks_per_gpu : 0;

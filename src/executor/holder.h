@@ -1,0 +1,48 @@
+// What keeps a rank from its next launch: a call on another communicator.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "executor/label.h"
+#include "model/signature.h"
+
+namespace nitinol {
+
+/// A call that others stand behind.
+struct Holder {
+  std::array<uint64_t, 2> communicator{};  ///< its identity,
+  int rank = 0;                            ///< and the rank in it
+  Signature call;                          ///< sequence 0: sends and receives
+};
+
+/// The holder of a rank as it stands in shared memory: told by one thread at a time, and read by any.
+class SharedHolder {
+ public:
+  SharedLabel label;  ///< of the call; what follows holds while it is set
+
+  void tell(uint64_t of_call, const Holder& holder) {
+    communicator_[0].store(holder.communicator[0]);
+    communicator_[1].store(holder.communicator[1]);
+    rank_.store(holder.rank);
+    sequence_.store(holder.call.sequence);
+    count_.store(holder.call.count);
+    call_.store(holder.call.call);
+    label.set(of_call);
+  }
+  Holder holder() const {
+    return {{communicator_[0].load(), communicator_[1].load()},
+            rank_.load(),
+            {sequence_.load(), count_.load(), call_.load()}};
+  }
+
+ private:
+  std::array<std::atomic<uint64_t>, 2> communicator_;
+  std::atomic<int32_t> rank_;
+  std::atomic<uint64_t> sequence_;
+  std::atomic<uint64_t> count_;
+  std::atomic<uint64_t> call_;
+};
+
+}  // namespace nitinol
