@@ -9,6 +9,7 @@
 
 #include "cluster.h"
 #include "nccl.h"
+#include "shared_count.h"
 
 namespace nitinol::testing {
 namespace {
@@ -111,8 +112,11 @@ Scene join(int process, const ncclUniqueId& id, bool blocking) {
 /// Rank 0 brings its communicator into a stage and tries the calls; rank 1 waits until that has been aborted.
 std::string in_stage(bool blocking, const std::function<void(Scene& s)>& enter, const char* letters,
                      ncclResult_t state) {
+  const SharedCount joined;
   return run_processes(2, [&](int process, const ncclUniqueId& id) {
     Scene s = join(process, id, blocking);
+    joined.add();
+    joined.wait_for(2);
     if (process == 0) {
       enter(s);
       must_refuse(s, letters, state);
@@ -149,8 +153,11 @@ TEST(Edges, WhileBusyWithASplit) {
 }
 
 TEST(Edges, AfterAFailure) {
-  EXPECT_EQ("", run_processes(2, [](int process, const ncclUniqueId& id) {
+  const SharedCount joined;
+  EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) {
               Scene s = join(process, id, true);
+              joined.add();
+              joined.wait_for(2);
               if (process == 0 && wait_while(s.comm, ncclSuccess) == ncclRemoteError) {
                 must_refuse(s, "ssssssyys", ncclRemoteError);
               }

@@ -12,6 +12,7 @@
 
 #include "cluster.h"
 #include "nccl.h"
+#include "shared_count.h"
 
 namespace nitinol::testing {
 namespace {
@@ -140,7 +141,7 @@ TEST(Lifecycle, SeveralIdsShareTheRendezvous) {
 }
 
 TEST(Lifecycle, AFixedAddressReplacesTheExchangeOfIds) {
-  const std::string port = std::to_string(20000 + getpid() % 20000);
+  const std::string port = std::to_string(20000 + getpid() % 12000);
   setenv("NCCL_COMM_ID", ("127.0.0.1:" + port).c_str(), 1);
   const std::string wrong = run_processes(3, [](int process, const ncclUniqueId&) {
     ncclUniqueId id;
@@ -249,9 +250,12 @@ TEST(Lifecycle, DifferentSettingsOnRanksAreFoundAtTheStart) {
 
 TEST(Lifecycle, ARankThatNeverComesIsNamed) {
   setenv("NITINOL_INIT_TIMEOUT", "1", 1);
-  const std::string wrong = run_processes(2, [](int process, const ncclUniqueId& id) {
+  const SharedCount through;
+  const std::string wrong = run_processes(2, [&](int process, const ncclUniqueId& id) {
     ncclComm_t comm = nullptr;
     const ncclResult_t result = ncclCommInitRank(&comm, 4, id, process == 0 ? 0 : 3);
+    through.add();
+    if (process == 0) through.wait_for(2);  // it hosts the rendezvous, to which the other may come late
     if (result == ncclSuccess || comm != nullptr) throw std::runtime_error("two of four were enough");
     const std::string sentence = ncclGetLastError(nullptr);
     if (sentence.find("1, 2") == std::string::npos) throw std::runtime_error(sentence);

@@ -32,8 +32,9 @@ void must_say(ncclComm_t comm, std::initializer_list<const char*> words) {
 
 enum class Trouble { kNeverCalls, kStopped, kNeverSends };
 
-/// The others wait for `trouble_is_there`.
-void live_through(Trouble trouble, int process, const ncclUniqueId& id, const std::function<void()>& trouble_is_there) {
+/// All have `met` once they are set up; the others wait for `trouble_is_there`.
+void live_through(Trouble trouble, int process, const ncclUniqueId& id, const SharedCount& met,
+                  const std::function<void()>& trouble_is_there) {
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
   float* data = nullptr;
@@ -41,10 +42,12 @@ void live_through(Trouble trouble, int process, const ncclUniqueId& id, const st
   EXPECT_CALL(cudaStreamCreate(&stream));
   EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
   EXPECT_CALL(ncclCommInitRank(&comm, kProcesses, id, process));
-  EXPECT_CALL(nitinolCommSetTimeout(comm, 0.5));
   EXPECT_CALL(ncclAllReduce(data, data, 7, ncclFloat, ncclSum, comm, stream));
   EXPECT_CALL(ncclAllReduce(data, data, 9, ncclFloat, ncclMax, comm, stream));
   EXPECT_CALL(cudaStreamSynchronize(stream));
+  EXPECT_CALL(nitinolCommSetTimeout(comm, 2));
+  met.add();
+  met.wait_for(kProcesses);
   const bool late = process == kLate;
   if (late && trouble == Trouble::kStopped) raise(SIGSTOP);  // until the test lets it go on
   if (!late) {
@@ -76,14 +79,16 @@ void live_through(Trouble trouble, int process, const ncclUniqueId& id, const st
 }
 
 TEST(Deadline, NamesARankThatNeverCalls) {
-  EXPECT_EQ("", run_processes(kProcesses, [](int process, const ncclUniqueId& id) {
-              live_through(Trouble::kNeverCalls, process, id, [] {});
+  const SharedCount met;
+  EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+              live_through(Trouble::kNeverCalls, process, id, met, [] {});
             }));
 }
 
 TEST(Deadline, NamesARankThatNeverSends) {
-  EXPECT_EQ("", run_processes(kProcesses, [](int process, const ncclUniqueId& id) {
-              live_through(Trouble::kNeverSends, process, id, [] {});
+  const SharedCount met;
+  EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+              live_through(Trouble::kNeverSends, process, id, met, [] {});
             }));
 }
 
@@ -105,15 +110,16 @@ void look_after(pid_t process, const SharedCount& stopped) {
 }
 
 TEST(Deadline, TellsAStoppedRankFromASlowOne) {
+  const SharedCount met;
   const SharedCount stopped;
   EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
               if (process == kLate) look_after(getpid(), stopped);
-              live_through(Trouble::kStopped, process, id, [&] { stopped.wait_for(1); });
+              live_through(Trouble::kStopped, process, id, met, [&] { stopped.wait_for(1); });
             }));
 }
 
 TEST(Deadline, TheSettingHoldsForEveryCommunicator) {
-  setenv("NITINOL_TIMEOUT", "1", 1);
+  setenv("NITINOL_TIMEOUT", "3", 1);
   EXPECT_EQ("", run_ranks({2, 1}, [](Rank& self) {
               ncclComm_t comm = nullptr;
               EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));

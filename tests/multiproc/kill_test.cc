@@ -125,14 +125,25 @@ void must_name(int rank, const char* moment) {
 
 enum class Moment { kInit, kOperation, kDestroy };
 
-/// What one process does; the victim dies on the way.
-void live_through(Moment moment, int process, int victim, std::chrono::microseconds delay, const ncclUniqueId& id) {
+struct Death {
+  Moment moment = Moment::kInit;
+  int victim = 0;
+  std::chrono::microseconds delay{};  ///< after the moment
+};
+
+/// What one process does; the victim dies on the way, if not while they join then once all have.
+void live_through(const Death& death, int process, const ncclUniqueId& id, const SharedCount& joined) {
+  const auto& [moment, victim, delay] = death;
   const bool dies = process == victim;
   ncclComm_t comm = nullptr;
   if (dies && moment == Moment::kInit) die_after(delay);
-  const ncclResult_t joined = ncclCommInitRank(&comm, kProcesses, id, process);
+  const ncclResult_t result = ncclCommInitRank(&comm, kProcesses, id, process);
+  if (moment != Moment::kInit) {
+    joined.add();
+    joined.wait_for(kProcesses);
+  }
   if (dies && moment == Moment::kOperation) die_after(delay);
-  if (joined != ncclSuccess) {
+  if (result != ncclSuccess) {
     if (moment != Moment::kInit || comm != nullptr) throw std::runtime_error("could not join");
     // Process 0 hosts the rendezvous: its loss is told by its address.
     if (victim != 0) must_name(victim, "init");
@@ -166,14 +177,15 @@ class Survivor {
   SharedCount& done_;
 };
 
-std::string run_with_a_death(Moment moment, int victim, std::chrono::microseconds delay) {
+std::string run_with_a_death(const Death& death) {
+  const SharedCount joined;
   SharedCount survivors_done;
   return run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
     use_a_communicator_alone();
     const Holdings before = settled_holdings(std::chrono::milliseconds(50), {});
     {
       const Survivor survivor(process, survivors_done);
-      live_through(moment, process, victim, delay, id);
+      live_through(death, process, id, joined);
     }
     use_a_communicator_alone();
     const Holdings after = settled_holdings(std::chrono::seconds(20), before);
@@ -186,7 +198,7 @@ std::string run_with_a_death(Moment moment, int victim, std::chrono::microsecond
 }
 
 void run_deaths(Moment moment, int rounds, int most_microseconds) {
-  setenv("NITINOL_INIT_TIMEOUT", "3", 1);
+  setenv("NITINOL_INIT_TIMEOUT", moment == Moment::kInit ? "3" : "15", 1);
   setenv("NCCL_SOCKET_RETRY_CNT", "3", 1);
   setenv("NCCL_SOCKET_RETRY_SLEEP_MSEC", "10", 1);
   std::mt19937 random(7);
@@ -194,7 +206,7 @@ void run_deaths(Moment moment, int rounds, int most_microseconds) {
     const int victim = round % kProcesses;
     const std::chrono::microseconds delay(std::uniform_int_distribution(0, most_microseconds)(random));
     const auto begin = std::chrono::steady_clock::now();
-    const std::string text = run_with_a_death(moment, victim, delay);
+    const std::string text = run_with_a_death({moment, victim, delay});
     EXPECT_EQ(text, "process " + std::to_string(victim) + " ended by signal 9\n")
         << "round " << round << ", death after " << delay.count() << " us";
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60)) << "round " << round;

@@ -330,17 +330,19 @@ const std::vector<Instead>& done_instead() {
       {nothing,
        "in AllReduce number 2 (count 17, type float32, op sum); its process is alive; idle, its last collective was "
        "AllReduce number 1 (count 10, type float32, op sum)",
-       ncclRemoteError, 1},
+       ncclRemoteError, 2},
   };
   return all;
 }
 
-void do_instead(const Instead& instead, Rank& self, float* data, const SharedCount& heard) {
+void do_instead(const Instead& instead, Rank& self, float* data, const SharedCount& ready, const SharedCount& heard) {
   Rank mine = self;
   EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &mine.comm, nullptr));
   EXPECT_CALL(all_reduce(mine, data, 10));
   EXPECT_CALL(cudaStreamSynchronize(self.stream));
   EXPECT_CALL(nitinolCommSetTimeout(mine.comm, instead.timeout));
+  ready.add();
+  ready.wait_for(3);
   const ncclResult_t called = self.rank == kOdd ? instead.odd(mine, data) : all_reduce(mine, data, 17);
   if (self.rank == kOdd) {
     heard.wait_for(2);
@@ -356,11 +358,14 @@ void do_instead(const Instead& instead, Rank& self, float* data, const SharedCou
 
 TEST(Mismatch, InStrictModeThoseWhoWaitHearWhatTheOddRankDoes) {
   setenv("NITINOL_CHECK", "strict", 1);
+  const std::vector<SharedCount> ready(done_instead().size());
   const std::vector<SharedCount> heard(done_instead().size());
   EXPECT_EQ("", run_ranks({1, 1, 1}, [&](Rank& self) {
               float* data = nullptr;
               EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
-              for (size_t i = 0; i < heard.size(); ++i) do_instead(done_instead()[i], self, data, heard[i]);
+              for (size_t i = 0; i < heard.size(); ++i) {
+                do_instead(done_instead()[i], self, data, ready[i], heard[i]);
+              }
               EXPECT_CALL(cudaFree(data));
             }));
   unsetenv("NITINOL_CHECK");

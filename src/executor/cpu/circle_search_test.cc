@@ -155,7 +155,7 @@ TEST(CircleSearch, GroupsThatMeetAreNoCircleHoweverLongAThirdTakes) {
 TEST(Deadline, CountsFromTheLastProgress) {
   constexpr int kSenders = 7;
   Team team(1 + kSenders);
-  team.engine(0)->rank().set_timeout(std::chrono::milliseconds(1500));
+  team.engine(0)->rank().set_timeout(std::chrono::seconds(4));
   team.run([&](int rank, Engine& engine) {
     int value = rank;
     Launch launch;
@@ -167,7 +167,7 @@ TEST(Deadline, CountsFromTheLastProgress) {
       Team::run_launch(engine, launch);
       for (int from = 1; from <= kSenders; ++from) EXPECT_EQ(values[static_cast<size_t>(from)], from);
     } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds(300 * rank));  // all together later than the deadline
+      std::this_thread::sleep_for(std::chrono::milliseconds(700 * rank));  // all together later than the deadline
       launch.messages.push_back({Direction::kSend, 0, &value, sizeof value});
       Team::run_launch(engine, launch);
     }
