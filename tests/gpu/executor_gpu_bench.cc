@@ -241,61 +241,71 @@ class Bench {
     }
   }
 
-  /// Microseconds of one call: graphs of calls on every rank, replayed; as the rank sees it that starts last.
-  template <class Call>
-  double time(Call&& call, size_t bytes) {
-    const int calls = bytes > (size_t{8} << 20) ? 4 : 32;
-    std::vector<cudaGraphExec_t> graphs;
+  /// The same for every rank, in a group of NCCL's where that is what is timed.
+  template <class Step>
+  void on_all(Step&& step) {
     if (!nccl_.comms.empty()) nccl_.start();
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       const DeviceGuard on(ranks_.device(rank));
-      cuda_check(cudaStreamBeginCapture(ranks_.stream(rank), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+      step(rank);
     }
     if (!nccl_.comms.empty()) nccl_.end();
-    for (int i = 0; i < calls; ++i) {
-      if (!nccl_.comms.empty()) nccl_.start();
-      for (int rank = 0; rank < ranks_.size(); ++rank) {
-        const DeviceGuard on(ranks_.device(rank));
-        call(rank);
-      }
-      if (!nccl_.comms.empty()) nccl_.end();
-    }
+  }
+
+  /// A graph of calls for each rank.
+  template <class Call>
+  std::vector<cudaGraphExec_t> capture(Call&& call, int calls) {
+    on_all([&](int rank) {
+      cuda_check(cudaStreamBeginCapture(ranks_.stream(rank), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+    });
+    for (int i = 0; i < calls; ++i) on_all(call);
+    std::vector<cudaGraphExec_t> graphs;
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       const DeviceGuard on(ranks_.device(rank));
       cudaGraph_t graph = nullptr;
-      cudaGraphExec_t executable = nullptr;
       cuda_check(cudaStreamEndCapture(ranks_.stream(rank), &graph), "cudaStreamEndCapture");
-      cuda_check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+      cuda_check(cudaGraphInstantiate(&graphs.emplace_back(), graph, 0), "cudaGraphInstantiate");
       cuda_check(cudaGraphDestroy(graph), "cudaGraphDestroy");
-      graphs.push_back(executable);
     }
-    const auto replay = [&](int times, cudaEvent_t start) {
-      for (int i = 0; i < times; ++i) {
-        for (int rank = 0; rank < ranks_.size(); ++rank) {
-          const DeviceGuard on(ranks_.device(rank));
-          if (start != nullptr && i == 0 && rank == ranks_.size() - 1) {
-            cuda_check(cudaEventRecord(start, ranks_.stream(rank)), "cudaEventRecord");
-          }
-          cuda_check(cudaGraphLaunch(graphs[static_cast<size_t>(rank)], ranks_.stream(rank)), "cudaGraphLaunch");
+    return graphs;
+  }
+
+  /// `start` is recorded before the first of the rank that starts last.
+  void replay(const std::vector<cudaGraphExec_t>& graphs, int times, cudaEvent_t start) {
+    for (int i = 0; i < times; ++i) {
+      for (int rank = 0; rank < ranks_.size(); ++rank) {
+        const DeviceGuard on(ranks_.device(rank));
+        if (start != nullptr && i == 0 && rank == ranks_.size() - 1) {
+          cuda_check(cudaEventRecord(start, ranks_.stream(rank)), "cudaEventRecord");
         }
+        cuda_check(cudaGraphLaunch(graphs[static_cast<size_t>(rank)], ranks_.stream(rank)), "cudaGraphLaunch");
       }
-    };
+    }
+  }
+
+  /// Microseconds of one call: graphs of calls on every rank, replayed; as the rank sees it that starts last. The best
+  /// of three.
+  template <class Call>
+  double time(Call&& call, size_t bytes) {
+    constexpr int kReplays = 3;
+    const int calls = bytes > (size_t{8} << 20) ? 4 : 32;
+    const std::vector<cudaGraphExec_t> graphs = capture(call, calls);
     const int last = ranks_.size() - 1;
     const DeviceGuard on(ranks_.device(last));
     cudaEvent_t start = nullptr;
     cudaEvent_t stop = nullptr;
     cuda_check(cudaEventCreate(&start), "cudaEventCreate");
     cuda_check(cudaEventCreate(&stop), "cudaEventCreate");
-    replay(1, nullptr);
+    replay(graphs, 1, nullptr);
     ranks_.synchronize();
     double best = 1e30;
     for (int attempt = 0; attempt < 3; ++attempt) {
-      replay(3, start);
+      replay(graphs, kReplays, start);
       cuda_check(cudaEventRecord(stop, ranks_.stream(last)), "cudaEventRecord");
       ranks_.synchronize();
       float ms = 0;
       cuda_check(cudaEventElapsedTime(&ms, start, stop), "cudaEventElapsedTime");
-      best = std::min(best, ms * 1000.0 / (3 * calls));
+      best = std::min(best, ms * 1000.0 / (kReplays * calls));
     }
     cuda_check(cudaEventDestroy(start), "cudaEventDestroy");
     cuda_check(cudaEventDestroy(stop), "cudaEventDestroy");
@@ -310,6 +320,13 @@ class Bench {
   std::FILE* csv_ = nullptr;
 };
 
+/// The size after `bytes`: by the factor, or if that is 0 more of them where algorithms and protocols change.
+size_t next_size(size_t bytes, size_t factor) {
+  const bool steady = bytes < (size_t{64} << 10) || bytes >= (size_t{16} << 20);
+  if (factor != 0) return bytes * factor;
+  return bytes * (steady ? 4 : 2);
+}
+
 int run(int argc, char** argv) {
   if (argc < 3) {
     std::printf("usage: %s RANKS GPUS [LIBNCCL|-] [COLLECTIVE] [TYPE] [LEAST] [MOST] [FACTOR]\n", argv[0]);
@@ -320,14 +337,13 @@ int run(int argc, char** argv) {
   const std::string only = argc > 4 ? argv[4] : "";
   const auto type = static_cast<DataType>(argc > 5 ? std::atoi(argv[5]) : static_cast<int>(DataType::kFloat32));
   const size_t most = argc > 7 ? std::min(kLargest, size_t{std::strtoull(argv[7], nullptr, 0)}) : kLargest;
+  const size_t factor = argc > 8 ? std::strtoull(argv[8], nullptr, 0) : 0;
   Bench bench(std::atoi(argv[1]), std::atoi(argv[2]), nccl, most);
   for (const Collective what : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
                                 Collective::kAllToAll, Collective::kBroadcast, Collective::kReduce}) {
     if (!only.empty() && only != name_of(what)) continue;
     for (size_t bytes = argc > 6 ? std::strtoull(argv[6], nullptr, 0) : 1024; bytes <= most;
-         bytes *= argc > 8                                                    ? std::strtoull(argv[8], nullptr, 0)
-                  : bytes < (size_t{64} << 10) || bytes >= (size_t{16} << 20) ? 4
-                                                                              : 2) {
+         bytes = next_size(bytes, factor)) {
       bench.compare(what, type, bytes);
     }
   }
