@@ -29,6 +29,11 @@ constexpr std::chrono::milliseconds kSlowness{300};
 // Seconds that a rank may be late. Many processes share few processors: only what a deadline is to end has a short one.
 constexpr int kDeadline = 3;
 constexpr int kPatience = 15;
+#if defined(NITINOL_CUDA)
+constexpr int kInitDeadline = kPatience;  // GPUs take some time to start up
+#else
+constexpr int kInitDeadline = kDeadline;
+#endif
 
 /// Whether the survivors of an operation hear of the fault by its deadline alone.
 bool ends_by_deadline(Fault fault) {
@@ -50,13 +55,7 @@ bool ends_by_deadline(Fault fault) {
 
 int timeout_of(const Case& c) { return ends_by_deadline(c.fault) ? kDeadline : kPatience; }
 
-int init_timeout_of(const Case& c) {
-#if defined(NITINOL_CUDA)
-  return kPatience;  // GPUs take some time to start up
-#else
-  return c.moment == Moment::kInit ? kDeadline : kPatience;
-#endif
-}
+int init_timeout_of(const Case& c) { return c.moment == Moment::kInit ? kInitDeadline : kPatience; }
 
 void expect_that(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what + " (last error: " + ncclGetLastError(nullptr) + ")");
