@@ -91,9 +91,10 @@ int channels_apart(const Machine& m, bool sums, int most) {
   return resident < 8 ? 0 : std::min(resident, most);
 }
 
-/// Channels of messages: the lanes of all ranks on a GPU must be resident at once.
+/// Channels of messages: the lanes of all ranks on a GPU must be resident at once, and those of a rank fit into a
+/// launch.
 int message_channels(const Machine& m, int most) {
-  const int channels = std::clamp(resident_ctas(m) / message_lanes(m), 1, most);
+  const int channels = std::clamp(std::min(resident_ctas(m), ManyMessages::kMaxLanes) / message_lanes(m), 1, most);
   return m.max_channels > 0 ? std::min(channels, m.max_channels) : channels;
 }
 

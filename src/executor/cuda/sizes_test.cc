@@ -139,12 +139,14 @@ TEST(Sizes, MessagesGoByLL128WhereLinesStayWholeAndElseByLLOrSimple) {
 TEST(Sizes, LanesOfAllRanksOnAGpuAreResidentAtOnceAndFitIntoALaunch) {
   for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
     for (const int sharing : {1, 2}) {
-      const Sizes sizes = sizes_for(machine(ranks, sharing));
-      for (const Queue queue : {Queue::kMessageLL, Queue::kMessageLL128, Queue::kMessageSimple}) {
-        const int lanes = 2 * (ranks - 1) * sizes.layouts[static_cast<size_t>(queue)].channels;
-        EXPECT_LE(lanes, ManyMessages::kMaxLanes);
-        const int resident = 132 * (sizes.message_threads == 128 ? 4 : 2);
-        EXPECT_LE(lanes * sharing, resident) << ranks << " ranks, " << sharing << " on a GPU";
+      for (const int multiprocessors : {132, 300}) {
+        const Sizes sizes = sizes_for(machine(ranks, sharing, multiprocessors));
+        for (const Queue queue : {Queue::kMessageLL, Queue::kMessageLL128, Queue::kMessageSimple}) {
+          const int lanes = 2 * (ranks - 1) * sizes.layouts[static_cast<size_t>(queue)].channels;
+          EXPECT_LE(lanes, ManyMessages::kMaxLanes);
+          const int resident = multiprocessors * (sizes.message_threads == 128 ? 4 : 2);
+          EXPECT_LE(lanes * sharing, resident) << ranks << " ranks, " << sharing << " on a GPU";
+        }
       }
     }
   }
