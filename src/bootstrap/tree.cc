@@ -18,7 +18,7 @@ constexpr auto kSlice = 100ms;
 constexpr auto kFlushPatience = 1s;
 constexpr auto kGracePerLevel = 250ms;
 constexpr auto kPatienceWithStopped = 2s;  // of ranks in a hurry
-constexpr auto kPatienceWithRevoked = 1s;  // of ranks that are about to begin a collective
+constexpr auto kPatienceWithFailed = 1s;   // or revoked: until what it has to say is here
 
 Frame control_frame(FrameType type, std::vector<std::byte> payload = {}) {
   Frame frame;
@@ -283,19 +283,14 @@ void Tree::send(int neighbour, const OperationStep& step, const SharedBytes& pay
 }
 
 std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, Deadline deadline) {
-  Wait wait{Clock::now()};
+  Wait wait{Clock::now(), deadline};
   std::unique_lock lock(mutex_);
   Neighbour& from = neighbours_.at(neighbour);
-  bool graced = false;
   while (from.mailbox.empty()) {
     check_locked();
-    if (!from.gone && !given_up_locked(neighbour, step, wait)) {
-      if (wait_slice(lock, deadline)) continue;
-      if (!std::exchange(graced, true)) {
-        deadline += grace_for(neighbour);
-        continue;
-      }
-      if (!from.mailbox.empty()) break;
+    if (!from.gone && !is_over_locked(neighbour, step, wait)) {
+      wait_slice(lock, wait.deadline);
+      continue;
     }
     const Failure failure{neighbour, ncclRemoteError, complaint_locked(neighbour, step, wait.so_far())};
     lock.unlock();
@@ -308,14 +303,34 @@ std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, D
   return std::move(frame.payload);
 }
 
+/// Whether the neighbour is to be blamed now. Not as soon as the time is over: this process may have stood still, and
+/// what others sent meanwhile is yet to be read.
+bool Tree::is_over_locked(int neighbour, const OperationStep& step, Wait& wait) const {
+  const bool given_up = given_up_locked(neighbour, step, wait);
+  const auto now = Clock::now();
+  if (!wait.graced && (given_up || now >= wait.deadline)) {
+    wait.graced = true;
+    wait.deadline = now + kSlice + (given_up ? 0ms : grace_for(neighbour));
+  }
+  if (now < wait.deadline) return false;
+  if (given_up || !may_tell_locked(neighbour, wait)) return true;
+  wait.deadline = *wait.stopped_since + kPatienceWithFailed;
+  return false;
+}
+
 /// Whether nothing is to be hoped for from a rank that is still there.
 bool Tree::given_up_locked(int neighbour, const OperationStep& step, Wait& wait) const {
   const bool hurries = in_a_hurry_ && wait.so_far() >= kPatienceWithStopped;
   if (hurries && is_stopped(neighbours_.at(neighbour).identity)) return true;
   if (step.operation != Operation::kCompare || !doings_ || !doings_(neighbour).stopped) return false;
-  // If it has failed, it says so itself.
+  return !may_tell_locked(neighbour, wait);
+}
+
+/// Whether the neighbour's communicator has failed, of which it says itself why: it is only to be waited for.
+bool Tree::may_tell_locked(int neighbour, Wait& wait) const {
+  if (!doings_ || !doings_(neighbour).stopped) return false;
   if (!wait.stopped_since) wait.stopped_since = Clock::now();
-  return Clock::now() - *wait.stopped_since >= kPatienceWithRevoked;
+  return Clock::now() - *wait.stopped_since < kPatienceWithFailed;
 }
 
 std::chrono::milliseconds Tree::Wait::so_far() const {

@@ -119,10 +119,14 @@ class Tree : public std::enable_shared_from_this<Tree> {
   /// How long an operation waits for a neighbour.
   struct Wait {
     std::chrono::steady_clock::time_point begin;
+    Deadline deadline;
+    bool graced = false;  ///< the deadline is a later one than the operation's
     std::optional<std::chrono::steady_clock::time_point> stopped_since{};
     std::chrono::milliseconds so_far() const;
   };
+  bool is_over_locked(int neighbour, const OperationStep& step, Wait& wait) const;
   bool given_up_locked(int neighbour, const OperationStep& step, Wait& wait) const;
+  bool may_tell_locked(int neighbour, Wait& wait) const;
   std::string complaint_locked(int neighbour, const OperationStep& step, std::chrono::milliseconds waited) const;
 
   const int rank_;

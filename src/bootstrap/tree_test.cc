@@ -1,0 +1,64 @@
+// How long one rank waits for its neighbour in the tree before it blames it.
+#include "bootstrap/tree.h"
+
+#include <gmock/gmock.h>
+
+#include "bootstrap/testing.h"
+
+namespace nitinol {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using testing::error_of;
+using ::testing::HasSubstr;
+
+/// Rank 0 of six, alone. Rank 5 is below rank 1.
+std::shared_ptr<Tree> alone() {
+  TreeArguments arguments;
+  arguments.shape = TreeShape(6, 1);
+  arguments.options = testing::quick_options();
+  return Tree::start(arguments);
+}
+
+/// What a rank sees that has stood still for longer than it was to wait.
+Deadline long_over() { return Clock::now() - 100s; }
+
+TEST(Tree, WhoWaitsThroughOthersGivesThemTimeFromNowOn) {
+  const auto tree = alone();
+  const Deadline deadline = long_over();
+  const auto begin = Clock::now();
+  const Error error = error_of([&] { tree->receive(1, tree->next_step(Operation::kBarrier), deadline); });
+  EXPECT_EQ(error.code(), ncclRemoteError);
+  EXPECT_THAT(error.what(), HasSubstr("for rank 1 in barrier"));
+  EXPECT_GE(Clock::now() - begin, 250ms);  // rank 1 may wait for rank 5
+}
+
+TEST(Tree, ANeighbourThatHasFailedHasTimeToSayWhy) {
+  const auto tree = alone();
+  tree->ask_for_doings([](int) { return DoingsOfRank{"stopped", true}; });
+  const Deadline deadline = long_over();
+  const auto begin = Clock::now();
+  const Error error = error_of([&] { tree->receive(1, tree->next_step(Operation::kBarrier), deadline); });
+  EXPECT_THAT(error.what(), HasSubstr("; stopped: does every rank"));
+  EXPECT_GE(Clock::now() - begin, 1s);
+}
+
+TEST(Tree, WhatANeighbourSaysOfItsFailureIsTheFirstCause) {
+  const auto tree = alone();
+  std::atomic<bool> asked{false};
+  tree->ask_for_doings([&](int) {
+    asked = true;
+    return DoingsOfRank{"stopped", true};
+  });
+  std::thread network([&] {
+    while (!asked) std::this_thread::yield();
+    tree->report({5, ncclRemoteError, "rank 5 has no memory"});
+  });
+  const Error error = error_of([&] { tree->receive(1, tree->next_step(Operation::kBarrier), long_over()); });
+  network.join();
+  EXPECT_STREQ(error.what(), "rank 5 has no memory");
+}
+
+}  // namespace
+}  // namespace nitinol
