@@ -22,6 +22,8 @@ constexpr std::size_t kScratchBytes = 128 * 1024;
 constexpr std::chrono::milliseconds kPause{10};
 // A program may close the descriptor that wakes the thread, or the one it waits for: so the thread looks by itself.
 constexpr std::chrono::milliseconds kLongestSleep{1000};
+// A round sees up to 64 descriptors, and brings a connection one step further.
+constexpr int kMostRoundsBeforeTimers = 64;
 
 // What runs on the thread can throw for lack of memory or descriptors. The peer in question is then not served any
 // more, and deadlines tell whoever waits for it; the others go on.
@@ -116,18 +118,19 @@ void Reactor::run_posted() {
   for (const auto& function : functions) run_guarded(function);
 }
 
-std::chrono::milliseconds Reactor::run_timers() {
-  while (!timers_.empty()) {
+std::chrono::milliseconds Reactor::time_to_timer(Clock::time_point now) const {
+  if (timers_.empty()) return kLongestSleep;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(timers_.begin()->first.first - now);
+  return std::clamp(left, std::chrono::milliseconds::zero(), kLongestSleep);
+}
+
+void Reactor::run_timers(Clock::time_point now) {
+  while (!timers_.empty() && timers_.begin()->first.first <= now) {
     const auto first = timers_.begin();
-    const auto left = first->first.first - Clock::now();
-    if (left > Clock::duration::zero()) {
-      return std::min(std::chrono::ceil<std::chrono::milliseconds>(left), kLongestSleep);
-    }
     const auto function = std::move(first->second);
     timers_.erase(first);
     run_guarded(function);
   }
-  return kLongestSleep;
 }
 
 void Reactor::stop() {
@@ -135,26 +138,38 @@ void Reactor::stop() {
   post([] {});
 }
 
-void Reactor::run() {
+bool Reactor::run_events(std::chrono::milliseconds timeout) {
   std::array<epoll_event, 64> events;
-  while (!stopping_.load()) {
-    const auto timeout = static_cast<int>(run_timers().count());
-    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
-    if (count < 0 && errno != EINTR) std::this_thread::sleep_for(kPause);  // the program has closed what is not its own
-    for (int i = 0; i < count; ++i) {
-      const epoll_event& event = events[static_cast<std::size_t>(i)];
-      const Token token = event.data.u64;  // a copy: the system's struct is packed
-      if (token == kWakeToken) {
-        std::uint64_t counter = 0;
-        [[maybe_unused]] const auto got = ::read(wake_.get(), &counter, sizeof(counter));
-        continue;
-      }
-      const auto found = callbacks_.find(token);
-      if (found == callbacks_.end()) continue;
-      const auto callback = found->second;
-      run_guarded(*callback, std::uint32_t{event.events});
+  const int count =
+      epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), static_cast<int>(timeout.count()));
+  if (count < 0 && errno != EINTR) std::this_thread::sleep_for(kPause);  // the program has closed what is not its own
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = events[static_cast<std::size_t>(i)];
+    const Token token = event.data.u64;  // a copy: the system's struct is packed
+    if (token == kWakeToken) {
+      std::uint64_t counter = 0;
+      [[maybe_unused]] const auto got = ::read(wake_.get(), &counter, sizeof(counter));
+      continue;
     }
+    const auto found = callbacks_.find(token);
+    if (found == callbacks_.end()) continue;
+    const auto callback = found->second;
+    run_guarded(*callback, std::uint32_t{event.events});
+  }
+  return count > 0;
+}
+
+// The process may have stood still past a timer's time while what would have cancelled the timer came in: whatever was
+// there by the time that timers are measured by has been seen when they run, unless there is no end to it.
+void Reactor::run() {
+  int rounds_since_timers = 0;
+  while (!stopping_.load()) {
+    const auto now = Clock::now();
+    const bool busy = run_events(time_to_timer(now));
     run_posted();
+    if (busy && ++rounds_since_timers < kMostRoundsBeforeTimers) continue;
+    run_timers(now);
+    rounds_since_timers = 0;
   }
 }
 

@@ -57,7 +57,9 @@ class Reactor {
 
  private:
   void run_posted();
-  std::chrono::milliseconds run_timers();  // returns how long to sleep at most
+  std::chrono::milliseconds time_to_timer(Clock::time_point now) const;  // how long to sleep at most
+  void run_timers(Clock::time_point now);
+  bool run_events(std::chrono::milliseconds timeout);  // whether there were any
 
   GuardedFd epoll_;
   GuardedFd wake_;

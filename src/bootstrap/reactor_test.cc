@@ -1,8 +1,16 @@
 #include "bootstrap/reactor.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
+#include <functional>
+#include <string>
 #include <thread>
+#include <vector>
+
+#include "base/unique_fd.h"
 
 #include "bootstrap/closed_descriptors_testing.h"
 
@@ -27,6 +35,57 @@ TEST_P(ReactorWithout, ItsDescriptorsStillRunsWhatIsPostedAndStops) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Some, ReactorWithout, ::testing::Values("anon_inode:[eventfd]", "anon_inode:[eventpoll]"));
+
+/// A descriptor at which something is ready for ever.
+UniqueFd something_ready() { return UniqueFd(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)); }
+
+/// As after the process has stood still for long: the timer is overdue, and what it was for has come.
+TEST(Reactor, SeesWhatIsThereBeforeItsTimersRun) {
+  const UniqueFd fd = something_ready();
+  Reactor reactor;
+  std::vector<std::string> order;
+  reactor.run_after(std::chrono::seconds(-10), [&] {
+    order.push_back("timer");
+    reactor.stop();
+  });
+  // What comes of it takes some rounds more, as a connection does that is accepted, greeted and read.
+  std::function<void(int)> go_on = [&](int step) {
+    order.push_back(std::to_string(step));
+    if (step < 4) reactor.post([&go_on, step] { go_on(step + 1); });
+  };
+  Reactor::Token token = 0;
+  token = reactor.add(fd.get(), EPOLLIN, [&](std::uint32_t) {
+    reactor.remove(token, fd.get());
+    go_on(1);
+  });
+  reactor.run();
+  EXPECT_THAT(order, ::testing::ElementsAre("1", "2", "3", "4", "timer"));
+}
+
+TEST(Reactor, ATimerThatWasInTimeIsCancelledByWhatIsThere) {
+  const UniqueFd fd = something_ready();
+  Reactor reactor;
+  const Reactor::Timer timer = reactor.run_after(std::chrono::seconds(-10), [] { ADD_FAILURE() << "too hasty"; });
+  reactor.add(fd.get(), EPOLLIN, [&](std::uint32_t) {
+    reactor.cancel(timer);
+    reactor.stop();
+  });
+  reactor.run();
+}
+
+TEST(Reactor, RunsTimersThoughThereIsAlwaysSomethingReady) {
+  const UniqueFd fd = something_ready();
+  Reactor reactor;
+  reactor.add(fd.get(), EPOLLIN, [](std::uint32_t) {});
+  int ran = 0;
+  const std::function<void()> again = [&] {
+    if (++ran == 3) return reactor.stop();
+    reactor.run_after(std::chrono::milliseconds(0), again);
+  };
+  reactor.run_after(std::chrono::milliseconds(0), again);
+  reactor.run();
+  EXPECT_EQ(ran, 3);
+}
 
 }  // namespace
 }  // namespace nitinol
