@@ -172,10 +172,11 @@ void Communicator::operate(const Launch& launch, Body&& body) {
 
 void Communicator::throw_first_failure() const {
   const auto deadline = std::chrono::steady_clock::now() + kFailurePatience;
-  do {
+  for (bool last = false;; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
     if (const auto first = bootstrap_->failure()) fail(first->result, "{}", first->sentence);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  } while (std::chrono::steady_clock::now() < deadline);
+    if (last) return;
+    last = std::chrono::steady_clock::now() >= deadline;  // the thread may have slept for much longer than it was to
+  }
 }
 
 void Communicator::set_timeout(std::chrono::milliseconds timeout) {
