@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 constexpr std::size_t kMostGuests = 512;
 constexpr auto kGuestPatience = 30s;
 constexpr auto kSilenceLimit = 60s;
-constexpr auto kStopPatience = 1500ms;  // more than the thread sleeps without being woken
+constexpr auto kStopPatience = 5s;  // much more than the thread sleeps without being woken
 
 }  // namespace
 
