@@ -215,16 +215,27 @@ void worker_main() {
   --pool.workers;
 }
 
-// Hands a claimed stream to a worker of its own.
-void dispatch(Stream& stream) {
+// Queues a claimed stream for a worker of its own; false if there can be none now.
+bool find_worker(Stream& stream) {
   WorkerPool& pool = workers();
   std::lock_guard lock(pool.mutex);
   pool.jobs.push_back(&stream);
   if (pool.jobs.size() <= pool.idle) {
     pool.work.notify_one();
-  } else if (start_thread("vgpu-worker", worker_main)) {
-    ++pool.workers;
+    return true;
   }
+  if (start_thread("vgpu-worker", worker_main)) {
+    ++pool.workers;
+    return true;
+  }
+  pool.jobs.pop_back();
+  return false;
+}
+
+// Hands a claimed stream to a worker. Without one it is nobody's again: whoever waits for it executes it, or the ticker
+// gives it away later. It is not left for a busy worker, which may be waiting for just this stream.
+void dispatch(Stream& stream) {
+  if (!find_worker(stream)) release_claim(stream, false, std::unique_lock(stream.mutex));
 }
 
 enum class Sight { kWaiting, kBusy, kQuiet };
@@ -358,11 +369,15 @@ void watch(Stream& stream) {
   Ticker& clock = ticker();
   std::lock_guard lock(clock.mutex);
   clock.incoming.push_back(&stream);
-  if (!clock.running) {
-    clock.running = start_thread("vgpu-ticker", ticker_main);
-  } else if (clock.asleep) {
-    clock.work.notify_one();
+  if (clock.running) {
+    if (clock.asleep) clock.work.notify_one();
+    return;
   }
+  clock.running = start_thread("vgpu-ticker", ticker_main);
+  if (clock.running) return;
+  // Not watched then: the next one to queue work in the stream, or to ask for it, tries again.
+  clock.incoming.pop_back();
+  stream.listed = false;
 }
 
 void stop_engine() { g_engine_stopped.store(true, std::memory_order_release); }
