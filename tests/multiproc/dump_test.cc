@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +18,19 @@
 
 namespace nitinol::testing {
 namespace {
+
+/// When the device has come to so many collectives.
+void dump_once_begun(ncclComm_t comm, int number, const std::string& path) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (true) {
+    EXPECT_CALL(nitinolCommDump(comm, path.c_str()));
+    std::ifstream file(path);
+    const auto dump = nlohmann::json::parse(file);
+    if (dump["begun"] == number) return;
+    if (std::chrono::steady_clock::now() > deadline) throw std::runtime_error("it never begins: " + dump.dump(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
 
 TEST(Dump, MergedSaysWhoWaitsForWhom) {
   char folder[] = "/tmp/nitinol-dump-XXXXXX";
@@ -31,9 +46,7 @@ TEST(Dump, MergedSaysWhoWaitsForWhom) {
               EXPECT_CALL(ncclAllReduce(data, data, 5, ncclFloat, ncclSum, comm, self.stream));
               EXPECT_CALL(cudaStreamSynchronize(self.stream));
               if (self.rank != 1) EXPECT_CALL(ncclAllReduce(data, data, 6, ncclFloat, ncclSum, comm, self.stream));
-              // Until it runs: what follows is about what the device does.
-              std::this_thread::sleep_for(std::chrono::milliseconds(200));
-              EXPECT_CALL(nitinolCommDump(comm, path(self.rank).c_str()));
+              dump_once_begun(comm, self.rank == 1 ? 1 : 2, path(self.rank));
               EXPECT_CALL(ncclAllReduce(other, other, 1, ncclFloat, ncclSum, self.comm, nullptr));  // all have dumped
               EXPECT_CALL(cudaStreamSynchronize(nullptr));
               EXPECT_CALL(ncclCommAbort(comm));

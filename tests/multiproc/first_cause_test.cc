@@ -11,6 +11,7 @@
 #include "cluster.h"
 #include "nccl.h"
 #include "scarcity.h"
+#include "shared_count.h"
 
 namespace nitinol::testing {
 namespace {
@@ -63,19 +64,22 @@ void must_say_of_the_victim(const std::string& sentence, std::vector<std::string
 
 /// Without a word about time: the victim fails at once, and all hear of it.
 std::string all_hear(const Trouble& trouble) {
+  const SharedCount heard;
   return run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
     Scene s;
     EXPECT_CALL(cudaSetDevice(process));
     EXPECT_CALL(cudaStreamCreateWithFlags(&s.stream, cudaStreamNonBlocking));
     EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&s.data), 4096));
     if (ncclCommInitRank(&s.comm, kProcesses, id, process) != ncclSuccess) {  // the victim was through before
-      return must_say_of_the_victim(ncclGetLastError(nullptr), trouble.words);
+      must_say_of_the_victim(ncclGetLastError(nullptr), trouble.words);
+      return heard.add();
     }
     if (process == kVictim) {
       const ncclResult_t result = trouble.failing(s);
       if (result != trouble.code)
         throw std::runtime_error("the victim got " + std::to_string(result) + ": " + ncclGetLastError(nullptr));
       must_say(ncclGetLastError(s.comm), trouble.words);
+      heard.wait_for(kProcesses - 1);  // its end would be something to hear of, too
     } else {
       ncclResult_t state = trouble.usual(s);
       while (state == ncclSuccess) {
@@ -84,6 +88,7 @@ std::string all_hear(const Trouble& trouble) {
       }
       if (state != ncclRemoteError) throw std::runtime_error("another code: " + std::to_string(state));
       must_say_of_the_victim(ncclGetLastError(s.comm), trouble.words);
+      heard.add();
     }
     EXPECT_CALL(ncclCommAbort(s.comm));
     EXPECT_CALL(cudaStreamSynchronize(s.stream));

@@ -56,6 +56,11 @@ bool misses(const nlohmann::json& job, const std::vector<size_t>& ranks) {
   return !job["communicators"].empty() && job["communicators"][0]["missing"] == nlohmann::json(ranks);
 }
 
+/// The system closes a process's sockets before it says that the process is dead.
+bool is_said_to_be_dead(const nlohmann::json& rank) {
+  return rank["missing"].get<std::string>().find("its process is dead") != std::string::npos;
+}
+
 TEST(RasTrouble, AKilledRankIsReportedDead) {
   std::vector<Port> ports(kProcesses);
   const Meeting survivors(kProcesses);
@@ -68,11 +73,11 @@ TEST(RasTrouble, AKilledRankIsReportedDead) {
     const auto job = ask_until(ports[static_cast<size_t>(process)].number(), [](const nlohmann::json& now) {
       const auto& communicator = now["communicators"][0];
       return misses(now, {kVictim}) && communicator["errors"].size() == 1 &&
-             communicator["errors"][0]["ranks"] == nlohmann::json::array({0, 2});
+             communicator["errors"][0]["ranks"] == nlohmann::json::array({0, 2}) &&
+             is_said_to_be_dead(communicator["ranks"][kVictim]);
     });
     must_equal(job["healthy"], false, "healthy");
     const auto& communicator = job["communicators"][0];
-    must_contain(communicator["ranks"][kVictim]["missing"], {"its process is dead"});
     must_contain(communicator["errors"][0]["sentence"], {"rank 1 (host "});
     must_equal(communicator["ranks"][0]["state"], "failed", "the state of rank 0");
     const std::string text = ask(ports[static_cast<size_t>(process)].number(), "STATUS\n");
@@ -115,7 +120,7 @@ TEST(RasTrouble, AStoppedRankDoesNotAnswerInTime) {
       return misses(now, {kVictim}) && now["processes"].dump().find("stopped") != std::string::npos;
     });
     must_contain(job["communicators"][0]["ranks"][kVictim]["missing"],
-                 {"its process is stopped (SIGSTOP", "no answer within 1."});
+                 {"its process is stopped (SIGSTOP", "no answer within "});
     must_equal(job["communicators"][0]["errors"].size(), 0, "the number of errors");
   };
   const auto later = [&] {
