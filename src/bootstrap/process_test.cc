@@ -11,9 +11,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <future>
+#include <memory>
 #include <span>
 
 #include "bootstrap/fd_exchange.h"
+#include "bootstrap/network.h"
 #include "bootstrap/testing.h"
 
 namespace nitinol {
@@ -185,9 +187,30 @@ TEST(Processes, ADeadRankIsMissedThoughItsForkedChildLives) {
   EXPECT_EQ(told.get_future().get().rank, 1);
 }
 
+/// Until it goes, the network thread does nothing: a process forked off while a thread has the locks of a sanitizer's
+/// heap never gets memory.
+class QuietNetwork {
+ public:
+  QuietNetwork() {
+    const auto asleep = std::make_shared<std::promise<void>>();
+    Network::instance().reactor().post([asleep, wake = wake_.get_future().share()] {
+      asleep->set_value();
+      wake.wait();
+    });
+    asleep->get_future().wait();
+  }
+  ~QuietNetwork() { wake_.set_value(); }
+  QuietNetwork(const QuietNetwork&) = delete;
+  QuietNetwork& operator=(const QuietNetwork&) = delete;
+
+ private:
+  std::promise<void> wake_;
+};
+
 TEST(Processes, AForkedChildHasANetworkOfItsOwn) {
   const auto options = quick_options();
   const UniqueId id = make_unique_id(options);  // starts the network thread of this process
+  auto quiet = std::make_unique<QuietNetwork>();
   const pid_t pid = fork();
   if (pid == 0) {
     const Error error = error_of([&] {
@@ -197,6 +220,7 @@ TEST(Processes, AForkedChildHasANetworkOfItsOwn) {
     });
     _exit(error.code() == ncclSuccess ? 0 : 1);
   }
+  quiet.reset();
   auto mine = Bootstrap::join({{id}, 0, 2, options, nullptr});
   mine->barrier();
   mine->shutdown();
