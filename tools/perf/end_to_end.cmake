@@ -28,6 +28,10 @@ set_tests_properties(perf.copy_library PROPERTIES FIXTURES_SETUP perf_twin)
 perf_test(against ARGS all -t 3 -b 1K -e 64K -f 64 ${brief} --against ${twin})
 set_tests_properties(perf.against PROPERTIES FIXTURES_REQUIRED perf_twin)
 
+perf_test(says_whose_library_it_is ARGS all_reduce -t 2 -b 8 -e 8 ${brief})
+set_tests_properties(perf.says_whose_library_it_is PROPERTIES
+  PASS_REGULAR_EXPRESSION "library A: NCCL [0-9.]+ .Nitinol., ")
+
 perf_test(refuses_itself ARGS all_reduce --library $<TARGET_FILE:nccl> --against $<TARGET_FILE:nccl>)
 perf_test(refuses_unknown_operation ARGS all_reduced)
 perf_test(refuses_unknown_library ARGS all_reduce --library /nonexistent/libnccl.so.2)

@@ -79,7 +79,7 @@ Library::Library(const std::string& path) {
   if (found != path_) {
     throw PerfError("ncclAllReduce of '" + path + "' resolves to '" + found + "'; unset LD_PRELOAD");
   }
-  is_nitinol_ = dlsym(handle_, "nitinolGetVersion") != nullptr;
+  is_nitinol_ = dlsym(handle_, "nitinolCommDump") != nullptr;
   check(functions_.get_version(&version_), "ncclGetVersion");
 }
 
