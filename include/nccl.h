@@ -42,8 +42,9 @@ typedef struct {
   char internal[NCCL_UNIQUE_ID_BYTES];
 } ncclUniqueId;
 
-/* ---- Result codes. All but success, in progress and invalid argument leave the communicator fit only for
-   ncclCommAbort. */
+/* ---- Result codes. All but success, in progress and invalid argument may mean that the communicator has failed:
+   ncclCommGetAsyncError tells. Then it is fit only for ncclCommAbort and ncclCommDestroy, and for ncclCommRevoke and
+   ncclCommShrink with NCCL_SHRINK_ABORT. */
 
 typedef enum {
   ncclSuccess = 0,            /* done; for operations: in the stream */
@@ -58,7 +59,9 @@ typedef enum {
 } ncclResult_t;
 
 /* ---- Options of a communicator. Start from NCCL_CONFIG_INITIALIZER; an undefined field takes its default, and an
-   environment variable of the same meaning wins over the field. */
+   environment variable of the same meaning wins over the field. A value that is out of range gives
+   ncclInvalidArgument. In this version blocking, minCTAs and maxCTAs (on GPUs) and commName have an effect, the others
+   none; CTAPolicy, minCTAs and maxCTAs must be the same on all ranks. */
 
 #define NCCL_CONFIG_UNDEF_INT INT_MIN
 #define NCCL_CONFIG_UNDEF_PTR NULL
@@ -75,7 +78,7 @@ typedef struct ncclConfig_v22800 {
   unsigned int version;
   int blocking;       /* 1: calls may wait for other ranks (default); 0: they return ncclInProgress instead */
   int cgaClusterSize; /* thread-block cluster size, 0..8 */
-  int minCTAs;        /* fewest and most CTAs of an operation, 1..64 */
+  int minCTAs;        /* fewest and most CTAs of an operation on GPUs, 1..64 */
   int maxCTAs;
   const char* netName;     /* network to insist on, case ignored: "Socket", "IB" or a plugin's name */
   int splitShare;          /* 1: children of ncclCommSplit may share resources with this communicator */
@@ -101,7 +104,7 @@ typedef struct ncclConfig_v22800 {
   NCCL_CONFIG_UNDEF_INT /* nChannelsPerNetPeer */, NCCL_CONFIG_UNDEF_INT /* nvlinkCentricSched */ }
 /* clang-format on */
 
-/* ---- What ncclGroupSimulateEnd answers. Start from NCCL_SIM_INFO_INITIALIZER. */
+/* ---- What ncclGroupSimulateEnd is to answer. Start from NCCL_SIM_INFO_INITIALIZER. */
 
 typedef struct ncclSimInfo_v22200 {
   size_t size; /* these three belong to the initialiser */
@@ -174,9 +177,9 @@ ncclResult_t pncclGetVersion(int* version);
 const char* ncclGetErrorString(ncclResult_t result);
 const char* pncclGetErrorString(ncclResult_t result);
 
-/* The sentence that goes with the latest error or warning of this process, "" before the first. It says what failed,
-   where, and what to try, and is kept whether or not logging is on. `comm` is not used and may be NULL. Later successes
-   do not clear it. */
+/* The sentence that goes with the failure of `comm` if that has failed; else, and for NULL, the one that goes with the
+   latest error or warning of this process, "" before the first. It says what failed, where, and what to try, and is
+   kept whether or not logging is on. Later successes do not clear it. */
 const char* ncclGetLastError(ncclComm_t comm);
 const char* pncclGetLastError(ncclComm_t comm);
 
@@ -189,7 +192,7 @@ __attribute__((
 pncclResetDebugInit(void);
 
 /* ---- Making communicators. A communicator object is one rank: it is bound to the device that is current when it is
-   made. */
+   made. All ranks are on one host in this version, else ncclInvalidUsage. */
 
 /* Makes an id for one communicator and opens the rendezvous point in this process, which must live until the
    communicator exists. One process calls it and carries the bytes to all ranks. ncclInvalidUsage when no network
@@ -199,8 +202,8 @@ ncclResult_t pncclGetUniqueId(ncclUniqueId* uniqueId);
 
 /* Makes rank `rank` of a communicator of `nranks` ranks; collective over all of them. A thread that makes several ranks
    does so inside a group, and then the handle is valid after the group's end. Errors: NULL output, nranks < 1 or rank
-   outside 0..nranks-1 give ncclInvalidArgument; a rank that stays away gives ncclRemoteError or ncclSystemError on the
-   others. */
+   outside 0..nranks-1 give ncclInvalidArgument; a rank that stays away for NITINOL_INIT_TIMEOUT seconds (300) gives
+   ncclRemoteError or ncclSystemError on the others. */
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank);
 ncclResult_t pncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank);
 
@@ -226,7 +229,8 @@ ncclResult_t pncclCommInitAll(ncclComm_t* comms, int ndev, const int* devlist);
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config);
 ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config);
 
-/* Collective over the ranks that are not in the list: a new communicator without those that are. shrinkFlags:
+/* Collective over the ranks that are not in the list, which must have one at least: a new communicator without those
+   that are. shrinkFlags:
    NCCL_SHRINK_DEFAULT (the parent is idle) or NCCL_SHRINK_ABORT (its outstanding operations are stopped first). The
    parent stays the caller's to end. */
 ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount, ncclComm_t* newcomm,
@@ -234,15 +238,15 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeR
 ncclResult_t pncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount, ncclComm_t* newcomm,
                              ncclConfig_t* config, int shrinkFlags);
 
-/* ---- Ending and repairing communicators. A NULL communicator is accepted by all of these and does nothing. */
+/* ---- Ending and repairing communicators. A NULL communicator is accepted by all of these but the state query, and
+   does nothing. */
 
-/* Collective: completes what was issued and tells the peers. Afterwards only the state query, destroy and abort are
-   allowed. */
+/* Collective: completes what was issued and tells the peers. Afterwards only queries, destroy and abort are allowed. */
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t pncclCommFinalize(ncclComm_t comm);
 
-/* Frees the communicator, after finalising it if that was not done (all ranks of the host must then call it). The
-   handle is dead afterwards. */
+/* Frees the communicator, after finalising it if that was not done (all ranks must then call it). The
+   handle is dead afterwards. Of a communicator that has failed or was revoked it is what ncclCommAbort is. */
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t pncclCommDestroy(ncclComm_t comm);
 
@@ -257,11 +261,11 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags);
 ncclResult_t pncclCommRevoke(ncclComm_t comm, int revokeFlags);
 
 /* Stores the communicator's state: ncclSuccess, ncclInProgress, or the error that struck it. Never blocks; from any
-   thread. */
+   thread. NULL: ncclInvalidArgument. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError);
 ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError);
 
-/* ---- Queries. A communicator that is still being made answers with its state. NULL: ncclInvalidArgument. */
+/* ---- Queries. A communicator that is still being made, or has failed, answers with its state. NULL: ncclInvalidArgument. */
 
 /* Number of ranks. */
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count);
@@ -286,7 +290,7 @@ ncclResult_t ncclMemFree(void* ptr);
 ncclResult_t pncclMemFree(void* ptr);
 
 /* Announces that buff[0..size) will be communicated from, and gives a handle to end that. It may change speed, never
-   results. */
+   results; in this version neither. */
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buff, size_t size, void** handle);
 ncclResult_t pncclCommRegister(const ncclComm_t comm, void* buff, size_t size, void** handle);
 
@@ -296,7 +300,7 @@ ncclResult_t pncclCommDeregister(const ncclComm_t comm, void* handle);
 
 /* Collective: registers this rank's buffer as its part of a window. winFlags: NCCL_WIN_DEFAULT or
    NCCL_WIN_COLL_SYMMETRIC, equal everywhere. The buffer must start at a multiple of NCCL_WIN_REQUIRED_ALIGNMENT bytes.
- */
+   Not built yet: it returns ncclInvalidUsage, or with NCCL_WIN_ENABLE=0 ncclSuccess and stores NULL. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags);
 ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags);
 
@@ -402,8 +406,9 @@ ncclResult_t pncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
 ncclResult_t pncclGroupEnd(void);
 
-/* Closes it without issuing anything; stores the estimated time of the group in *simInfo, in microseconds. NULL is
-   accepted. */
+/* Closes it without issuing anything; is to store the estimated time of the group in *simInfo, in microseconds. NULL is
+   accepted. The estimate is not built yet: a group that holds operations gives ncclInvalidUsage, any other ncclSuccess
+   and leaves *simInfo alone. */
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* simInfo);
 ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t* simInfo);
 

@@ -1,6 +1,7 @@
 /* Host functions of NCCL's device-side API (kernels that communicate by themselves), experimental in 2.28. The library
- * exports them so that programs that name them load; until the feature exists they answer ncclInvalidUsage (results),
- * an empty team, or -1. The layouts of handles are private and may change with every version. */
+ * exports them so that programs that name them load. Those about teams answer; an empty team or -1 means that the
+ * communicator is none, or not ready. Until the feature exists the others return ncclInvalidUsage, and
+ * ncclLLA2ACalcSlots 0. The layouts of handles are private and may change with every version. */
 #ifndef NITINOL_NCCL_DEVICE_H_
 #define NITINOL_NCCL_DEVICE_H_
 
@@ -12,7 +13,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-#pragma GCC visibility push(default)
 #pragma GCC visibility push(default)
 
 /* A set of ranks: nRanks of them, `stride` apart in the communicator; `rank` is the caller's place among them. */

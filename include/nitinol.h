@@ -13,13 +13,15 @@ extern "C" {
 
 /* An operation of the communicator that makes no progress for so many seconds fails, on every rank, with a sentence
  * that names the ranks that have not come and what they do instead (ncclGetLastError). Overrides NITINOL_TIMEOUT for
- * this communicator, on this rank, for operations issued later; 0: no limit. */
+ * this communicator, on this rank, for operations that run or are issued later, and for finalize, destroy and split;
+ * 0: no limit (for those three NITINOL_INIT_TIMEOUT). Milliseconds count. Less than 0 or more than 1e9: ncclInvalidArgument; a
+ * communicator that is not ready: what ncclCommGetAsyncError reports, or as after finalize or revoke. */
 ncclResult_t nitinolCommSetTimeout(ncclComm_t comm, double seconds);
 
 /* Writes the rank's last operations, and how far they have come, to a file: JSON that Chrome's and Perfetto's trace
  * viewers open too, or text if the name ends in .txt. tools/trace.py merges the JSON of all ranks and says who waits
  * for whom. From any thread, also after a failure. NITINOL_DUMP_FILE, NITINOL_DUMP_SIGNAL and nitinol-ras write the
- * same. */
+ * same. ncclInProgress while the communicator is being made; ncclSystemError if the file cannot be written. */
 ncclResult_t nitinolCommDump(ncclComm_t comm, const char* path);
 
 #ifdef __cplusplus
