@@ -9,7 +9,7 @@ namespace nitinol::ras_tool {
 struct Options {
   std::string host = "localhost";
   std::string port = "28028";
-  double timeout = 5;  ///< seconds for which the job's processes may take to answer; 0: no limit
+  double timeout = 5;  ///< seconds for which the job's processes may take to answer; 0: until they count as dead
   bool verbose = false;
   bool json = false;
   bool check = false;

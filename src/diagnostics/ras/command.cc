@@ -69,7 +69,7 @@ Command parse_command(std::string_view line) {
   if (count == 1 && are({"dump"})) return with_kind(Kind::kDump);
   if (are({"timeout"})) {
     const auto seconds = count == 2 ? seconds_in(words[1]) : std::nullopt;
-    if (!seconds) return mistake("TIMEOUT takes a number of seconds from 0 (no limit) to 86400");
+    if (!seconds) return mistake("TIMEOUT takes a number of seconds from 0 (as long as possible) to 86400");
     Command command = with_kind(Kind::kTimeout);
     command.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(*seconds * 1000)));
     return command;
