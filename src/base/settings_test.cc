@@ -54,9 +54,9 @@ TEST(SettingsTable, EveryRowHasHelpAndAUniqueName) {
 }
 
 TEST(Settings, UnsetNumberIsTheDefault) {
-  const ScopedVariable unset("NCCL_BUFFSIZE", nullptr);
-  EXPECT_EQ(settings().integer(Setting::kBuffSize), 4194304);
-  EXPECT_EQ(settings().integer_if_set(Setting::kBuffSize), std::nullopt);
+  const ScopedVariable unset("NCCL_SOCKET_RETRY_CNT", nullptr);
+  EXPECT_EQ(settings().integer(Setting::kSocketRetryCnt), 34);
+  EXPECT_EQ(settings().integer_if_set(Setting::kSocketRetryCnt), std::nullopt);
 }
 
 TEST(Settings, EmptyNumberCountsAsUnset) {
@@ -141,9 +141,9 @@ TEST_F(SettingsLog, VariableThatTakesEffectIsAnnouncedOnce) {
 }
 
 TEST_F(SettingsLog, UnreadableNumberIsNoted) {
-  const ScopedVariable set("NCCL_BUFFSIZE", "4M");
-  settings().integer(Setting::kBuffSize);
-  EXPECT_THAT(written(), HasSubstr("NCCL WARN NCCL_BUFFSIZE=4M is not a number; the default (4194304) is used\n"));
+  const ScopedVariable set("NCCL_SOCKET_RETRY_CNT", "4M");
+  settings().integer(Setting::kSocketRetryCnt);
+  EXPECT_THAT(written(), HasSubstr("NCCL WARN NCCL_SOCKET_RETRY_CNT=4M is not a number; the default (34) is used\n"));
 }
 
 TEST_F(SettingsLog, UnknownVariablesAreWarnedAboutOnceWithTheNearestName) {
