@@ -265,7 +265,8 @@ ncclResult_t pncclCommRevoke(ncclComm_t comm, int revokeFlags);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError);
 ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError);
 
-/* ---- Queries. A communicator that is still being made, or has failed, answers with its state. NULL: ncclInvalidArgument. */
+/* ---- Queries. A communicator that is still being made, or has failed, answers with its state. NULL:
+ * ncclInvalidArgument. */
 
 /* Number of ranks. */
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count);

@@ -49,7 +49,9 @@ ParseResult parse_options(int argc, char** argv) {
   app.add_option("-a,--address", address, "where the job listens: host:port or [ipv6]:port");
   app.add_option("--host", host, "its host; default localhost");
   app.add_option("-p,--port", port, "its port; default 28028")->check(CLI::Range(1, 65535));
-  app.add_option("-t,--timeout", options.timeout, "seconds that the job's processes may take to answer; at most, and with 0, until they count as dead (60)")
+  app.add_option(
+         "-t,--timeout", options.timeout,
+         "seconds that the job's processes may take to answer; at most, and with 0, until they count as dead (60)")
       ->check(CLI::Range(0.0, kMostSeconds))
       ->capture_default_str();
   app.add_option("-f,--format", format, "text or json")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
