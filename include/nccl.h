@@ -219,7 +219,7 @@ ncclResult_t pncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myra
                                        ncclConfig_t* config);
 
 /* One thread makes all `ndev` ranks of a communicator; comms has room for ndev handles. Rank i sits on device
-   devlist[i], or on device i when devlist is NULL. Always blocking. */
+   devlist[i], or on device i when devlist is NULL. Always blocking; inside a group ncclInvalidUsage. */
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ndev, const int* devlist);
 ncclResult_t pncclCommInitAll(ncclComm_t* comms, int ndev, const int* devlist);
 
