@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/unique_fd.h"
-
 #include "bootstrap/closed_descriptors_testing.h"
 
 namespace nitinol {
@@ -45,7 +44,7 @@ TEST(Reactor, SeesWhatIsThereBeforeItsTimersRun) {
   Reactor reactor;
   std::vector<std::string> order;
   reactor.run_after(std::chrono::seconds(-10), [&] {
-    order.push_back("timer");
+    order.emplace_back("timer");
     reactor.stop();
   });
   // What comes of it takes some rounds more, as a connection does that is accepted, greeted and read.
