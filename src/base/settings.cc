@@ -16,6 +16,18 @@ namespace {
 
 constexpr std::size_t index_of(Setting setting) { return static_cast<std::size_t>(setting); }
 
+bool takes(const SettingRow& row, std::string_view value) {
+  std::string_view rest = row.words;
+  if (rest.empty()) return true;
+  constexpr std::string_view kBetween = ", ";
+  while (true) {
+    const std::size_t end = rest.find(kBetween);
+    if (rest.substr(0, end) == value) return true;
+    if (end == std::string_view::npos) return false;
+    rest.remove_prefix(end + kBetween.size());
+  }
+}
+
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -38,6 +50,8 @@ void report_variable(std::string_view name) {
       log_info(Subsystem::kEnv, "{} is set but has no effect in this version of Nitinol", name);
     } else if (row.type != SettingType::kText) {
       static_cast<void>(settings().integer_if_set(row.setting));  // a value that is no good is noted now
+    } else if (*row.words != '\0') {
+      static_cast<void>(settings().text_if_set(row.setting));
     }
     return;
   }
@@ -89,8 +103,14 @@ std::optional<std::string> Settings::quiet_text_if_set(Setting setting) {
 }
 
 std::optional<std::string> Settings::text_if_set(Setting setting) const {
+  const SettingRow& row = row_of(setting);
   std::optional<std::string> value = quiet_text_if_set(setting);
-  if (value) announce(row_of(setting), *value);
+  if (!value) return value;
+  if (!takes(row, *value)) {
+    refuse(row, *value);
+    return std::nullopt;
+  }
+  announce(row, *value);
   return value;
 }
 
@@ -134,6 +154,11 @@ std::optional<std::int64_t> Settings::read_number(const SettingRow& row, const s
 void Settings::announce(const SettingRow& row, const std::string& value) const {
   if (cache_->announced[index_of(row.setting)].exchange(true, std::memory_order_relaxed)) return;
   log_info(Subsystem::kEnv, "{} set by environment to {}", row.name, value);
+}
+
+void Settings::refuse(const SettingRow& row, const std::string& value) const {
+  if (cache_->refused[index_of(row.setting)].exchange(true, std::memory_order_relaxed)) return;
+  log_note("{}={} is none of {}; the default is used", row.name, value, row.words);
 }
 
 void Settings::forget() const { cache_ = std::make_unique<Cache>(); }

@@ -73,6 +73,7 @@ struct SettingRow {
   std::int64_t lowest = std::numeric_limits<std::int64_t>::min();
   std::int64_t highest = std::numeric_limits<std::int64_t>::max();
   bool empty_counts = false;  ///< the empty string is a value, not the same as unset
+  const char* words = "";     ///< the texts that it takes, with a comma and a space between them; "": any
   constexpr bool acted_on() const { return setting != Setting::kNone; }
 };
 
@@ -92,7 +93,8 @@ class Settings {
   bool flag(Setting setting) const { return integer(setting) != 0; }
   /// Text, or the row's default when unset.
   std::string text(Setting setting) const;
-  /// Text if set (the empty string only where the row says that it counts).
+  /// Text if set (the empty string only where the row says that it counts) to one that the row takes; others are noted
+  /// in the log.
   std::optional<std::string> text_if_set(Setting setting) const;
   /// As text_if_set, without the "set by environment" line: for the log itself.
   static std::optional<std::string> quiet_text_if_set(Setting setting);
@@ -108,9 +110,11 @@ class Settings {
   struct Cache {
     std::array<Number, kSettingCount> numbers;
     std::array<std::atomic<bool>, kSettingCount> announced{};
+    std::array<std::atomic<bool>, kSettingCount> refused{};
   };
   static std::optional<std::int64_t> read_number(const SettingRow& row, const std::string& text);
   void announce(const SettingRow& row, const std::string& value) const;
+  void refuse(const SettingRow& row, const std::string& value) const;
 
   mutable std::unique_ptr<Cache> cache_ = std::make_unique<Cache>();
 };

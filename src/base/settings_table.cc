@@ -18,6 +18,11 @@ constexpr SettingRow empty_counts(SettingRow row) {
   return row;
 }
 
+constexpr SettingRow one_of(const char* words, SettingRow row) {
+  row.words = words;
+  return row;
+}
+
 // clang-format off
 constexpr SettingRow kRows[] = {
     {kDebug, "NCCL_DEBUG", kText, "", "log level: VERSION, WARN, INFO, ABORT or TRACE, each with all before it; anything else is silent", "2.0"},
@@ -28,14 +33,14 @@ constexpr SettingRow kRows[] = {
     {kConfFile, "NCCL_CONF_FILE", kText, "", "configuration file to read instead of .nccl.conf in the home directory; lines NAME=VALUE", "2.23"},
     empty_counts({kCommId, "NCCL_COMM_ID", kText, "", "fixed rendezvous address for all ids: ipv4:port, [ipv6]:port or hostname:port; rank 0 listens there", "2.0"}),
     {kSocketIfname, "NCCL_SOCKET_IFNAME", kText, "", "network interfaces that may be used: comma list of prefixes; a leading = means exact names, a leading ^ all but these; not set: ib*, then others, then docker*, then lo", "2.0"},
-    {kSocketFamily, "NCCL_SOCKET_FAMILY", kText, "", "address family to insist on: AF_INET or AF_INET6; not set: both", "2.0"},
+    one_of("AF_INET, AF_INET6", {kSocketFamily, "NCCL_SOCKET_FAMILY", kText, "", "address family to insist on: AF_INET or AF_INET6; not set: both", "2.0"}),
     {kSocketRetryCnt, "NCCL_SOCKET_RETRY_CNT", kInteger, "34", "how often a connection that was refused or timed out is tried again", "2.24", 1, kMost},
     {kSocketRetrySleepMsec, "NCCL_SOCKET_RETRY_SLEEP_MSEC", kInteger, "100", "milliseconds before the first new try; the wait grows by as much with each failure", "2.24", 1, kMost},
     {kUidStaggerThreshold, "NCCL_UID_STAGGER_THRESHOLD", kInteger, "256", "with more ranks than this per id, ranks spread their first contact over time", "2.23", 1, kMost},
     {kUidStaggerRate, "NCCL_UID_STAGGER_RATE", kInteger, "7000", "first contacts per second that are then aimed at", "2.23", 1, kMost},
     {kInitTimeout, "NITINOL_INIT_TIMEOUT", kInteger, "300", "seconds after which a communicator that is being made fails and names the ranks that never came; where NITINOL_TIMEOUT is 0, finalize, destroy and split wait as long", "Nitinol", 1, kMost},
     {kTimeout, "NITINOL_TIMEOUT", kInteger, "0", "seconds after which an operation that makes no progress fails on every rank and names the ranks that have not come, with what they do instead; finalize, destroy and split wait no longer either; 0: never", "Nitinol", 0, kMost},
-    {kCheck, "NITINOL_CHECK", kText, "", "strict: ranks compare every call before it runs, on the host; otherwise mismatches are noticed while operations run. NCCL_CHECK_MODE=DEBUG_GLOBAL means the same. off: GPUs do not compare calls, and tell neither how far they have come nor what late ranks do", "Nitinol"},
+    one_of("strict, off", {kCheck, "NITINOL_CHECK", kText, "", "strict: ranks compare every call before it runs, on the host; otherwise mismatches are noticed while operations run. NCCL_CHECK_MODE=DEBUG_GLOBAL means the same. off: GPUs do not compare calls, and tell neither how far they have come nor what late ranks do", "Nitinol"}),
     {kHostId, "NCCL_HOSTID", kText, "", "identity of the host in place of boot id and host name: ranks with equal identities count as being on one host", "2.0"},
     {kCommBlocking, "NCCL_COMM_BLOCKING", kInteger, "", "overrides `blocking` of every communicator: 1 blocking, 0 not", "2.14", 0, 1},
     {kAlgo, "NCCL_ALGO", kText, "", "algorithms that may be used: [function:][^]name,...[;...] with OneShot, TwoShot, Ring, Tree (others are known but not there), for AllReduce, AllGather, ReduceScatter, Broadcast, Reduce; calls for which none is left fail; not set: automatic", "2.5"},
@@ -49,7 +54,7 @@ constexpr SettingRow kRows[] = {
     {kSpin, "NITINOL_SPIN", kInteger, "", "how often a rank that waits looks before it sleeps (flavour vgpu); not set: by the numbers of ranks and of cores", "Nitinol", 0, kMost},
     {kWinEnable, "NCCL_WIN_ENABLE", kSwitch, "1", "0: window registration succeeds but yields no window; 1: it fails in this version", "2.27"},
     {kCheckPointers, "NCCL_CHECK_POINTERS", kSwitch, "0", "1: buffers are checked in every call", "2.2.12"},
-    {kCheckMode, "NCCL_CHECK_MODE", kText, "", "DEFAULT, DEBUG_LOCAL (buffers are checked in every call) or DEBUG_GLOBAL (that, and NITINOL_CHECK=strict)", "2.29.7"},
+    one_of("DEFAULT, DEBUG_LOCAL, DEBUG_GLOBAL", {kCheckMode, "NCCL_CHECK_MODE", kText, "", "DEFAULT, DEBUG_LOCAL (buffers are checked in every call) or DEBUG_GLOBAL (that, and NITINOL_CHECK=strict)", "2.29.7"}),
     {kSetThreadName, "NCCL_SET_THREAD_NAME", kSwitch, "0", "1: also those helper threads carry names that have none otherwise", "2.12"},
     {kVgpus, "NITINOL_VGPUS", kInteger, "8", "number of virtual GPUs (flavour vgpu), up to 1024; counted at the first call of the CUDA runtime, so in a file it counts only if the first call of NCCL comes before", "Nitinol", 1, 1024},
     {kRasEnable, "NCCL_RAS_ENABLE", kSwitch, "1", "0: no health monitoring: nobody listens at NCCL_RAS_ADDR, and this process is missing in the answers of others", "2.24"},

@@ -146,6 +146,25 @@ TEST_F(SettingsLog, UnreadableNumberIsNoted) {
   EXPECT_THAT(written(), HasSubstr("NCCL WARN NCCL_SOCKET_RETRY_CNT=4M is not a number; the default (34) is used\n"));
 }
 
+TEST(Settings, WordThatIsNotToChooseFromIsTheDefault) {
+  for (const char* value : {"AF_INET5", "AF_", "AF_INET, AF_INET6", "af_inet"}) {
+    const ScopedVariable set("NCCL_SOCKET_FAMILY", value);
+    EXPECT_EQ(settings().text_if_set(Setting::kSocketFamily), std::nullopt) << value;
+  }
+  for (const char* value : {"AF_INET", "AF_INET6"}) {
+    const ScopedVariable set("NCCL_SOCKET_FAMILY", value);
+    EXPECT_EQ(settings().text_if_set(Setting::kSocketFamily), value);
+  }
+}
+
+TEST_F(SettingsLog, WordThatIsNotToChooseFromIsNotedOnce) {
+  const ScopedVariable set("NITINOL_CHECK", "strickt");
+  for (int i = 0; i < 2; ++i) settings().text_if_set(Setting::kCheck);
+  const std::string log = written();
+  EXPECT_THAT(log, HasSubstr("NCCL WARN NITINOL_CHECK=strickt is none of strict, off; the default is used\n"));
+  EXPECT_EQ(log.find("NITINOL_CHECK"), log.rfind("NITINOL_CHECK"));
+}
+
 TEST_F(SettingsLog, UnknownVariablesAreWarnedAboutOnceWithTheNearestName) {
   const ScopedVariable wrong("NCCL_SOKET_IFNAME", "eth0");
   const ScopedVariable ours("NITINOL_INIT_TIMOUT", "3");
