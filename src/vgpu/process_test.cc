@@ -178,13 +178,15 @@ TEST(Environment, DISABLED_EightDevices) {
 }
 
 TEST(Environment, IsIgnoredWhereItMakesNoSense) {
-  for (const char* value : {"", "0", "-1", "1025", "many", "4x"}) {
+  for (const char* value : {"", "0", "-1", "1025", "many", "4x", " 3", "0x"}) {
     EXPECT_TRUE(passes_in_child("DISABLED_EightDevices", std::string("NITINOL_VGPUS=") + value)) << value;
   }
 }
 
 TEST(Environment, SaysHowManyDevicesThereAre) {
-  EXPECT_TRUE(passes_in_child("DISABLED_ThreeDevices", "NITINOL_VGPUS=3"));
+  for (const char* value : {"3", "003", "0x3"}) {
+    EXPECT_TRUE(passes_in_child("DISABLED_ThreeDevices", std::string("NITINOL_VGPUS=") + value)) << value;
+  }
 }
 
 Gate* g_never = nullptr;

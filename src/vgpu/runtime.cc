@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 
 #include "vgpu/engine.h"
@@ -39,9 +40,10 @@ int device_count() {
     constexpr int kStandard = 8;
     constexpr long kMost = 1024;
     const char* const text = std::getenv("NITINOL_VGPUS");
-    if (text == nullptr) return kStandard;
+    if (text == nullptr || std::isdigit(static_cast<unsigned char>(*text)) == 0) return kStandard;
+    const bool hexadecimal = text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
     char* end = nullptr;
-    const long value = std::strtol(text, &end, 0);
+    const long value = std::strtol(text, &end, hexadecimal ? 16 : 10);
     return *end == '\0' && value >= 1 && value <= kMost ? static_cast<int>(value) : kStandard;
   }();
   return count;
