@@ -254,11 +254,6 @@ void Tree::check_locked() const {
   if (abort_flag_ != nullptr && abort_flag_->load()) fail(ncclRemoteError, "rank {} aborts its communicator", rank_);
 }
 
-void Tree::check() const {
-  const std::lock_guard lock(mutex_);
-  check_locked();
-}
-
 Deadline Tree::operation_deadline(Operation operation) const {
   constexpr std::chrono::hours kForEver{24 * 365};
   const std::chrono::milliseconds timeout = operation_timeout_;
@@ -331,10 +326,6 @@ bool Tree::may_tell_locked(int neighbour, Wait& wait) const {
   if (!doings_ || !doings_(neighbour).stopped) return false;
   if (!wait.stopped_since) wait.stopped_since = Clock::now();
   return Clock::now() - *wait.stopped_since < kPatienceWithFailed;
-}
-
-std::chrono::milliseconds Tree::Wait::so_far() const {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
 }
 
 std::string Tree::complaint_locked(int neighbour, const OperationStep& step, std::chrono::milliseconds waited) const {

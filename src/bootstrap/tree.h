@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -84,7 +85,10 @@ class Tree : public std::enable_shared_from_this<Tree> {
   void hurry() { in_a_hurry_ = true; }
 
   /// Throws if the communicator failed, was shut down, or is to be aborted.
-  void check() const;
+  void check() const {
+    const std::lock_guard lock(mutex_);
+    check_locked();
+  }
   void watch(FailureCallback callback);
   std::optional<Failure> failure() const;
   void report(const Failure& failure) { spread(failure, -1); }
@@ -122,7 +126,9 @@ class Tree : public std::enable_shared_from_this<Tree> {
     Deadline deadline;
     bool graced = false;  ///< the deadline is a later one than the operation's
     std::optional<std::chrono::steady_clock::time_point> stopped_since{};
-    std::chrono::milliseconds so_far() const;
+    std::chrono::milliseconds so_far() const {
+      return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
+    }
   };
   bool is_over_locked(int neighbour, const OperationStep& step, Wait& wait) const;
   bool given_up_locked(int neighbour, const OperationStep& step, Wait& wait) const;
