@@ -22,7 +22,7 @@ inline std::set<int> open_descriptors() {
   return all;
 }
 
-/// Closes those that are of the kind ("anon_inode:[eventfd]", "socket:") and were not there before, behind sanitizers'
+/// Closes those that are of the kind ("anon_inode:[timerfd]", "socket:") and were not there before, behind sanitizers'
 /// backs. Returns how many.
 inline int close_new_descriptors(const std::set<int>& before, const std::string& kind) {
   int closed = 0;

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <array>
@@ -47,9 +46,7 @@ void control(int epoll, int operation, int fd, std::uint32_t events, Reactor::To
 Reactor::Reactor() : scratch_(kScratchBytes) {
   epoll_ = GuardedFd(UniqueFd(epoll_create1(EPOLL_CLOEXEC)));
   if (!epoll_) fail_errno(errno, "epoll_create1 for the bootstrap's network thread");
-  wake_ = GuardedFd(UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
-  if (!wake_) fail_errno(errno, "eventfd for the bootstrap's network thread");
-  control(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeToken);
+  control(epoll_.get(), EPOLL_CTL_ADD, waker_.fd(), EPOLLIN, kWakeToken);
 }
 
 Reactor::~Reactor() = default;
@@ -79,10 +76,7 @@ void Reactor::post(std::function<void()> function) {
     first = posted_.empty();
     posted_.push_back(std::move(function));
   }
-  if (!first) return;
-  const std::uint64_t one = 1;
-  // It can only fail when the counter is full, and then the thread is awake already.
-  [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof(one));
+  if (first) waker_.wake();
 }
 
 Reactor::Token Reactor::add(int fd, std::uint32_t events, std::function<void(std::uint32_t)> callback) {
@@ -147,8 +141,7 @@ bool Reactor::run_events(std::chrono::milliseconds timeout) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     const Token token = event.data.u64;  // a copy: the system's struct is packed
     if (token == kWakeToken) {
-      std::uint64_t counter = 0;
-      [[maybe_unused]] const auto got = ::read(wake_.get(), &counter, sizeof(counter));
+      waker_.calm();
       continue;
     }
     const auto found = callbacks_.find(token);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "bootstrap/fork_guard.h"
+#include "bootstrap/waker.h"
 
 namespace nitinol {
 
@@ -62,7 +63,7 @@ class Reactor {
   bool run_events(std::chrono::milliseconds timeout);  // whether there were any
 
   GuardedFd epoll_;
-  GuardedFd wake_;
+  Waker waker_;
   std::mutex mutex_;  // guards posted_
   std::vector<std::function<void()>> posted_;
   // By shared pointer: a callback may remove itself while it runs.

@@ -33,7 +33,7 @@ TEST_P(ReactorWithout, ItsDescriptorsStillRunsWhatIsPostedAndStops) {
   thread.join();
 }
 
-INSTANTIATE_TEST_SUITE_P(Some, ReactorWithout, ::testing::Values("anon_inode:[eventfd]", "anon_inode:[eventpoll]"));
+INSTANTIATE_TEST_SUITE_P(Some, ReactorWithout, ::testing::Values("anon_inode:[timerfd]", "anon_inode:[eventpoll]"));
 
 /// A descriptor at which something is ready for ever.
 UniqueFd something_ready() { return UniqueFd(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)); }

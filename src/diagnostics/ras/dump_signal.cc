@@ -1,7 +1,6 @@
 #include "diagnostics/ras/dump_signal.h"
 
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -12,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/settings.h"
-#include "bootstrap/fork_guard.h"
+#include "bootstrap/waker.h"
 
 namespace nitinol::ras {
 namespace {
@@ -27,10 +26,8 @@ std::atomic<int> descriptor{-1};
 
 void on_signal(int) {
   const int saved = errno;
-  const std::uint64_t one = 1;
   const int fd = descriptor.load();
-  if (fd >= 0) [[maybe_unused]]
-    const auto written = ::write(fd, &one, sizeof(one));
+  if (fd >= 0) Waker::wake(fd);
   errno = saved;
 }
 
@@ -67,9 +64,14 @@ int watch_signal(int signal, std::string& trouble) {
   }
   if (descriptor.load() < 0) {
     // Never closed: the handler may run at any time, also when nobody is left who would read.
-    static GuardedFd* owner = nullptr;
-    owner = new GuardedFd(UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
-    descriptor.store(owner->get());
+    try {
+      static const Waker* owner = nullptr;
+      owner = new Waker;
+      descriptor.store(owner->fd());
+    } catch (const Error& error) {
+      trouble = error.what();
+      return -1;
+    }
   }
   struct sigaction action {};
   action.sa_handler = on_signal;

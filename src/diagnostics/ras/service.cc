@@ -66,8 +66,7 @@ bool Service::stop() {
 void Service::set_up() {
   if (options_.dump_descriptor >= 0) {
     reactor_.add(options_.dump_descriptor, EPOLLIN, [this](std::uint32_t) {
-      std::uint64_t count = 0;
-      if (::read(options_.dump_descriptor, &count, sizeof(count)) <= 0) return;
+      Waker::calm(options_.dump_descriptor);
       registry_.want_all_dumps();
       registry_.write_due_dumps();
     });
