@@ -30,6 +30,9 @@ inline constexpr bool kThreadSanitizer = false;
 inline constexpr bool kMemoryCanBeLimited = !kAddressSanitizer && !kThreadSanitizer;
 /// The one for undefined behaviour, which comes with that for addresses, tries memory out with pipes.
 inline constexpr bool kDescriptorsCanBeLimited = !kAddressSanitizer;
+/// New descriptors get the numbers of sockets that were closed behind the library's back, which closes them once more:
+/// sanitizers' pipes too, which then raise SIGPIPE; and it is a race between the numbers' users.
+inline constexpr bool kSocketsCanBeClosed = !kAddressSanitizer && !kThreadSanitizer;
 
 /// By netlink it lists network interfaces; it ends a process in which such a socket is closed meanwhile.
 inline bool is_of_the_c_library(int socket) {
