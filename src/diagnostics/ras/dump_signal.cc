@@ -22,12 +22,12 @@ constexpr std::pair<std::string_view, int> kSignals[] = {
     {"VTALRM", SIGVTALRM}, {"PROF", SIGPROF}, {"WINCH", SIGWINCH}, {"IO", SIGIO},     {"PWR", SIGPWR},
 };
 
-std::atomic<int> descriptor{-1};
+/// Never destroyed: the handler may run at any time, also when nobody is left who would look.
+std::atomic<const Waker*> waker{nullptr};
 
 void on_signal(int) {
   const int saved = errno;
-  const int fd = descriptor.load();
-  if (fd >= 0) Waker::wake(fd);
+  if (const Waker* const found = waker.load()) found->wake();
   errno = saved;
 }
 
@@ -62,12 +62,9 @@ int watch_signal(int signal, std::string& trouble) {
     trouble = "the program handles it itself";
     return -1;
   }
-  if (descriptor.load() < 0) {
-    // Never closed: the handler may run at any time, also when nobody is left who would read.
+  if (waker.load() == nullptr) {
     try {
-      static const Waker* owner = nullptr;
-      owner = new Waker;
-      descriptor.store(owner->fd());
+      waker.store(new Waker);
     } catch (const Error& error) {
       trouble = error.what();
       return -1;
@@ -80,9 +77,9 @@ int watch_signal(int signal, std::string& trouble) {
     trouble = std::system_category().message(errno);
     return -1;
   }
-  return descriptor.load();
+  return waker.load()->fd();
 }
 
-void forget_signal_descriptor() { descriptor.store(-1); }
+void forget_signal_descriptor() { waker.store(nullptr); }
 
 }  // namespace nitinol::ras
