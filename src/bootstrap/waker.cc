@@ -13,10 +13,10 @@ Waker::Waker() : fd_(UniqueFd(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_
   if (!fd_) fail_errno(errno, "timerfd_create, to wake a thread");
 }
 
-void Waker::wake(int fd) {
+void Waker::wake() const {
   itimerspec at_once{};
   at_once.it_value.tv_nsec = 1;
-  timerfd_settime(fd, 0, &at_once, nullptr);
+  timerfd_settime(fd(), 0, &at_once, nullptr);
 }
 
 void Waker::calm(int fd) {

@@ -14,8 +14,7 @@ class Waker {
   Waker();
   int fd() const { return fd_.get(); }
   /// From any thread, and from a signal handler.
-  void wake() const { wake(fd()); }
-  static void wake(int fd);
+  void wake() const;
   /// Makes it unreadable again.
   void calm() const { calm(fd()); }
   static void calm(int fd);

@@ -35,12 +35,12 @@ void copy_text(const std::string& from, std::array<char, N>& to) {
 
 bool compares_calls() { return settings().text_if_set(Setting::kCheck).value_or("") != "off"; }
 
-/// What must be the same on all ranks, so that they choose alike, and write down their calls for each other or do not.
 std::string_view check_mode() {
   if (checks_strictly()) return "strict";
   return compares_calls() ? "" : "off";
 }
 
+/// What must be the same on all ranks, so that they choose alike, and write down their calls for each other or do not.
 std::string agreed_settings(const Config& config) {
   const Settings& s = settings();
   return formatted(

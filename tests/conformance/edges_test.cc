@@ -115,8 +115,7 @@ std::string in_stage(bool blocking, const std::function<void(Scene& s)>& enter, 
   const SharedCount joined;
   return run_processes(2, [&](int process, const ncclUniqueId& id) {
     Scene s = join(process, id, blocking);
-    joined.add();
-    joined.wait_for(2);
+    joined.meet(2);
     if (process == 0) {
       enter(s);
       must_refuse(s, letters, state);
@@ -156,8 +155,7 @@ TEST(Edges, AfterAFailure) {
   const SharedCount joined;
   EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) {
               Scene s = join(process, id, true);
-              joined.add();
-              joined.wait_for(2);
+              joined.meet(2);
               if (process == 0 && wait_while(s.comm, ncclSuccess) == ncclRemoteError) {
                 must_refuse(s, "ssssssyys", ncclRemoteError);
               }

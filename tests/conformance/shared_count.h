@@ -27,6 +27,11 @@ class SharedCount {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
+  /// For `all` processes that go on together.
+  void meet(int all) const {
+    add();
+    wait_for(all);
+  }
 
  private:
   std::atomic<int>* count_;

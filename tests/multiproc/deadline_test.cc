@@ -46,8 +46,7 @@ void live_through(Trouble trouble, int process, const ncclUniqueId& id, const Sh
   EXPECT_CALL(ncclAllReduce(data, data, 9, ncclFloat, ncclMax, comm, stream));
   EXPECT_CALL(cudaStreamSynchronize(stream));
   EXPECT_CALL(nitinolCommSetTimeout(comm, 2));
-  met.add();
-  met.wait_for(kProcesses);
+  met.meet(kProcesses);
   const bool late = process == kLate;
   if (late && trouble == Trouble::kStopped) raise(SIGSTOP);  // until the test lets it go on
   if (!late) {

@@ -139,8 +139,7 @@ void live_through(const Death& death, int process, const ncclUniqueId& id, const
   if (dies && moment == Moment::kInit) die_after(delay);
   const ncclResult_t result = ncclCommInitRank(&comm, kProcesses, id, process);
   if (moment != Moment::kInit) {
-    joined.add();
-    joined.wait_for(kProcesses);
+    joined.meet(kProcesses);
   }
   if (dies && moment == Moment::kOperation) die_after(delay);
   if (result != ncclSuccess) {

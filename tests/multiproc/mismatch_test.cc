@@ -341,8 +341,7 @@ void do_instead(const Instead& instead, Rank& self, float* data, const SharedCou
   EXPECT_CALL(all_reduce(mine, data, 10));
   EXPECT_CALL(cudaStreamSynchronize(self.stream));
   EXPECT_CALL(nitinolCommSetTimeout(mine.comm, instead.timeout));
-  ready.add();
-  ready.wait_for(3);
+  ready.meet(3);
   const ncclResult_t called = self.rank == kOdd ? instead.odd(mine, data) : all_reduce(mine, data, 17);
   if (self.rank == kOdd) {
     heard.wait_for(2);

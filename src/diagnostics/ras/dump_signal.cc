@@ -1,7 +1,6 @@
 #include "diagnostics/ras/dump_signal.h"
 
 #include <signal.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "bootstrap/waker.h"
 
 namespace nitinol::ras {
 namespace {
