@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "base/thread_name.h"
-#include "comm/graph_keeper.h"
 #include "device/guards.h"
 #include "model/signature.h"
 
@@ -333,6 +332,13 @@ bool Communicator::wait_for_visitors(std::chrono::steady_clock::time_point deadl
   return true;
 }
 
+void Communicator::end_executor() {
+  std::unique_ptr<Executor> last;  // ends without the lock, which its reports would take
+  const std::lock_guard lock(executor_mutex_);
+  last = std::move(executor_);
+  order_ = StreamOrder();
+}
+
 void Communicator::tear_down() {
   wait_for_background();
   const auto deadline = std::chrono::steady_clock::now() + kAbortPatience;
@@ -352,14 +358,14 @@ void Communicator::tear_down() {
   if (!wait_for_visitors(deadline)) return;
   try {
     const DeviceGuard device(device_);
-    const bool idle = wait_until_idle(deadline);
-    if (executor_) executor_->stop_reports();
-    if (!idle && executor_) keep_for_good(executor_->memory_of_kernels());
-    let_go_of_gone_graphs();
-    std::unique_ptr<Executor> last;  // ends without the lock, which its reports would take
-    const std::lock_guard lock(executor_mutex_);
-    last = std::move(executor_);
-    order_ = StreamOrder();
+    wait_until_idle(deadline);
+    if (executor_) {
+      executor_->stop_reports();
+      keep_until_idle(executor_->memory_of_kernels(), order_.idle_probe());
+    }
+    kernels_ = KernelsOfProcess();
+    end_executor();
+    let_go_of_idle_memory();
   } catch (const Error& error) {
     log_info(Subsystem::kDestroy, "rank {}: while the communicator was torn down: {}", rank_, error.what());
   }

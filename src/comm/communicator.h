@@ -14,6 +14,7 @@
 #include "bootstrap/bootstrap.h"
 #include "comm/config.h"
 #include "comm/handle_exchange.h"
+#include "comm/kernel_memory.h"
 #include "comm/life_cycle.h"
 #include "comm/reduction_operators.h"
 #include "comm/registrations.h"
@@ -158,6 +159,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void plan_and_prepare(Launch& launch, cudaStream_t stream);
   void enqueue(const Launch& launch, const std::vector<cudaStream_t>& streams);
   void stop_operations();
+  void end_executor();
   bool wait_for_visitors(std::chrono::steady_clock::time_point deadline) const;
   void flush(std::chrono::milliseconds patience);
   bool wait_until_idle(std::chrono::steady_clock::time_point deadline);
@@ -207,6 +209,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   mutable std::mutex executor_mutex_;  // guards the pointer against abort() from another thread
   std::unique_ptr<Executor> executor_;
   StreamOrder order_;
+  KernelsOfProcess kernels_;
   std::mutex background_mutex_;  // held while background_ is started or joined
   std::thread background_;
   std::map<std::vector<int>, uint64_t> shrinks_;  ///< how often each list of ranks was excluded so far

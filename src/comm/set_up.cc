@@ -212,8 +212,10 @@ void Communicator::make_executor_for(std::vector<Peer> peers) {
   setup.timeout = std::chrono::seconds(settings().integer(Setting::kTimeout));
   setup.set_up_timeout = std::chrono::seconds(settings().integer(Setting::kInitTimeout));
   handles_->set_patience(setup.timeout);
+  setup.launch_ahead = settings().flag(Setting::kLaunchAhead);
   setup.check = compares_calls();
   setup.idle = order_.idle_probe();
+  kernels_ = KernelsOfProcess(order_.idle_probe());
   setup.through = order_.through_probe();
   setup.failed = [this](ncclResult_t code, const std::string& sentence) { fail_with(code, sentence, true); };
   std::unique_ptr<Executor> executor = make_executor(std::move(setup));

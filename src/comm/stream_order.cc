@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "comm/graph_keeper.h"
+#include "comm/kernel_memory.h"
 #include "device/guards.h"
 
 namespace nitinol {
@@ -53,8 +53,7 @@ cudaStream_t StreamOrder::enter(const std::vector<cudaStream_t>& streams, const 
     }
   } else if (last_capture_ != capture) {
     last_record_ = Event::Recorded{};
-    keep_with_graph(main,
-                    std::make_shared<std::pair<std::shared_ptr<Events>, std::shared_ptr<void>>>(events_, memory()));
+    keep_with_graph(main, memory(), events_);
     if (!in_graphs_) begin_graphs();
     events_->done.make_wait_external(main);
   } else if (last_in_capture_ != main) {

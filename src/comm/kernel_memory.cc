@@ -1,0 +1,108 @@
+#include "comm/kernel_memory.h"
+
+#include <algorithm>
+#include <iterator>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "device/check.h"
+#include "device/guards.h"
+
+namespace nitinol {
+namespace {
+
+struct Kept {
+  std::shared_ptr<void> memory;
+  std::shared_ptr<void> events{};
+  Idle idle{};  ///< empty: nobody runs its kernels any more
+};
+
+struct Keeper {
+  std::mutex mutex;
+  std::vector<Kept> kept;
+  std::vector<std::weak_ptr<const Idle>> running;  ///< of the process's communicators
+};
+
+Keeper& keeper() {
+  static Keeper* const instance = new Keeper;  // graphs may go when the process ends
+  return *instance;
+}
+
+/// Called by CUDA, on a thread that may not use it.
+void on_graph_gone(void* pointer) {
+  const std::unique_ptr<Kept> what(static_cast<Kept*>(pointer));
+  const std::lock_guard lock(keeper().mutex);
+  keeper().kept.push_back(std::move(*what));
+}
+
+/// Takes what is kept out of the keeper's hands. CUDA is not to be called with its lock, for which CUDA may wait.
+std::vector<Kept> take_kept() {
+  const std::lock_guard lock(keeper().mutex);
+  return std::exchange(keeper().kept, {});
+}
+
+void put_back(std::vector<Kept> kept) {
+  const std::lock_guard lock(keeper().mutex);
+  std::move(kept.begin(), kept.end(), std::back_inserter(keeper().kept));
+}
+
+bool no_kernels_run() {
+  std::vector<std::weak_ptr<const Idle>> running;
+  {
+    const std::lock_guard lock(keeper().mutex);
+    std::erase_if(keeper().running, [](const auto& one) { return one.expired(); });
+    running = keeper().running;
+  }
+  return std::all_of(running.begin(), running.end(), [](const auto& one) {
+    const auto idle = one.lock();
+    return idle == nullptr || (*idle)();
+  });
+}
+
+}  // namespace
+
+KernelsOfProcess::KernelsOfProcess(Idle idle) : idle_(std::make_shared<const Idle>(std::move(idle))) {
+  const std::lock_guard lock(keeper().mutex);
+  keeper().running.emplace_back(idle_);
+}
+
+void keep_with_graph(cudaStream_t stream, std::shared_ptr<void> memory, std::shared_ptr<void> events) {
+  let_go_of_idle_memory();
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  cudaGraph_t graph = nullptr;
+  cuda_check(cudaStreamGetCaptureInfo(stream, &status, &id, &graph, nullptr, nullptr, nullptr),
+             "cudaStreamGetCaptureInfo");
+  auto held = std::make_unique<Kept>(Kept{std::move(memory), std::move(events)});
+  cudaUserObject_t object = nullptr;
+  cuda_check(cudaUserObjectCreate(&object, held.get(), on_graph_gone, 1, cudaUserObjectNoDestructorSync),
+             "cudaUserObjectCreate");
+  static_cast<void>(held.release());  // on_graph_gone() frees it
+  const cudaError_t status_of_retain = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
+  if (status_of_retain != cudaSuccess) static_cast<void>(cudaUserObjectRelease(object, 1));
+  cuda_check(status_of_retain, "cudaGraphRetainUserObject");
+}
+
+void keep_until_idle(std::shared_ptr<void> memory, Idle idle) {
+  const std::lock_guard lock(keeper().mutex);
+  keeper().kept.push_back({std::move(memory), {}, std::move(idle)});
+}
+
+void let_go_of_idle_memory() {
+  const RelaxedCaptureGuard relaxed;  // what goes is freed, and this may happen during another capture
+  static std::mutex one_at_a_time;
+  std::vector<Kept> to_be_freed;  // goes after the lock
+  const std::lock_guard lock(one_at_a_time);
+  std::vector<Kept> kept = take_kept();
+  std::erase_if(kept, [](const Kept& one) { return one.memory.use_count() != 1; });  // others hold it, or there is none
+  if (kept.empty()) return;
+  if (no_kernels_run()) {
+    const auto busy = std::partition(kept.begin(), kept.end(), [](const Kept& one) { return one.idle && !one.idle(); });
+    std::move(busy, kept.end(), std::back_inserter(to_be_freed));
+    kept.erase(busy, kept.end());
+  }
+  put_back(std::move(kept));
+}
+
+}  // namespace nitinol

@@ -1,0 +1,63 @@
+#include "comm/kernel_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+namespace nitinol {
+namespace {
+
+/// Memory of kernels that notes when it is freed.
+std::shared_ptr<void> memory(bool& freed) {
+  return {&freed, [](void* flag) { *static_cast<bool*>(flag) = true; }};
+}
+
+TEST(KernelMemory, IsFreedOnceItsOwnKernelsAndAllOthersOfTheProcessAreThrough) {
+  bool freed = false;
+  bool own_through = false;
+  bool others_through = false;
+  const KernelsOfProcess others([&] { return others_through; });
+  keep_until_idle(memory(freed), [&] { return own_through; });
+  let_go_of_idle_memory();
+  EXPECT_FALSE(freed);
+  others_through = true;
+  let_go_of_idle_memory();
+  EXPECT_FALSE(freed);
+  own_through = true;
+  others_through = false;
+  let_go_of_idle_memory();
+  EXPECT_FALSE(freed);
+  others_through = true;
+  let_go_of_idle_memory();
+  EXPECT_TRUE(freed);
+}
+
+TEST(KernelMemory, CommunicatorsThatHaveEndedHoldNothingUp) {
+  bool freed = false;
+  KernelsOfProcess others([] { return false; });
+  keep_until_idle(memory(freed), [] { return true; });
+  let_go_of_idle_memory();
+  EXPECT_FALSE(freed);
+  others = KernelsOfProcess();
+  let_go_of_idle_memory();
+  EXPECT_TRUE(freed);
+}
+
+TEST(KernelMemory, NothingIsKeptTwice) {
+  bool freed = false;
+  const KernelsOfProcess others([] { return false; });
+  const std::shared_ptr<void> used = memory(freed);
+  for (int i = 0; i < 3; ++i) keep_until_idle(used, [] { return false; });
+  EXPECT_EQ(used.use_count(), 4);
+  let_go_of_idle_memory();
+  EXPECT_EQ(used.use_count(), 1) << "its user holds it, so nothing needs to be kept for the kernels";
+  EXPECT_FALSE(freed);
+}
+
+TEST(KernelMemory, WhatHasNoMemoryIsNotKept) {
+  keep_until_idle(nullptr, [] { return false; });
+  let_go_of_idle_memory();
+}
+
+}  // namespace
+}  // namespace nitinol
