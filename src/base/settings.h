@@ -43,6 +43,7 @@ enum class Setting : std::uint8_t {
   kMaxCtas,
   kBuffSize,
   kReproducible,
+  kLaunchAhead,
   kP2pDisable,
   kShmDisable,
   kSpin,

@@ -49,6 +49,7 @@ constexpr SettingRow kRows[] = {
     {kMaxCtas, "NCCL_MAX_CTAS", kInteger, "", "most CTAs of an operation on GPUs; overrides `maxCTAs` of every communicator", "2.17", 1, 64},
     {kBuffSize, "NCCL_BUFFSIZE", kInteger, "", "bytes of the buffer between a pair of ranks, on GPUs for each CTA and at most, with the protocol Simple; not set: by the number of ranks", "2.0", 1024, kMost},
     {kReproducible, "NITINOL_REPRODUCIBLE", kSwitch, "1", "1: a reduction's bits depend on values and ranks alone; 0: algorithms may add in another order where that is faster; of those that are chosen automatically none does in this version", "Nitinol"},
+    {kLaunchAhead, "NITINOL_LAUNCH_AHEAD", kSwitch, "1", "1: a kernel of few CTAs may begin, and wait, before the kernel before it in its stream is done (programmatic dependent launch, from compute capability 9.0 on); 0: none does, and graphs that are captured have no edges but plain ones", "Nitinol"},
     {kP2pDisable, "NCCL_P2P_DISABLE", kSwitch, "0", "1: no direct access to another rank's device memory, but through the host's; without effect on virtual GPUs", "2.0"},
     {kShmDisable, "NCCL_SHM_DISABLE", kSwitch, "0", "1: no shared memory between processes: in this version communicators of several processes cannot be made then", "2.0"},
     {kSpin, "NITINOL_SPIN", kInteger, "", "how often a rank that waits looks before it sleeps (flavour vgpu); not set: by the numbers of ranks and of cores", "Nitinol", 0, kMost},

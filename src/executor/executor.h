@@ -31,7 +31,8 @@ struct ExecutorSetup {
   bool peer_access = true;               ///< false: NCCL_P2P_DISABLE
   std::chrono::milliseconds timeout{0};  ///< after which an operation that makes no progress fails; 0: never
   std::chrono::milliseconds set_up_timeout{300'000};  ///< for which a rank may be busy reaching memory and loading code
-  bool check = true;  ///< whether ranks compare what they call where that costs nothing (false: NITINOL_CHECK=off)
+  bool launch_ahead = true;  ///< kernels may begin before the one before them in their stream is done
+  bool check = true;         ///< whether ranks compare what they call where that costs nothing (false: NITINOL_CHECK=off)
   /// Whether everything launched so far is through; may be empty. Any thread, also after the executor has gone.
   std::function<bool()> idle{};
   /// How many of the launches so far are through, of those that were not captured: no less than are, and nothing if

@@ -199,9 +199,10 @@ TEST_P(OverRanks, GroupsOfLargeCollectivesRunInPartsOneByOne) {
   }
   for (int repeat = 0; repeat < 20; ++repeat) {
     for (int rank = 0; rank < n; ++rank) {
+      const DeviceGuard on(cluster.ranks().device(rank));
       cuda_check(cudaMemset(cluster.output(rank), kPoison, works.size() * room), "cudaMemset");
+      cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     }
-    cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     cluster.ranks().prepare(launches);
     cluster.ranks().launch(launches);
     cluster.ranks().synchronize();

@@ -113,6 +113,55 @@ TEST_F(Ranks, AbortFromAnotherThreadEndsAKernelThatWaits) {
   std::printf("abort: %.3f s\n", seconds_since(start));
 }
 
+TEST_F(Ranks, WhoLeavesOneCommunicatorDoesNotWaitForTheKernelOfAnother) {
+  make(2);
+  if (IsSkipped()) return;
+  std::vector<ncclComm_t> others(ranks());
+  each([&](size_t rank) { NCCL_OK(ncclCommSplit(comms[rank], 0, static_cast<int>(rank), &others[rank], nullptr)); });
+  each([&](size_t rank) {
+    for (const ncclComm_t comm : {comms[rank], others[rank]}) {  // so that nothing is left to be allocated
+      NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], 1000, ncclInt, ncclSum, comm, streams[rank]));
+    }
+    CUDA_OK(cudaStreamSynchronize(streams[rank]));
+  });
+  CUDA_OK(cudaSetDevice(device(0)));
+  NCCL_OK(ncclAllReduce(inputs[0], outputs[0], 1000, ncclInt, ncclSum, comms[0], streams[0]));
+  const auto start = Clock::now();
+  each([&](size_t rank) { EXPECT_EQ(rank == 0 ? ncclCommAbort(others[0]) : ncclCommDestroy(others[1]), ncclSuccess); });
+  EXPECT_LT(seconds_since(start), 10);
+  EXPECT_EQ(cudaStreamQuery(streams[0]), cudaErrorNotReady) << "the other kernel waits all the time";
+  CUDA_OK(cudaSetDevice(device(1)));
+  NCCL_OK(ncclAllReduce(inputs[1], outputs[1], 1000, ncclInt, ncclSum, comms[1], streams[1]));
+  each([&](size_t rank) { CUDA_OK(cudaStreamSynchronize(streams[rank])); });
+}
+
+TEST_F(Ranks, AnAbortEndsGraphsThatWait) {
+  make(2);
+  if (IsSkipped()) return;
+  constexpr size_t kCount = 5000;
+  std::vector<cudaGraphExec_t> graphs(ranks());
+  each([&](size_t rank) {
+    cudaGraph_t graph = nullptr;
+    CUDA_OK(cudaStreamBeginCapture(streams[rank], cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < 3; ++i) {
+      NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], kCount, ncclInt, ncclSum, comms[rank], streams[rank]));
+    }
+    CUDA_OK(cudaStreamEndCapture(streams[rank], &graph));
+    CUDA_OK(cudaGraphInstantiate(&graphs[rank], graph, 0));
+    CUDA_OK(cudaGraphDestroy(graph));
+  });
+  CUDA_OK(cudaSetDevice(device(0)));
+  CUDA_OK(cudaGraphLaunch(graphs[0], streams[0]));  // rank 1 never launches its own
+  EXPECT_EQ(cudaStreamQuery(streams[0]), cudaErrorNotReady);
+  const auto start = Clock::now();
+  each([&](size_t rank) { EXPECT_EQ(ncclCommAbort(comms[rank]), ncclSuccess); });
+  CUDA_OK(cudaStreamSynchronize(streams[0]));
+  EXPECT_LT(seconds_since(start), 10);
+  std::printf("abort with graphs: %.3f s\n", seconds_since(start));
+  comms.clear();
+  each([&](size_t rank) { CUDA_OK(cudaGraphExecDestroy(graphs[rank])); });
+}
+
 TEST_F(Ranks, AGraphMayOutliveItsCommunicator) {
   make(2);
   if (IsSkipped()) return;

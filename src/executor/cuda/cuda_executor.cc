@@ -75,6 +75,11 @@ const void* kernel_of(const CollectiveWork& work, int ranks) {
   return kernel;
 }
 
+/// Programmatic dependent launch, which came with compute capability 9.0.
+bool can_launch_ahead(const ExecutorSetup& setup) {
+  return setup.launch_ahead && setup.peers[static_cast<size_t>(setup.rank)].compute_capability >= 90;
+}
+
 }  // namespace
 
 class CudaExecutor : public Executor {
@@ -83,7 +88,8 @@ class CudaExecutor : public Executor {
       : device_(setup.peers[static_cast<size_t>(setup.rank)].device),
         rank_(setup.rank),
         ranks_(static_cast<int>(setup.peers.size())),
-        sizes_(sizes_for(machine_of(setup))) {
+        sizes_(sizes_for(machine_of(setup))),
+        ctas_ahead_(can_launch_ahead(setup) ? sizes_.ctas_ahead : 0) {
     if (ranks_ > kMaxRanks) {
       fail(ncclInvalidUsage, "{} ranks in one domain of GPUs that reach each other: at most {} are possible", ranks_,
            kMaxRanks);
@@ -240,9 +246,9 @@ class CudaExecutor : public Executor {
     parameters.channels = channels;
     if (works[0].plan.apart) {
       const int parts = algorithm::parts_of(reduces(works[0].what), ranks_);
-      run(kernel, channels * parts, (kWorkersApart + 1) * 32, &parameters, stream);
+      run(kernel, channels * parts, (kWorkersApart + 1) * 32, parameters, stream);
     } else {
-      run(kernel, channels, threads_for(protocol, most_bytes), &parameters, stream);
+      run(kernel, channels, threads_for(protocol, most_bytes), parameters, stream);
     }
   }
 
@@ -327,16 +333,23 @@ class CudaExecutor : public Executor {
     parameters.grain = grain;
     std::copy(batch.lanes.begin(), batch.lanes.end(), parameters.lane);
     std::copy(batch.messages.begin(), batch.messages.end(), parameters.message);
-    run(kernel, parameters.lanes, sizes_.message_threads, &parameters, stream);
+    run(kernel, parameters.lanes, sizes_.message_threads, parameters, stream);
   }
 
-  void run(const void* kernel, int blocks, int threads, void* parameters, cudaStream_t stream) {
+  template <class Parameters>
+  void run(const void* kernel, int blocks, int threads, Parameters& parameters, cudaStream_t stream) {
+    parameters.next_may_begin = blocks <= ctas_ahead_;
+    cudaLaunchAttribute ahead{};
+    ahead.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    ahead.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(blocks));
     config.blockDim = dim3(static_cast<unsigned>(threads));
     config.dynamicSmemBytes = shared_bytes(ranks_, threads / 32);
     config.stream = stream;
-    void* arguments[] = {parameters};
+    config.attrs = &ahead;
+    config.numAttrs = parameters.next_may_begin ? 1 : 0;
+    void* arguments[] = {&parameters};
     cuda_check(cudaLaunchKernelExC(&config, kernel, arguments), "launch of a communication kernel");
   }
 
@@ -344,6 +357,7 @@ class CudaExecutor : public Executor {
   const int rank_;
   const int ranks_;
   const Sizes sizes_;
+  const int ctas_ahead_;  ///< as in Sizes
   std::shared_ptr<Domain> domain_;
   std::vector<const void*> loaded_;
   std::unique_ptr<Beside> beside_;  ///< once a group had messages of several protocols

@@ -133,6 +133,8 @@ __global__ void __launch_bounds__(Wire::kApart ? (kWorkersApart + 1) * 32 : max_
                "l"(parameters.queue.region[8]), "r"(parameters.works), "l"(parameters.work[0].input),
                "l"(parameters.work[0].immediate));
   auto connections = connect<Wire>(parameters);
+  await_earlier_kernels();
+  if (parameters.next_may_begin) let_next_kernel_begin();
   if constexpr (!Wire::kCounted) read_ahead<Wire, type>(parameters.work[0]);
   connections.resume();
   if (connections.is_clerk()) {
@@ -178,6 +180,8 @@ template <class Wire, class Parameters>
 __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __grid_constant__ Parameters parameters) {
   const Lane& lane = parameters.lane[blockIdx.x];
   Connections<Wire> connections(parameters.queue, lane.channel, lane.channel);
+  await_earlier_kernels();
+  if (parameters.next_may_begin) let_next_kernel_begin();
   connections.resume_lane(lane.peer, lane.sends != 0);
   if (connections.is_clerk()) {
     Clerk<Wire> clerk(connections);

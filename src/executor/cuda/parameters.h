@@ -42,7 +42,8 @@ inline constexpr int kMaxWorks = 8;
 struct CollectiveParameters {
   QueueView queue;
   int works = 0;
-  int channels = 1;  ///< of each part, where parts have CTAs of their own
+  int channels = 1;             ///< of each part, where parts have CTAs of their own
+  bool next_may_begin = false;  ///< the stream's next kernel, as far as it does without memory
   Work work[kMaxWorks] = {};
 };
 static_assert(sizeof(CollectiveParameters) < 4096);
@@ -73,6 +74,7 @@ struct MessageParameters {
   static constexpr int kMaxMessages = kMessagesAtMost;
   QueueView queue;
   int lanes = 0;
+  bool next_may_begin = false;
   MessageGrain grain;
   Lane lane[kLanesAtMost] = {};
   Message message[kMessagesAtMost] = {};

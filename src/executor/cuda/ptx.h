@@ -43,6 +43,20 @@ __device__ __forceinline__ uint64_t nanoseconds() {
   return t;
 }
 
+/// A kernel may begin while the one before it in its stream still runs (programmatic dependent launch). Until this
+/// returns it must not touch memory: then all earlier kernels are done. At once if it has not begun early.
+__device__ __forceinline__ void await_earlier_kernels() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/// Lets the next kernel of the stream begin, once all CTAs of this one have come here.
+__device__ __forceinline__ void let_next_kernel_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /// 16 bytes of payload, in whole lines: relaxed loads fetch host memory in pieces of 32 bytes, at half the speed.
 __device__ __forceinline__ uint4 load_16(const void* from) { return load_live(from); }
 __device__ __forceinline__ void store_16(void* to, uint4 v) {

@@ -25,6 +25,7 @@ struct Sizes {
   /// Messages of at most so many bytes go by a protocol, unless one before it takes them; 0: none does.
   std::array<size_t, kProtocols> message_bytes{};
   std::array<MessageGrain, kProtocols> message_grain{};
+  int ctas_ahead = 0;         ///< launches of at most so many CTAs may overlap with the next one in their stream
   size_t two_shot_chunk = 0;  ///< bytes; two-shot algorithms with LL128 take no longer chunks
 };
 

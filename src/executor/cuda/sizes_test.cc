@@ -44,6 +44,15 @@ TEST(Sizes, KernelsOfAllRanksOnAGpuAreResidentAtOnce) {
   }
 }
 
+TEST(Sizes, LaunchesThatOverlapHaveNoMoreCtasThanTheLargestAndNoneDoOnGpusThatRanksShare) {
+  EXPECT_EQ(sizes_for(machine(2)).ctas_ahead, 32);
+  EXPECT_EQ(sizes_for(machine(8)).ctas_ahead, 16);
+  EXPECT_EQ(sizes_for(machine(4, 2)).ctas_ahead, 0);
+  Machine limited = machine(8);
+  limited.max_channels = 1;
+  EXPECT_EQ(sizes_for(limited).ctas_ahead, 0);
+}
+
 TEST(Sizes, ConfiguredLimitsAreObeyed) {
   Machine limited = machine(8);
   limited.max_channels = 3;
