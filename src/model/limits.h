@@ -32,7 +32,8 @@ struct Limits {
   size_t ll128_bytes = 0;                   ///< and up to this many with LL128
   size_t reduce_ll128_bytes = 0;            ///< for reduce up to this many, if that is more
   size_t bytes_per_channel = 1 << 16;       ///< less than this is not worth another channel
-  size_t least_chunk_bytes = 0;             ///< Simple: shorter chunks than slots, but not than this, for more rounds
+  size_t least_chunk_bytes = 0;             ///< Simple: shorter chunks than slots, but not than this, for more rounds:
+  size_t least_rounds = 4;                  ///< so many of a channel, where parts do not have CTAs of their own
   size_t many_channels_bytes = 0;           ///< blocks of fewer bytes are not worth more than
   int few_channels = 32;                    ///< so many channels
   std::array<size_t, kCollectives> apart_bytes{};  ///< blocks of so many bytes and more in parts; 0: never

@@ -73,11 +73,11 @@ int choose_channels(const Limits& limits, const Rules& rules, size_t bytes) {
 /// Bytes of a chunk: a slot, but with Simple less if a channel's share of the work has few such chunks: peers wait for
 /// the first one and the last one as a whole. Not where chunks are passed on: there shorter ones were slower.
 size_t choose_chunk(const Question& question, const Limits& limits, const Plan& plan, size_t slot) {
-  constexpr size_t kRounds = 4;
   const bool shots = plan.algorithm == Algorithm::kOneShot || plan.algorithm == Algorithm::kTwoShot;
   const bool passes_on = !shots || question.what == Collective::kBroadcast;
   if (plan.protocol != Protocol::kSimple || limits.least_chunk_bytes == 0 || passes_on) return slot;
-  const size_t parts = kRounds * static_cast<size_t>(plan.channels);
+  constexpr size_t kRoundsApart = 4;
+  const size_t parts = (plan.apart ? kRoundsApart : limits.least_rounds) * static_cast<size_t>(plan.channels);
   const size_t even = (message_bytes(question, plan.algorithm) + parts - 1) / parts;
   return std::min(slot, std::max(limits.least_chunk_bytes, (even + 1023) / 1024 * 1024));
 }

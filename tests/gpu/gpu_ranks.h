@@ -40,6 +40,7 @@ class Ranks {
       setup.identity = {serial, 42};
       setup.peer_access = peer_access;
       if (const char* text = std::getenv("NITINOL_BENCH_CTAS")) setup.max_channels = std::atoi(text);
+      if (const char* text = std::getenv("NITINOL_LAUNCH_AHEAD")) setup.launch_ahead = std::atoi(text) != 0;
       executors_.push_back(make_executor(std::move(setup)));
       devices_.push_back(rank % gpus);
       const DeviceGuard on(rank % gpus);
