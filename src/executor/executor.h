@@ -55,8 +55,9 @@ class Executor {
   /// The next collective that is certain to be launched, once all ranks have come to it; null: there is none any more.
   virtual void announce(const CollectiveWork* /*next*/) {}
 
-  /// What is launched next, in a stream that waits for all earlier launches, or captured into a graph.
-  virtual void note(const Launch&, cudaStream_t, bool /*captured*/) {}
+  /// What is launched next, in a stream that waits for all earlier launches, or captured into a graph. `id`: the
+  /// stream's, or kNoStreamId (device/stream.h).
+  virtual void note(const Launch&, cudaStream_t, unsigned long long /*id*/, bool /*captured*/) {}
 
   /// Enqueues in stream order, also while the stream is being captured. Never waits for peers. Throws Error.
   /// The launch is consumed; everything the running operations need is kept alive by what was enqueued.

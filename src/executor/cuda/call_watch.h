@@ -48,15 +48,15 @@ class CallWatch {
   /// What this rank is about to note, when that may take long: until then it may have to wait for kernels that wait for
   /// others.
   [[nodiscard]] SettingUp announce(const Launch& launch, cudaStream_t stream);
-  /// A launch that comes next, in a stream that waits for all earlier ones.
-  void note(const Launch& launch, cudaStream_t stream, bool captured) {
+  /// As Executor::note().
+  void note(const Launch& launch, cudaStream_t stream, unsigned long long id, bool captured) {
     const CallBoard* const board = board_.load(std::memory_order_relaxed);
     if (board == nullptr) return;
     if (wants_mark_.load(std::memory_order_relaxed) && !captured) mark(board->page(rank_).calls.last(), stream);
     note_calls(*board, rank_, launch, captured);
     if (captured) return;
     const uint64_t number = board->page(rank_).launches.load(std::memory_order_relaxed);
-    places_.add(number, StreamName::of(stream, domain_->device()));
+    places_.add(number, {id, domain_->device()});
   }
   /// The collective that comes next once all ranks have come to it; null: none.
   void note_waiting_to_call(const CollectiveWork* next);

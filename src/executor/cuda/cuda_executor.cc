@@ -125,8 +125,8 @@ class CudaExecutor : public Executor {
     if (has_several_protocols(launch) && !beside_) beside_ = std::make_unique<Beside>();
   }
 
-  void note(const Launch& launch, cudaStream_t stream, bool captured) override {
-    watch_->note(launch, stream, captured);
+  void note(const Launch& launch, cudaStream_t stream, unsigned long long id, bool captured) override {
+    watch_->note(launch, stream, id, captured);
   }
 
   void launch(const Launch& launch, cudaStream_t stream) override {
