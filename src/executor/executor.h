@@ -47,6 +47,11 @@ class Executor {
   virtual ~Executor() = default;
   virtual Limits limits() const = 0;
 
+  /// Once, when all ranks have made theirs: reaches what ranks tell each other by even if they launch nothing. False,
+  /// on all of them, if there is nothing of the kind; else no rank may go before all are back. May wait for peers'
+  /// service threads only. Throws Error.
+  virtual bool meet() { return false; }
+
   /// Reaches whatever the launch, which is to go into the stream, needs and was not reached before. May wait for peers'
   /// service threads only. Throws Error.
   virtual void prepare(const Launch& launch, cudaStream_t stream) = 0;

@@ -29,8 +29,12 @@ class CallWatch {
   CallWatch(const CallWatch&) = delete;
   CallWatch& operator=(const CallWatch&) = delete;
 
-  /// Before the first launch; waits at most for peers' service threads. Throws Error.
-  void prepare();
+  /// As Executor::meet().
+  bool meet();
+  /// Before a launch: who has none is not interested in what the others call.
+  void prepare() {
+    if (!calls_.load(std::memory_order_relaxed)) calls_.store(true, std::memory_order_relaxed);
+  }
   /// While it lives the others know that this rank is busy setting something up, and their kernels have patience.
   class SettingUp {
    public:
@@ -104,7 +108,8 @@ class CallWatch {
   std::shared_ptr<Domain> domain_;
   const int rank_;
   const int ranks_;
-  std::atomic<const CallBoard*> board_{nullptr};  ///< the domain's, once it is reached
+  std::atomic<const CallBoard*> board_{nullptr};  ///< the domain's, once it is reached; none: ranks do not look
+  std::atomic<bool> calls_{false};                ///< whether this rank ever wanted to launch anything
   std::atomic<std::chrono::milliseconds> timeout_{};
   StreamPlaces places_;
   std::atomic<bool> aborted_{false};

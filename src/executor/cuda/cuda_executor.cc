@@ -104,6 +104,8 @@ class CudaExecutor : public Executor {
 
   Limits limits() const override { return sizes_.limits; }
 
+  bool meet() override { return watch_->meet(); }
+
   void prepare(const Launch& launch, cudaStream_t stream) override {
     const DeviceGuard on(device_);
     watch_->prepare();
