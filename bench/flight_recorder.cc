@@ -59,7 +59,7 @@ int main() {
   }
   measure("a send and a receive on the call board", [&] { note_calls(board, 0, messages, false); });
   StreamPlaces places[2];
-  const StreamName stream = StreamName::of(nullptr, 0);
+  const StreamName stream{1, 0};
   measure("one launch's place in its stream", [&] { places[0].add(++number, stream); });
   measure("the same, two communicators in turns", [&] {
     ++number;

@@ -14,7 +14,7 @@ namespace {
 
 struct Kept {
   std::shared_ptr<void> memory;
-  std::shared_ptr<void> events{};
+  std::shared_ptr<void> order{};
   Idle idle{};  ///< empty: nobody runs its kernels any more
 };
 
@@ -67,14 +67,14 @@ KernelsOfProcess::KernelsOfProcess(Idle idle) : idle_(std::make_shared<const Idl
   keeper().running.emplace_back(idle_);
 }
 
-void keep_with_graph(cudaStream_t stream, std::shared_ptr<void> memory, std::shared_ptr<void> events) {
+void keep_with_graph(cudaStream_t stream, std::shared_ptr<void> memory, std::shared_ptr<void> order) {
   let_go_of_idle_memory();
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;
   cudaGraph_t graph = nullptr;
   cuda_check(cudaStreamGetCaptureInfo(stream, &status, &id, &graph, nullptr, nullptr, nullptr),
              "cudaStreamGetCaptureInfo");
-  auto held = std::make_unique<Kept>(Kept{std::move(memory), std::move(events)});
+  auto held = std::make_unique<Kept>(Kept{std::move(memory), std::move(order)});
   cudaUserObject_t object = nullptr;
   cuda_check(cudaUserObjectCreate(&object, held.get(), on_graph_gone, 1, cudaUserObjectNoDestructorSync),
              "cudaUserObjectCreate");

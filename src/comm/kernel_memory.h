@@ -1,6 +1,6 @@
-// Keeps the memory that kernels use: as long as somebody may run them, since a graph and everything instantiated from it
-// may outlive the communicator; and as long as kernels of the process run, since CUDA frees memory only once they are
-// done. Who frees it earlier waits for a kernel that may wait for this very thread.
+// Keeps the memory that kernels use: as long as somebody may run them, since a graph and everything instantiated from
+// it may outlive the communicator; and as long as kernels of the process run, since CUDA frees memory only once they
+// are done. Who frees it earlier waits for a kernel that may wait for this very thread.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -25,16 +25,16 @@ class KernelsOfProcess {
   std::shared_ptr<const Idle> idle_;
 };
 
-/// `memory` lives until the graph into which `stream` is captured, and every instance of it, are gone; so does `events`.
-/// Throws Error.
-void keep_with_graph(cudaStream_t stream, std::shared_ptr<void> memory, std::shared_ptr<void> events);
+/// `memory` lives until the graph into which `stream` is captured, and every instance of it, are gone; so does `order`,
+/// what puts its launches in order. Throws Error.
+void keep_with_graph(cudaStream_t stream, std::shared_ptr<void> memory, std::shared_ptr<void> order);
 
-/// `memory` lives until `idle` holds and no kernels of the process run, at least: until let_go_of_idle_memory() finds it
-/// so.
+/// `memory` lives until `idle` holds and no kernels of the process run, at least: until let_go_of_idle_memory() finds
+/// it so.
 void keep_until_idle(std::shared_ptr<void> memory, Idle idle);
 
-/// Frees what is kept and nobody uses any more. Waits for nothing: what kernels of the process stand in the way of stays
-/// for the next time.
+/// Frees what is kept and nobody uses any more. Waits for nothing: what kernels of the process stand in the way of
+/// stays for the next time.
 void let_go_of_idle_memory();
 
 }  // namespace nitinol

@@ -195,6 +195,7 @@ void Communicator::meet_peers() {
   if (strict) strict_board_ = std::make_unique<StrictBoard>(std::move(strict_memory), peers, rank_);
   make_executor_for(std::move(peers));
   bootstrap_->barrier();
+  if (executor_->meet()) bootstrap_->barrier();
 }
 
 void Communicator::make_executor_for(std::vector<Peer> peers) {

@@ -11,7 +11,6 @@ void StreamOrder::create_events() {
   if (events_->made.load(std::memory_order_relaxed)) return;
   const RelaxedCaptureGuard relaxed;
   events_->done = Event::create();
-  events_->captured = Event::create();
   events_->fork = Event::create();
   events_->made.store(true, std::memory_order_release);
 }
@@ -45,43 +44,76 @@ cudaStream_t StreamOrder::enter(const std::vector<cudaStream_t>& streams, const 
   }
   const cudaStream_t main = streams.front();
   if (capture == 0) {
-    const bool same_stream = !captured_ && last_stream_ == main && !in_graphs_;
-    if (!same_stream) await_earlier(main);
-    if (!in_graphs_ && !events_->after(launches_ + 1)) {
-      const RelaxedCaptureGuard relaxed;
-      events_->after(launches_ + 1) = Event::create();
-    }
-  } else if (last_capture_ != capture) {
-    last_record_ = Event::Recorded{};
-    keep_with_graph(main, memory(), events_);
-    if (!in_graphs_) begin_graphs();
-    events_->done.make_wait_external(main);
-  } else if (last_in_capture_ != main) {
-    events_->captured.make_wait(main);
+    enter_stream(main);
+  } else {
+    enter_capture(capture, main, memory);
   }
   for (size_t i = 1; i < streams.size(); ++i) {
     events_->fork.record(streams[i]);
     events_->fork.make_wait(main);
   }
   last_stream_ = main;
-  captured_ = capture != 0;
-  if (captured_) last_capture_ = capture;
-  if (captured_) last_in_capture_ = main;
   return main;
 }
 
+/// Its event goes with it if its graph is gone, while something else may be captured.
+void StreamOrder::forget_capture() {
+  if (capture_ == nullptr) return;
+  const RelaxedCaptureGuard relaxed;
+  capture_.reset();
+}
+
+void StreamOrder::enter_stream(cudaStream_t stream) {
+  forget_capture();
+  const unsigned long long id = nitinol::stream_id(stream);
+  const bool same_stream = id == std::exchange(last_id_, id) && id != kNoStreamId && !in_graphs_;
+  if (!same_stream) await_earlier(stream);
+  if (in_graphs_ || events_->after(launches_ + 1)) return;
+  const RelaxedCaptureGuard relaxed;
+  events_->after(launches_ + 1) = Event::create();
+}
+
+void StreamOrder::enter_capture(unsigned long long id, cudaStream_t stream, const MemoryOfKernels& memory) {
+  forget_capture();
+  last_id_ = kNoStreamId;
+  const auto found = known_.find(id);
+  capture_ = found != known_.end() ? found->second.lock() : nullptr;
+  if (capture_ == nullptr) {
+    capture_ = begin_capture(stream, memory);
+    std::erase_if(known_, [](const auto& each) { return each.second.expired(); });
+    known_[id] = capture_;
+  } else if (capture_->stream != stream || stream == cudaStreamPerThread) {  // that is another one on each thread
+    capture_->last.make_wait(stream);
+  }
+  capture_->stream = stream;
+}
+
+/// A graph waits once for all that was launched before it.
+std::shared_ptr<StreamOrder::Capture> StreamOrder::begin_capture(cudaStream_t stream, const MemoryOfKernels& memory) {
+  auto capture = std::make_shared<Capture>();
+  {
+    const RelaxedCaptureGuard relaxed;
+    capture->last = Event::create();
+  }
+  keep_with_graph(stream, memory(),
+                  std::make_shared<std::pair<std::shared_ptr<Events>, std::shared_ptr<Capture>>>(events_, capture));
+  if (!in_graphs_) begin_graphs();
+  events_->done.make_wait_external(stream);
+  return capture;
+}
+
 void StreamOrder::leave(const std::vector<cudaStream_t>& streams) {
-  if (!captured_) {
+  if (capture_ == nullptr) {
     const Event& done = in_graphs_ ? events_->done : events_->after(launches_ + 1);
     done.record(last_stream_);
     if (!in_graphs_) events_->launches.store(++launches_, std::memory_order_release);
     for (size_t i = 1; i < streams.size(); ++i) done.make_wait(streams[i]);
   } else {
-    events_->done.record_beside(last_stream_, last_record_);
-    events_->captured.record(last_stream_);
+    events_->done.record_beside(last_stream_, capture_->record);
+    capture_->last.record(last_stream_);
     in_graphs_ = true;
     events_->in_graphs.store(true, std::memory_order_release);
-    for (size_t i = 1; i < streams.size(); ++i) events_->captured.make_wait(streams[i]);
+    for (size_t i = 1; i < streams.size(); ++i) capture_->last.make_wait(streams[i]);
   }
 }
 

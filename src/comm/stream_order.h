@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -27,7 +28,9 @@ class StreamOrder {
   cudaStream_t enter(const std::vector<cudaStream_t>& streams, const MemoryOfKernels& memory);
   void leave(const std::vector<cudaStream_t>& streams);
   /// Whether the launch that was begun last goes into a graph.
-  bool captured() const { return captured_; }
+  bool captured() const { return capture_ != nullptr; }
+  /// The stream in which it runs (device/stream.h); kNoStreamId if it goes into a graph.
+  unsigned long long stream_id() const { return last_id_; }
 
   /// Whether all launches so far are done. Graphs count as often as they were launched until now.
   bool idle() const;
@@ -48,25 +51,33 @@ class StreamOrder {
     std::atomic<uint64_t> launches{0};  ///< how many of those there were
     /// Recorded after every launch from then on, in graphs too (by an external record).
     Event done;
-    Event captured;  ///< recorded after every captured launch, for other streams of the same capture
-    Event fork;      ///< gathers the other streams of a launch
+    Event fork;  ///< gathers the other streams of a launch
     std::atomic<bool> made{false};
     std::atomic<bool> in_graphs{false};  ///< some launch was captured: a graph may record `done` at any time
 
     Event& after(uint64_t launch) { return one_by_one[(launch - 1) % kRemembered]; }
   };
+  /// What has been captured into one graph. There may be several such captures at once, which take turns.
+  struct Capture {
+    Event last;                     ///< recorded after every launch, for other streams of the same capture
+    cudaStream_t stream = nullptr;  ///< of the last launch
+    Event::Recorded record;         ///< of `done`
+  };
   void create_events();
   void begin_graphs();
   void await_earlier(cudaStream_t stream) const;
+  void forget_capture();
+  void enter_stream(cudaStream_t stream);
+  void enter_capture(unsigned long long id, cudaStream_t stream, const MemoryOfKernels& memory);
+  std::shared_ptr<Capture> begin_capture(cudaStream_t stream, const MemoryOfKernels& memory);
 
   std::shared_ptr<Events> events_;  ///< graphs use them too; made when first needed
   uint64_t launches_ = 0;           ///< as the events count them
   bool in_graphs_ = false;          ///< the same
   cudaStream_t last_stream_ = nullptr;
-  bool captured_ = false;  ///< the last launch
-  unsigned long long last_capture_ = 0;
-  cudaStream_t last_in_capture_ = nullptr;  ///< the stream of the last launch there
-  Event::Recorded last_record_;             ///< of `done` in that capture
+  unsigned long long last_id_ = kNoStreamId;
+  std::shared_ptr<Capture> capture_;                            ///< of the last launch; null: none
+  std::map<unsigned long long, std::weak_ptr<Capture>> known_;  ///< by id; each lives as long as its graph
 };
 
 }  // namespace nitinol

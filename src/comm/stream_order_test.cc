@@ -24,13 +24,17 @@ class StreamOrders : public testing::Test {
     through_ = order_.through_probe();
   }
 
-  /// Each waits until it may end, and writes down its number.
+  /// Each waits until it may end, and writes down its number. The one that dallies gives others, which are not to run
+  /// before it, the time to do so.
   void launch(const std::vector<cudaStream_t>& streams) {
     steps_.push_back({this, static_cast<int>(steps_.size()) + 1});
     const cudaStream_t stream = order_.enter(streams, [] { return std::shared_ptr<void>(); });
     const auto run = [](void* step) {
       auto& [self, number] = *static_cast<Step*>(step);
       while (self->may_end_ < number) std::this_thread::sleep_for(std::chrono::microseconds(100));
+      for (int i = 0; i < 200 && number == self->dallies_ && self->ran().empty(); ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
       const std::lock_guard lock(self->mutex_);
       self->ran_.push_back(number);
     };
@@ -54,6 +58,7 @@ class StreamOrders : public testing::Test {
   std::function<bool()> idle_;
   std::function<std::optional<uint64_t>()> through_;
   std::atomic<int> may_end_{0};
+  std::atomic<int> dallies_{0};
   std::deque<Step> steps_;
   std::mutex mutex_;
   std::vector<int> ran_;
@@ -164,6 +169,120 @@ TEST_F(StreamOrders, LaunchesOfAGraphStayInOrderThoughOthersCameBetweenTheirCapt
   ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
+TEST_F(StreamOrders, AStreamWithTheHandleOfADestroyedOneWaitsForItsWork) {
+  let_end(2);
+  dallies_ = 1;
+  Stream old = Stream::create();
+  const cudaStream_t handle = old.get();
+  launch({handle});
+  old = Stream();
+  const Stream stream = Stream::create();
+  if (stream.get() != handle) GTEST_SKIP() << "the handle is not used again";
+  launch({handle});
+  ASSERT_EQ(cudaStreamSynchronize(handle), cudaSuccess);
+  EXPECT_EQ(ran(), (std::vector<int>{1, 2}));
+}
+
+TEST_F(StreamOrders, ThePerThreadStreamOfAThreadWaitsForThatOfAnother) {
+  let_end(2);
+  dallies_ = 1;
+  launch({cudaStreamPerThread});
+  std::thread([this] {
+    launch({cudaStreamPerThread});
+    EXPECT_EQ(cudaStreamSynchronize(cudaStreamPerThread), cudaSuccess);
+  }).join();
+  EXPECT_EQ(ran(), (std::vector<int>{1, 2}));
+}
+
+/// Two streams of a capture.
+class CapturedStreams {
+ public:
+  CapturedStreams() {
+    cuda_check(cudaStreamBeginCapture(first_.get(), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+    event_.record(first_.get());
+    event_.make_wait(second_.get());
+  }
+  cudaStream_t first() const { return first_.get(); }
+  cudaStream_t second() const { return second_.get(); }
+  cudaGraph_t end() const {
+    event_.record(second_.get());
+    event_.make_wait(first_.get());
+    cudaGraph_t graph = nullptr;
+    cuda_check(cudaStreamEndCapture(first_.get(), &graph), "cudaStreamEndCapture");
+    return graph;
+  }
+
+ private:
+  Stream first_ = Stream::create_urgent();
+  Stream second_ = Stream::create_urgent();
+  Event event_ = Event::create();
+};
+
+std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph, cudaGraphNodeType type) {
+  size_t count = 0;
+  cuda_check(cudaGraphGetNodes(graph, nullptr, &count), "cudaGraphGetNodes");
+  std::vector<cudaGraphNode_t> nodes(count);
+  cuda_check(cudaGraphGetNodes(graph, nodes.data(), &count), "cudaGraphGetNodes");
+  std::erase_if(nodes, [type](cudaGraphNode_t node) {
+    cudaGraphNodeType found = cudaGraphNodeTypeEmpty;
+    cuda_check(cudaGraphNodeGetType(node, &found), "cudaGraphNodeGetType");
+    return found != type;
+  });
+  return nodes;
+}
+
+bool comes_after(cudaGraphNode_t later, cudaGraphNode_t earlier) {
+  size_t count = 0;
+  cuda_check(cudaGraphNodeGetDependencies(later, nullptr, nullptr, &count), "cudaGraphNodeGetDependencies");
+  std::vector<cudaGraphNode_t> before(count);
+  cuda_check(cudaGraphNodeGetDependencies(later, before.data(), nullptr, &count), "cudaGraphNodeGetDependencies");
+  return std::any_of(before.begin(), before.end(),
+                     [&](cudaGraphNode_t node) { return node == earlier || comes_after(node, earlier); });
+}
+
+/// All launches one after the other, and before them one wait for what was launched earlier.
+void expect_order(cudaGraph_t graph) {
+  const std::vector<cudaGraphNode_t> launches = nodes_of(graph, cudaGraphNodeTypeHost);
+  const std::vector<cudaGraphNode_t> waits = nodes_of(graph, cudaGraphNodeTypeWaitEvent);
+  ASSERT_EQ(waits.size(), 1U);
+  for (const cudaGraphNode_t one : launches) {
+    EXPECT_TRUE(comes_after(one, waits[0]));
+    for (const cudaGraphNode_t other : launches) {
+      EXPECT_TRUE(one == other || comes_after(one, other) || comes_after(other, one));
+    }
+  }
+}
+
+TEST_F(StreamOrders, CapturesThatTakeTurnsAreEachInOrder) {
+  const CapturedStreams a;
+  const CapturedStreams b;
+  let_end(std::numeric_limits<int>::max());
+  launch({a.first()});
+  launch({b.first()});
+  launch({a.second()});
+  launch({b.second(), b.first()});
+  launch({a.first()});
+  launch({b.first()});
+  std::array<cudaGraph_t, 2> graphs{a.end(), b.end()};
+  std::array<cudaGraphExec_t, 2> executables{};
+  for (size_t i = 0; i < 2; ++i) {
+    expect_order(graphs[i]);
+    ASSERT_EQ(cudaGraphInstantiate(&executables[i], graphs[i], 0), cudaSuccess);
+    ASSERT_EQ(cudaGraphDestroy(graphs[i]), cudaSuccess);
+  }
+  const Stream stream = Stream::create_urgent();
+  const Stream other = Stream::create_urgent();
+  dallies_ = 2;
+  ASSERT_EQ(cudaGraphLaunch(executables[1], stream.get()), cudaSuccess);
+  ASSERT_EQ(cudaGraphLaunch(executables[0], other.get()), cudaSuccess);
+  launch({stream.get()});
+  ASSERT_EQ(cudaGraphLaunch(executables[1], other.get()), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(other.get()), cudaSuccess);
+  EXPECT_TRUE(idle_());
+  EXPECT_EQ(ran(), (std::vector<int>{2, 4, 6, 1, 3, 5, 7, 2, 4, 6}));
+  for (const cudaGraphExec_t each : executables) ASSERT_EQ(cudaGraphExecDestroy(each), cudaSuccess);
+}
+
 TEST_F(StreamOrders, NeverSayThatFewerAreThroughThanAreWhileOthersCome) {
   const Stream stream = Stream::create_urgent();
   std::atomic<bool> all_launched{false};
@@ -201,26 +320,22 @@ class MixedLaunches : public StreamOrders {
     launch(streams);
     expected_.push_back(static_cast<int>(steps_.size()));
   }
-  void make_graph() {
-    const Stream first = Stream::create_urgent();
-    const Stream second = Stream::create_urgent();
-    const Event fork = Event::create();
-    cudaGraph_t graph = nullptr;
-    Graph made;
-    ASSERT_EQ(cudaStreamBeginCapture(first.get(), cudaStreamCaptureModeRelaxed), cudaSuccess);
-    fork.record(first.get());
-    fork.make_wait(second.get());
-    for (size_t i = 1 + draw(4); i > 0; --i) {
-      launch({draw(2) == 0 ? first.get() : second.get()});
-      made.steps.push_back(static_cast<int>(steps_.size()));
+  /// One, or several of which the captures take turns.
+  void make_graphs() {
+    std::deque<CapturedStreams> captures(1 + draw(3));
+    std::vector<Graph> made(captures.size());
+    for (size_t i = captures.size() + draw(6); i > 0; --i) {
+      const size_t which = draw(captures.size());
+      launch({draw(2) == 0 ? captures[which].first() : captures[which].second()});
+      made[which].steps.push_back(static_cast<int>(steps_.size()));
       if (draw(3) == 0) launch_eagerly({any_stream().get()});
     }
-    fork.record(second.get());
-    fork.make_wait(first.get());
-    ASSERT_EQ(cudaStreamEndCapture(first.get(), &graph), cudaSuccess);
-    ASSERT_EQ(cudaGraphInstantiate(&made.executable, graph, 0), cudaSuccess);
-    ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-    graphs_.push_back(std::move(made));
+    for (size_t i = 0; i < captures.size(); ++i) {
+      const cudaGraph_t graph = captures[i].end();
+      ASSERT_EQ(cudaGraphInstantiate(&made[i].executable, graph, 0), cudaSuccess);
+      ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+      graphs_.push_back(std::move(made[i]));
+    }
   }
   void launch_graph() {
     if (graphs_.empty()) return;
@@ -246,7 +361,7 @@ TEST_F(MixedLaunches, RunInTheOrderInWhichTheyWereMade) {
       case 0: any_stream() = Stream::create_urgent(); break;
       case 1: launch_eagerly({streams_[0].get(), streams_[2].get(), streams_[1].get()}); break;
       case 2:
-        if (with_graphs && draw(4) == 0) make_graph();
+        if (with_graphs && draw(4) == 0) make_graphs();
         break;
       case 3:
       case 4: launch_graph(); break;

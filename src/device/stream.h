@@ -1,9 +1,10 @@
 // A CUDA stream that is owned, and what can be asked of any stream.
 #pragma once
 
+#include <limits>
 #include <utility>
 
-#include "device/check.h"
+#include "device/guards.h"
 
 namespace nitinol {
 
@@ -39,6 +40,20 @@ class Stream {
  private:
   cudaStream_t stream_ = nullptr;
 };
+
+/// No stream has it.
+inline constexpr unsigned long long kNoStreamId = std::numeric_limits<unsigned long long>::max();
+
+/// Names a stream for the life of the program. Its handle does not: it may come to name another one once the stream is
+/// destroyed, though work is still in it, and cudaStreamPerThread is another one on each thread. kNoStreamId if it is
+/// not known; CUDA does not tell it while the stream is captured.
+inline unsigned long long stream_id(cudaStream_t stream) {
+  const RelaxedCaptureGuard relaxed;  // another stream of this thread may be captured
+  unsigned long long id = 0;
+  if (cudaStreamGetId(stream, &id) == cudaSuccess) return id;
+  static_cast<void>(cudaGetLastError());
+  return kNoStreamId;
+}
 
 /// Whether work put into the stream is being captured into a graph, and into which capture (0: none).
 inline unsigned long long capture_id(cudaStream_t stream) {

@@ -51,7 +51,8 @@ std::optional<std::string> StoppedPeers::look(const PresentLaunch& present, cons
     if (page.stopped.load(std::memory_order_acquire) == 0) continue;
     const uint64_t through = page.through.load(std::memory_order_acquire);
     const auto launch = launch_for(board, present.rank(), need);
-    if (!launch || *launch <= through) continue;
+    // What it has not even issued never comes, however far it was.
+    if (!launch || (*launch != kNotIssued && *launch <= through)) continue;
     auto& since = since_[static_cast<size_t>(need.peer)];
     if (!since) since = now;
     if (now - *since < kPatienceWithOtherReports) continue;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace nitinol {
 namespace {
 
@@ -89,6 +91,16 @@ TEST_F(Waiting0, ForOneThatStoppedInTheMiddleIsTold) {
   for (const int rank : {0, 1, 2}) issue(rank, all_reduce());
   stop(2, 0);
   EXPECT_NE(look(milliseconds(2000)), "");
+}
+
+TEST_F(Waiting0, ForWhatOneThatHasStoppedNeverIssuedIsToldThoughItIsNotKnownHowFarItWas) {
+  issue(0, all_reduce());
+  issue(1, all_reduce());
+  stop(1, std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(look(milliseconds(3000)), "");
+  issue(0, all_reduce());
+  through_ = 1;
+  EXPECT_NE(look(milliseconds(3000)), "");
 }
 
 TEST_F(Waiting0, IsNotAboutOneThatHadDoneItsPart) {

@@ -32,7 +32,7 @@ struct ExecutorSetup {
   std::chrono::milliseconds timeout{0};  ///< after which an operation that makes no progress fails; 0: never
   std::chrono::milliseconds set_up_timeout{300'000};  ///< for which a rank may be busy reaching memory and loading code
   bool launch_ahead = true;  ///< kernels may begin before the one before them in their stream is done
-  bool check = true;         ///< whether ranks compare what they call where that costs nothing (false: NITINOL_CHECK=off)
+  bool check = true;  ///< whether ranks compare what they call where that costs nothing (false: NITINOL_CHECK=off)
   /// Whether everything launched so far is through; may be empty. Any thread, also after the executor has gone.
   std::function<bool()> idle{};
   /// How many of the launches so far are through, of those that were not captured: no less than are, and nothing if
@@ -48,6 +48,11 @@ class Executor {
   virtual ~Executor() = default;
   virtual Limits limits() const = 0;
 
+  /// Once, when all ranks have made theirs: reaches what ranks tell each other by even if they launch nothing. False,
+  /// on all of them, if there is nothing of the kind; else no rank may go before all are back. May wait for peers'
+  /// service threads only. Throws Error.
+  virtual bool meet() { return false; }
+
   /// Reaches whatever the launch, which is to go into the stream, needs and was not reached before. May wait for peers'
   /// service threads only. Throws Error.
   virtual void prepare(const Launch& launch, cudaStream_t stream) = 0;
@@ -56,8 +61,9 @@ class Executor {
   /// The next collective that is certain to be launched, once all ranks have come to it; null: there is none any more.
   virtual void announce(const CollectiveWork* /*next*/) {}
 
-  /// What is launched next, in a stream that waits for all earlier launches, or captured into a graph.
-  virtual void note(const Launch&, cudaStream_t, bool /*captured*/) {}
+  /// What is launched next, in a stream that waits for all earlier launches, or captured into a graph. `id`: the
+  /// stream's, or kNoStreamId (device/stream.h).
+  virtual void note(const Launch&, cudaStream_t, unsigned long long /*id*/, bool /*captured*/) {}
 
   /// Enqueues in stream order, also while the stream is being captured. Never waits for peers. Throws Error.
   /// The launch is consumed; everything the running operations need is kept alive by what was enqueued.

@@ -133,8 +133,7 @@ class Play {
   };
 
   StreamName stream_of(int process) {
-    return StreamName::of(reinterpret_cast<cudaStream_t>(static_cast<uintptr_t>(0x1000 + process + handles_[process])),
-                          0);
+    return {static_cast<unsigned long long>(0x1000 + process + handles_[process]), 0};
   }
 
   static bool can_end(const Team& team, const Entry& entry) {

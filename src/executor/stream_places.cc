@@ -8,7 +8,7 @@ namespace nitinol {
 
 struct StreamPlaces::Registry {
   std::mutex mutex;
-  std::map<std::pair<cudaStream_t, int>, std::shared_ptr<Queue>> queues;
+  std::map<std::pair<unsigned long long, int>, std::shared_ptr<Queue>> queues;
   uint64_t streams = 0;
   std::atomic<uint64_t> ranks{0};
 };
@@ -21,11 +21,11 @@ StreamPlaces::Registry& StreamPlaces::registry() {
 StreamPlaces::StreamPlaces()
     : self_((registry().ranks.fetch_add(1) + 1) & ((uint64_t{1} << (64 - Queue::kTurnBits)) - 1)), log_{} {}
 
-/// One that nobody uses any more is forgotten: its handle may come to name another stream.
+/// One that nobody uses any more is forgotten.
 std::shared_ptr<StreamPlaces::Queue> StreamPlaces::find_queue(const StreamName& name) {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  std::shared_ptr<Queue>& queue = all.queues[{name.stream, name.device}];
+  std::shared_ptr<Queue>& queue = all.queues[{name.id, name.device}];
   if (queue == nullptr) {
     std::erase_if(all.queues, [](const auto& each) { return each.second != nullptr && each.second.use_count() == 1; });
     queue = std::make_shared<Queue>(++all.streams);

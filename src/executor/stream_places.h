@@ -2,27 +2,22 @@
 // several communicators in one stream.
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 
+#include "device/stream.h"
 #include "model/shared_log.h"
 
 namespace nitinol {
 
-/// One stream among all of the process; the default stream is one on each device.
+/// One stream among all of the process that there ever are; the default stream is one on each device.
 struct StreamName {
-  cudaStream_t stream = nullptr;
-  int device = -1;  ///< negative: not known which stream it is
+  unsigned long long id = kNoStreamId;  ///< (device/stream.h)
+  int device = -1;
 
-  static StreamName of(cudaStream_t stream, int device) {
-    if (stream == cudaStreamPerThread) return {};
-    return {stream == cudaStreamLegacy ? nullptr : stream, device};
-  }
-  bool known() const { return device >= 0; }
+  bool known() const { return id != kNoStreamId; }
   friend bool operator==(const StreamName&, const StreamName&) = default;
 };
 

@@ -5,10 +5,8 @@
 namespace nitinol {
 namespace {
 
-/// Any address that is no stream's of another test.
-StreamName stream(int number) {
-  return StreamName::of(reinterpret_cast<cudaStream_t>(uintptr_t{0x5000} + static_cast<uintptr_t>(number)), 0);
-}
+/// None of another test.
+StreamName stream(int number) { return {0x5000ULL + static_cast<unsigned long long>(number), 0}; }
 
 TEST(StreamPlaces, TellWhoStandsBehindWhom) {
   StreamPlaces a;
@@ -30,8 +28,8 @@ TEST(StreamPlaces, OfDifferentStreamsSayNothing) {
   a.add(1, stream(2));
   b.add(1, stream(3));
   EXPECT_FALSE(b.find(1)->behind(*a.find(1)));
-  a.add(2, StreamName::of(cudaStreamPerThread, 0));
-  b.add(2, StreamName::of(cudaStreamPerThread, 0));
+  a.add(2, StreamName{});
+  b.add(2, StreamName{});
   EXPECT_FALSE(b.find(2)->behind(*a.find(2)));
   b.add(3, stream(2));
   EXPECT_TRUE(b.find(3)->behind(*a.find(1)));

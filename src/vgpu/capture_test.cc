@@ -184,6 +184,10 @@ TEST(Capture, SynchronizingTheStreamSpoilsIt) {
   begin(stream);
   EXPECT_CUDA_ERROR(cudaStreamQuery(stream), cudaErrorStreamCaptureUnsupported);
   end_spoilt(stream);
+  begin(stream);
+  unsigned long long id = 0;
+  EXPECT_CUDA_ERROR(cudaStreamGetId(stream, &id), cudaErrorStreamCaptureUnsupported);
+  end_spoilt(stream);
 }
 
 TEST(Capture, UnsafeCallsSpoilItAsTheModeSays) {

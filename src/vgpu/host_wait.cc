@@ -22,11 +22,6 @@ Registry& registry() {
   return *instance;
 }
 
-Stream* stream_on(cudaStream_t handle, int device) {
-  if (handle != nullptr && handle != cudaStreamLegacy) return find_stream(handle);
-  return device >= 0 && device < device_count() ? device_at(device).legacy.load(std::memory_order_acquire) : nullptr;
-}
-
 }  // namespace
 
 std::shared_ptr<HostWait> make_host_wait() {
@@ -42,17 +37,16 @@ std::shared_ptr<HostWait> make_host_wait() {
 #pragma GCC visibility push(default)
 extern "C" {
 
-int vgpuThreadWaitsFor(int thread, cudaStream_t handle, int device) {
+int vgpuThreadWaitsFor(int thread, unsigned long long stream) {
   using namespace nitinol::vgpu;
-  const Stream* const stream = stream_on(handle, device);
-  if (stream == nullptr) return 0;
   const std::lock_guard lock(registry().mutex);
   for (const auto& weak : registry().all) {
     const auto wait = weak.lock();
     if (!wait || wait->thread() != thread) continue;
     const Point point = wait->get();
     // If it is still for this stream, the number is of this wait, or of one that has just begun.
-    if (point.stream == stream && wait->get().stream == stream && !point.reached()) return 1;
+    const bool there = point.stream != nullptr && point.stream->id == stream && wait->get().stream == point.stream;
+    if (there && !point.reached()) return 1;
   }
   return 0;
 }

@@ -9,6 +9,14 @@
 namespace nitinol::vgpu::test {
 namespace {
 
+unsigned long long id_of(cudaStream_t stream, int device = 0) {
+  unsigned long long id = 0;
+  EXPECT_CUDA(cudaSetDevice(device));
+  EXPECT_CUDA(cudaStreamGetId(stream, &id));
+  EXPECT_CUDA(cudaSetDevice(0));
+  return id;
+}
+
 /// What a thread waits for, seen from here while it does. It waits for the streams' gates.
 void look_while(const std::function<void()>& wait, Gate& gate, const std::function<bool(int thread)>& seen) {
   std::atomic<int> id{0};
@@ -36,11 +44,11 @@ TEST(HostWaits, AreSeenAsLongAsTheyLast) {
         [&] { EXPECT_CUDA(cudaEventSynchronize(event)); },
         [&] { EXPECT_CUDA(cudaDeviceSynchronize()); },
     };
-    EXPECT_EQ(vgpuThreadWaitsFor(gettid(), stream, 0), 0);
+    EXPECT_EQ(vgpuThreadWaitsFor(gettid(), id_of(stream)), 0);
     look_while(waits[i], gate, [&](int thread) {
-      EXPECT_EQ(vgpuThreadWaitsFor(thread, other, 0), 0);
-      EXPECT_EQ(vgpuThreadWaitsFor(thread, nullptr, 0), 0);
-      return vgpuThreadWaitsFor(thread, stream, 0) == 1;
+      EXPECT_EQ(vgpuThreadWaitsFor(thread, id_of(other)), 0);
+      EXPECT_EQ(vgpuThreadWaitsFor(thread, id_of(nullptr)), 0);
+      return vgpuThreadWaitsFor(thread, id_of(stream)) == 1;
     });
     EXPECT_CUDA(cudaEventDestroy(event));
   }
@@ -51,10 +59,9 @@ TEST(HostWaits, ForADefaultStreamAreForThatOfTheDevice) {
   enqueue_gate(nullptr, gate);
   look_while([] { EXPECT_CUDA(cudaStreamSynchronize(nullptr)); }, gate,
              [](int thread) {
-               EXPECT_EQ(vgpuThreadWaitsFor(thread, nullptr, 1), 0);
-               EXPECT_EQ(vgpuThreadWaitsFor(thread, nullptr, -1), 0);
-               EXPECT_EQ(vgpuThreadWaitsFor(thread, nullptr, 1000), 0);
-               return vgpuThreadWaitsFor(thread, nullptr, 0) == 1;
+               EXPECT_EQ(vgpuThreadWaitsFor(thread, id_of(nullptr, 1)), 0);
+               EXPECT_EQ(vgpuThreadWaitsFor(thread, 0), 0);
+               return vgpuThreadWaitsFor(thread, id_of(nullptr)) == 1;
              });
 }
 
@@ -68,7 +75,7 @@ TEST(HostWaits, AreForWhatIsBeforeTheirPointOnly) {
   ASSERT_CUDA(cudaEventRecord(event, stream));
   enqueue_gate(stream, second);
   look_while([&] { EXPECT_CUDA(cudaEventSynchronize(event)); }, first,
-             [&](int thread) { return vgpuThreadWaitsFor(thread, stream, 0) == 1; });
+             [&](int thread) { return vgpuThreadWaitsFor(thread, id_of(stream)) == 1; });
   second.open();
   ASSERT_CUDA(cudaStreamSynchronize(stream));
   EXPECT_CUDA(cudaEventDestroy(event));

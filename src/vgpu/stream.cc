@@ -2,6 +2,7 @@
 #include "vgpu/stream.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "vgpu/engine.h"
 #include "vgpu/runtime.h"
@@ -9,15 +10,32 @@
 namespace nitinol::vgpu {
 namespace {
 
-// Every stream object there is, so that leak checkers see them, and those free for reuse.
+// Every object of a kind there is, so that leak checkers see them, and those free for reuse.
+template <class Object>
 struct Pool {
+  Object* take() {
+    std::lock_guard lock(mutex);
+    if (free.empty()) {
+      all.push_back(new Object);
+      return all.back();
+    }
+    Object* const object = free.back();
+    free.pop_back();
+    return object;
+  }
+  void give_back(Object* object) {
+    std::lock_guard lock(mutex);
+    free.push_back(object);
+  }
+
   std::mutex mutex;
-  std::vector<Stream*> all;
-  std::vector<Stream*> free;
+  std::vector<Object*> all;
+  std::vector<Object*> free;
 };
 
-Pool& pool() {
-  static Pool* const instance = new Pool;
+template <class Object>
+Pool<Object>& pool() {
+  static auto* const instance = new Pool<Object>;
   return *instance;
 }
 
@@ -87,16 +105,7 @@ Operation& Submission::add() {
 }
 
 Stream* create_stream(StreamKind kind, int device, unsigned flags, int priority) {
-  Stream* stream = nullptr;
-  {
-    std::lock_guard lock(pool().mutex);
-    if (pool().free.empty()) {
-      pool().all.push_back(stream = new Stream);
-    } else {
-      stream = pool().free.back();
-      pool().free.pop_back();
-    }
-  }
+  Stream* const stream = pool<Stream>().take();
   {
     std::lock_guard lock(stream->mutex);
     stream->destroyed = false;
@@ -106,6 +115,10 @@ Stream* create_stream(StreamKind kind, int device, unsigned flags, int priority)
     stream->id = g_next_id.fetch_add(1);
     stream->enqueuer.store(0);
     stream->kind.store(kind, std::memory_order_release);
+  }
+  if (kind == StreamKind::kNormal) {
+    stream->handle = pool<StreamHandle>().take();
+    stream->handle->stream.store(stream, std::memory_order_release);
   }
   if (kind != StreamKind::kLane) {
     Device& d = device_at(device);
@@ -117,12 +130,16 @@ Stream* create_stream(StreamKind kind, int device, unsigned flags, int priority)
 
 void destroy_stream(Stream& stream) {
   bool empty = false;
+  StreamHandle* handle = nullptr;
   {
     std::lock_guard lock(stream.mutex);
     stream.destroyed = true;
+    handle = std::exchange(stream.handle, nullptr);
+    if (handle != nullptr) handle->stream.store(nullptr, std::memory_order_release);
     empty = stream.queue.empty() && !stream.claimed;
     if (empty) stream.claimed = true;  // so that nobody else recycles it
   }
+  if (handle != nullptr) pool<StreamHandle>().give_back(handle);
   if (empty) recycle_stream(stream);
 }
 
@@ -137,8 +154,7 @@ void recycle_stream(Stream& stream) {
     stream.kind.store(StreamKind::kFree, std::memory_order_release);
     stream.claimed = false;
   }
-  std::lock_guard lock(pool().mutex);
-  pool().free.push_back(&stream);
+  pool<Stream>().give_back(&stream);
 }
 
 Stream& legacy_stream(int device) {
@@ -167,10 +183,7 @@ Stream* per_thread_stream() {
 Stream* find_stream(cudaStream_t handle) {
   if (handle == nullptr || handle == cudaStreamLegacy) return &legacy_stream(thread_state().device);
   if (handle == cudaStreamPerThread) return per_thread_stream();
-  auto* stream = reinterpret_cast<Stream*>(handle);
-  const bool alive = stream->kind.load(std::memory_order_acquire) == StreamKind::kNormal &&
-                     !stream->destroyed.load(std::memory_order_acquire);
-  return alive ? stream : nullptr;
+  return reinterpret_cast<StreamHandle*>(handle)->stream.load(std::memory_order_acquire);
 }
 
 }  // namespace nitinol::vgpu

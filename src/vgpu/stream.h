@@ -41,6 +41,14 @@ struct Waiter {
   Stream* stream;
 };
 
+struct Stream;
+
+// What a handle points to: never deleted, only reused, and at once when its stream is destroyed, even if that still has
+// work: programs, and the library, are not to take streams for the same because their handles are.
+struct StreamHandle {
+  std::atomic<Stream*> stream{nullptr};
+};
+
 enum class StreamKind { kFree, kNormal, kLegacy, kPerThread, kLane };
 
 // Stream objects are never deleted, only reused, so that a Point is always safe to look at. Everything without a
@@ -55,7 +63,8 @@ struct Stream {
   bool claimed = false;
   bool parked = false;
   std::atomic<bool> destroyed{false};
-  std::vector<Waiter> waiters;  // streams parked on this one
+  StreamHandle* handle = nullptr;  // of normal streams until they are destroyed
+  std::vector<Waiter> waiters;     // streams parked on this one
 
   // For the ticker (engine.h).
   bool listed = false;
@@ -70,7 +79,7 @@ struct Stream {
   int device = 0;
   unsigned flags = 0;
   int priority = 0;
-  uint64_t id = 0;
+  std::atomic<uint64_t> id{0};  // never used again
 
   // Guarded by the capture mutex (capture.h); the pointer may be looked at without.
   std::atomic<Capture*> capture{nullptr};
@@ -119,6 +128,6 @@ void recycle_stream(Stream& stream);
 // The stream of a handle; null if there is none.
 Stream* find_stream(cudaStream_t handle);
 Stream& legacy_stream(int device);
-inline cudaStream_t handle_of(Stream* stream) { return reinterpret_cast<cudaStream_t>(stream); }
+inline cudaStream_t handle_of(const Stream& stream) { return reinterpret_cast<cudaStream_t>(stream.handle); }
 
 }  // namespace nitinol::vgpu

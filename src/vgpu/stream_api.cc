@@ -98,7 +98,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
   return guarded([&] {
     if (stream == nullptr || (flags & ~static_cast<unsigned>(cudaStreamNonBlocking)) != 0) return cudaErrorInvalidValue;
     const int clamped = std::clamp(priority, kGreatestPriority, 0);
-    *stream = handle_of(create_stream(StreamKind::kNormal, thread_state().device, flags, clamped));
+    *stream = handle_of(*create_stream(StreamKind::kNormal, thread_state().device, flags, clamped));
     return cudaSuccess;
   });
 }
@@ -178,7 +178,14 @@ cudaError_t cudaStreamGetDevice(cudaStream_t handle, int* device) {
 }
 
 cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long* id) {
-  return ask(handle, id, [&](const Stream& stream) { *id = stream.id; });
+  return guarded([&] {
+    Stream* stream = find_stream(handle);
+    if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+    if (id == nullptr) return cudaErrorInvalidValue;
+    if (capturing(*stream)) return spoil_capture(*stream, cudaErrorStreamCaptureUnsupported);
+    *id = stream->id;
+    return cudaSuccess;
+  });
 }
 
 cudaError_t vgpuLaunchKernel(cudaStream_t handle, const VgpuKernel* kernel) {

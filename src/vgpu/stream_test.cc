@@ -124,6 +124,27 @@ TEST(Streams, DestroyedStreamFinishesItsWork) {
   ASSERT_CUDA(cudaDeviceSynchronize());
 }
 
+TEST(Streams, AHandleNamesAnotherStreamWhileTheOldOneStillHasWork) {
+  Gate gate;
+  Gate done;
+  cudaStream_t handle = nullptr;
+  unsigned long long old_id = 0;
+  unsigned long long id = 0;
+  ASSERT_CUDA(cudaStreamCreate(&handle));
+  ASSERT_CUDA(cudaStreamGetId(handle, &old_id));
+  enqueue_gate(handle, gate);
+  enqueue(handle, [&] { done.open(); });
+  ASSERT_CUDA(cudaStreamDestroy(handle));
+  StreamOwner stream;
+  EXPECT_EQ(stream.stream, handle);
+  ASSERT_CUDA(cudaStreamGetId(stream, &id));
+  EXPECT_NE(id, old_id);
+  enqueue(stream, [] {});
+  ASSERT_CUDA(cudaStreamSynchronize(stream));  // does not wait for the gate
+  gate.open();
+  done.wait();
+}
+
 TEST(Streams, HaveFlagsPriorityDeviceAndId) {
   ASSERT_CUDA(cudaSetDevice(3));
   int least = 1;

@@ -240,23 +240,34 @@ TEST(Revoke, StopsWhatRunsAndLeavesSplittingAndShrinking) {
             }));
 }
 
-/// Rank 0 revokes and does no more; rank 1 knows nothing of it and calls.
-std::string call_beside_one_that_revokes(const std::function<ncclResult_t(ncclComm_t, int*, cudaStream_t)>& call) {
+using CallOn = std::function<ncclResult_t(ncclComm_t, int*, cudaStream_t)>;
+
+ncclResult_t reduce_on(ncclComm_t comm, int* data, cudaStream_t stream) {
+  return ncclAllReduce(data, data, 8, ncclInt, ncclSum, comm, stream);
+}
+
+/// Rank 1's call ends in an error that names rank 0 and says the word.
+void must_hear(ncclComm_t comm, cudaStream_t stream, const char* word) {
+  expect_that(wait_for_failure(comm) == ncclRemoteError, "another code");
+  const std::string sentence = ncclGetLastError(comm);
+  expect_that(sentence.find("rank 0 (host ") != std::string::npos && sentence.find(word) != std::string::npos,
+              "the sentence does not tell");
+  EXPECT_CALL(cudaStreamSynchronize(stream));
+}
+
+/// Rank 0 revokes and does no more, perhaps without ever having called anything; rank 1 knows nothing of it and calls.
+std::string call_beside_one_that_revokes(const CallOn& call, bool used_before) {
   return run_ranks({1, 1}, [&](Rank& self) {
     ncclComm_t comm = nullptr;
     int* data = nullptr;
     EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 64));
     EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
-    must_work(comm, self.rank, 2, self.stream);
+    if (used_before) must_work(comm, self.rank, 2, self.stream);
     if (self.rank == 0) {
       EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
     } else {
       EXPECT_CALL(call(comm, data, self.stream));
-      expect_that(wait_for_failure(comm) == ncclRemoteError, "another code");
-      const std::string sentence = ncclGetLastError(comm);
-      expect_that(sentence.find("rank 0 (host ") != std::string::npos && sentence.find("revoked") != std::string::npos,
-                  "the sentence does not tell");
-      EXPECT_CALL(cudaStreamSynchronize(self.stream));
+      must_hear(comm, self.stream, "revoked");
     }
     must_work(self.comm, self.rank, 2, self.stream);  // rank 0 waits here
     EXPECT_CALL(ncclCommAbort(comm));
@@ -265,12 +276,49 @@ std::string call_beside_one_that_revokes(const std::function<ncclResult_t(ncclCo
 }
 
 TEST(Revoke, IsHeardByARankThatWaitsForTheOneThatRevoked) {
-  EXPECT_EQ("", call_beside_one_that_revokes([](ncclComm_t comm, int* data, cudaStream_t stream) {
-              return ncclAllReduce(data, data, 8, ncclInt, ncclSum, comm, stream);
-            }));
-  EXPECT_EQ("", call_beside_one_that_revokes([](ncclComm_t comm, int* data, cudaStream_t stream) {
-              return ncclRecv(data, 8, ncclInt, 0, comm, stream);
-            }));
+  for (const bool used_before : {true, false}) {
+    EXPECT_EQ("", call_beside_one_that_revokes(reduce_on, used_before)) << used_before;
+    EXPECT_EQ("", call_beside_one_that_revokes(
+                      [](ncclComm_t comm, int* data, cudaStream_t stream) {
+                        return ncclRecv(data, 8, ncclInt, 0, comm, stream);
+                      },
+                      used_before))
+        << used_before;
+  }
+}
+
+/// While rank 1's call waits, rank 0 ends the communicator without ever having called anything.
+std::string end_beside_a_call(const std::function<void(ncclComm_t)>& end, const char* word) {
+  return run_ranks({1, 1}, [&](Rank& self) {
+    ncclComm_t comm = nullptr;
+    cudaStream_t other = nullptr;
+    int* data = nullptr;
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 64));
+    EXPECT_CALL(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+    must_work(self.comm, self.rank, 2, self.stream);
+    if (self.rank == 1) EXPECT_CALL(reduce_on(comm, data, other));
+    must_work(self.comm, self.rank, 2, self.stream);
+    if (self.rank == 0) end(comm);
+    if (self.rank == 1) must_hear(comm, other, word);
+    must_work(self.comm, self.rank, 2, self.stream);
+    if (self.rank == 1) EXPECT_CALL(ncclCommAbort(comm));
+    EXPECT_CALL(cudaStreamDestroy(other));
+    EXPECT_CALL(cudaFree(data));
+  });
+}
+
+TEST(Revoke, IsHeardEvenIfTheOneThatRevokedIsGone) {
+  EXPECT_EQ("", end_beside_a_call(
+                    [](ncclComm_t comm) {
+                      EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+                      EXPECT_CALL(ncclCommDestroy(comm));
+                    },
+                    "revoked"));
+}
+
+TEST(Abort, IsHeardByARankThatWaitsForOneThatNeverCalled) {
+  EXPECT_EQ("", end_beside_a_call([](ncclComm_t comm) { EXPECT_CALL(ncclCommAbort(comm)); }, "aborted"));
 }
 
 TEST(NonBlocking, CallsOfAGroupThatIsRefusedLeaveNobodyPolling) {

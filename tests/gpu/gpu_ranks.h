@@ -48,6 +48,7 @@ class Ranks {
       cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
       streams_.push_back(stream);
     }
+    for (const auto& executor : executors_) static_cast<void>(executor->meet());
   }
   ~Ranks() {
     executors_.clear();

@@ -168,20 +168,21 @@ std::string finalize_after(const std::vector<int>& processes, const Messages& me
 }
 
 TEST(Leaving, FinalizeTellsBothEndsOfAMessageThatNobodyReceived) {
-  const Messages one_too_many = [](const Rank& self, ncclComm_t comm, int* data) {
+  bool per_thread = false;
+  const Messages one_too_many = [&](const Rank& self, ncclComm_t comm, int* data) {
     for (int i = 0; i < 2 && self.rank == 0; ++i) EXPECT_CALL(ncclSend(data, 7, ncclInt, 1, comm, self.stream));
-    if (self.rank == 1) EXPECT_CALL(ncclRecv(data, 7, ncclInt, 0, comm, self.stream));
+    const cudaStream_t stream = per_thread ? cudaStreamPerThread : self.stream;
+    if (self.rank == 1) EXPECT_CALL(ncclRecv(data, 7, ncclInt, 0, comm, stream));
     if (self.rank == 0) EXPECT_CALL(ncclSend(data, 9, ncclFloat16, 1, comm, self.stream));
   };
   const std::string received =
       ", which has received 1; nobody has received Send number 2 to rank 1 (count 7, type int32)";
   for (const std::vector<int>& processes : {std::vector<int>{1, 1, 1}, {3}}) {
     EXPECT_EQ("", finalize_after(processes, one_too_many, {received, received, ""}));
+    per_thread = !per_thread;
   }
   const Messages only_sent = [](const Rank& self, ncclComm_t comm, int* data) {
     if (self.rank == 2) EXPECT_CALL(ncclSend(data, 3, ncclUint8, 0, comm, self.stream));
-    // On GPUs one that has launched nothing at all tells nothing.
-    EXPECT_CALL(ncclAllReduce(data, data, 1, ncclInt, ncclSum, comm, self.stream));
   };
   const std::string none = "which has received 0; nobody has received Send number 1 to rank 0 (count 3, type uint8)";
   EXPECT_EQ("", finalize_after({1, 1, 1}, only_sent, {none, "", none}));

@@ -41,11 +41,12 @@ class CpuExecutor : public Executor {
   void prepare(const Launch& launch, cudaStream_t) override { engine_->rank().prepare(launch); }
 
   void announce(const CollectiveWork* next) override { engine_->rank().announce(next); }
-  void note(const Launch&, cudaStream_t, bool captured) override { captured_ = captured; }
+  void note(const Launch&, cudaStream_t, unsigned long long id, bool captured) override {
+    stream_ = captured ? StreamName{} : StreamName{id, engine_->rank().device()};
+  }
 
   void launch(const Launch& launch, cudaStream_t stream) override {
-    const StreamName name = captured_ ? StreamName{} : StreamName::of(stream, engine_->rank().device());
-    std::unique_ptr<Kernel> kernel = engine_->make_kernel(launch, name);
+    std::unique_ptr<Kernel> kernel = engine_->make_kernel(launch, stream_);
     const VgpuKernel call{
         .run = run_kernel,
         .state = kernel.get(),
@@ -72,7 +73,7 @@ class CpuExecutor : public Executor {
 
  private:
   std::shared_ptr<Engine> engine_;
-  bool captured_ = false;  ///< what is launched next
+  StreamName stream_;  ///< where what is launched next runs
 };
 
 }  // namespace

@@ -35,7 +35,7 @@ std::optional<int> only_thread_if_it_waits_for(const StreamName& stream) {
     int thread = 0;
     std::from_chars(number.data(), number.data() + number.size(), thread);
     if (is_ours(threads->path())) continue;
-    if (found || vgpuThreadWaitsFor(thread, stream.stream, stream.device) == 0) return std::nullopt;
+    if (found || vgpuThreadWaitsFor(thread, stream.id) == 0) return std::nullopt;
     found = thread;
   }
   return error ? std::nullopt : found;

@@ -57,8 +57,7 @@ std::string run(std::vector<Program> programs, int teams, Living living = Living
       Program& program = programs[static_cast<size_t>(rank)];
       std::vector<std::byte> bytes(4096);
       give_buffers(program, bytes);
-      // Any address that is no other stream's.
-      const StreamName stream = StreamName::of(reinterpret_cast<cudaStream_t>(bytes.data()), 0);
+      const StreamName stream{static_cast<unsigned long long>(rank), 0};
       std::vector<std::unique_ptr<Kernel>> kernels;
       for (const Step& step : program) {
         Engine& engine = *all[static_cast<size_t>(step.team)]->engine(rank);
@@ -110,7 +109,7 @@ TEST(LongCircle, OfTwoRanksInOneStreamIsTold) {
   std::vector<std::byte> bytes(4096);
   Program program{all_reduce(0), all_reduce(0)};
   give_buffers(program, bytes);
-  const StreamName stream = StreamName::of(reinterpret_cast<cudaStream_t>(bytes.data()), 0);
+  const StreamName stream{1, 0};
   std::vector<std::unique_ptr<Kernel>> kernels;
   for (int rank = 0; rank < 2; ++rank) {
     team.engine(rank)->rank().prepare(program[static_cast<size_t>(rank)].launch);

@@ -32,7 +32,7 @@ void Occupancy::issue_elsewhere(const StreamName& stream, uint64_t number) {
   // In this order: whoever sees the stream sees since when.
   first_there_.store(number);
   device_.store(stream.device);
-  stream_.store(stream.stream);
+  stream_.store(stream.id);
   counts_.issued.store(number, std::memory_order_release);
 }
 
@@ -41,7 +41,7 @@ void Occupancy::issue_elsewhere(const StreamName& stream, uint64_t number) {
 bool Occupancy::waits_behind(const StreamName& stream) const {
   if (counts_.captured.load() != 0) return false;
   const uint64_t issued = counts_.issued.load();
-  const bool there = stream_.load() == stream.stream && device_.load() == stream.device;
+  const bool there = stream_.load() == stream.id && device_.load() == stream.device;
   const uint64_t first = first_there_.load();
   const uint64_t begun = counts_.begun.load();
   const bool runs = counts_.ended.load() != begun;

@@ -2,8 +2,6 @@
 // communicators in one stream.
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -28,7 +26,7 @@ class Occupancy {
   // By whoever launches, before the launch can run.
   void issue(const StreamName& stream) {
     const uint64_t number = counts_.issued.load(std::memory_order_relaxed) + 1;
-    const bool same = stream_.load(std::memory_order_relaxed) == stream.stream &&
+    const bool same = stream_.load(std::memory_order_relaxed) == stream.id &&
                       device_.load(std::memory_order_relaxed) == stream.device;
     if (!same || !stream.known()) return issue_elsewhere(stream, number);
     counts_.issued.store(number, std::memory_order_release);
@@ -63,13 +61,13 @@ class Occupancy {
   const std::shared_ptr<Arena> own_;
   const int rank_;
   const std::array<uint64_t, 2> identity_;
-  LaunchCounts& counts_;                  ///< in the own arena
-  const StreamName* runs_in_ = nullptr;   ///< of the launch that runs
-  std::atomic<cudaStream_t> stream_{};    ///< of the last launch
-  std::atomic<int> device_{-1};           ///< the same
-  std::atomic<uint64_t> first_there_{1};  ///< since which all launches went there
-  const Occupancy* holder_ = nullptr;     ///< guarded by the registry's lock
-  std::optional<int> waiting_thread_;     ///< that the last look has found, of the launch that runs
+  LaunchCounts& counts_;                                 ///< in the own arena
+  const StreamName* runs_in_ = nullptr;                  ///< of the launch that runs
+  std::atomic<unsigned long long> stream_{kNoStreamId};  ///< of the last launch
+  std::atomic<int> device_{-1};                          ///< the same
+  std::atomic<uint64_t> first_there_{1};                 ///< since which all launches went there
+  const Occupancy* holder_ = nullptr;                    ///< guarded by the registry's lock
+  std::optional<int> waiting_thread_;                    ///< that the last look has found, of the launch that runs
 };
 
 }  // namespace nitinol::cpu

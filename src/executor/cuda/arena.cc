@@ -1,7 +1,5 @@
 #include "executor/cuda/arena.h"
 
-#include <chrono>
-#include <condition_variable>
 #include <map>
 
 #include "base/error.h"
@@ -13,7 +11,6 @@ namespace {
 
 struct Directory {
   std::mutex mutex;
-  std::condition_variable changed;
   std::map<ArenaName, std::weak_ptr<Arena>> arenas;
 };
 
@@ -38,7 +35,6 @@ void register_arena(const ArenaName& name, const std::shared_ptr<Arena>& arena) 
   Directory& all = directory();
   const std::lock_guard lock(all.mutex);
   all.arenas[name] = arena;
-  all.changed.notify_all();
 }
 
 void unregister_arena(const ArenaName& name) {
@@ -49,15 +45,11 @@ void unregister_arena(const ArenaName& name) {
 
 std::shared_ptr<Arena> find_arena(const ArenaName& name) {
   Directory& all = directory();
-  std::unique_lock lock(all.mutex);
-  std::shared_ptr<Arena> found;
-  const bool there = all.changed.wait_for(lock, std::chrono::minutes(1), [&] {
-    const auto entry = all.arenas.find(name);
-    if (entry != all.arenas.end()) found = entry->second.lock();
-    return found != nullptr;
-  });
-  if (!there) {
-    fail(ncclSystemError, "rank {}, a rank of this process, did not set up its communication memory within a minute",
+  const std::lock_guard lock(all.mutex);
+  const auto entry = all.arenas.find(name);
+  std::shared_ptr<Arena> found = entry != all.arenas.end() ? entry->second.lock() : nullptr;
+  if (found == nullptr) {
+    fail(ncclRemoteError, "cannot reach the memory of rank {}, a rank of this process: it has left the communicator",
          name.second);
   }
   return found;

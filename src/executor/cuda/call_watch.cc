@@ -53,13 +53,22 @@ CallWatch::CallWatch(std::shared_ptr<Domain> domain)
   if (ranks_ > 1) watch_ = start_watching([this] { look(); });
 }
 
+/// Whoever leaves may have been faster than the looking thread.
 void CallWatch::stop() {
-  if (const uint64_t watch = watch_.exchange(0)) stop_watching(watch);
+  const uint64_t watch = watch_.exchange(0);
+  if (watch == 0) return;
+  stop_watching(watch);
+  try {
+    if (domain_->signals().aborted != 0) note_end();
+  } catch (const std::exception& error) {
+    log_note("rank {}: while it looked how far its GPU has come: {}", rank_, error.what());
+  }
 }
 
-void CallWatch::prepare() {
-  if (ranks_ == 1 || !domain_->setup().check || board_.load(std::memory_order_relaxed) != nullptr) return;
+bool CallWatch::meet() {
+  if (ranks_ == 1 || !domain_->setup().check) return false;
   board_.store(domain_->reach_board(), std::memory_order_release);
+  return true;
 }
 
 CallWatch::SettingUp CallWatch::announce(const Launch& launch, cudaStream_t stream) {
@@ -219,12 +228,12 @@ void CallWatch::look() {
     if (reported_ || domain_->signals().aborted != 0) return;
     wants_mark_.store(true, std::memory_order_relaxed);
     const CallBoard* const board = board_.load(std::memory_order_acquire);
-    if (board != nullptr) {
+    if (board != nullptr && calls_.load(std::memory_order_relaxed)) {
       adjust_patience();
       look_at_calls(*board);
       if (reported_) return;
-      answer();
     }
+    if (board != nullptr) answer();
     look_for_late_ranks();
   } catch (const std::exception& error) {
     log_warn("rank {}: while it looked at what the other ranks do: {}", rank_, error.what());

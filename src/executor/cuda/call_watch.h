@@ -29,8 +29,12 @@ class CallWatch {
   CallWatch(const CallWatch&) = delete;
   CallWatch& operator=(const CallWatch&) = delete;
 
-  /// Before the first launch; waits at most for peers' service threads. Throws Error.
-  void prepare();
+  /// As Executor::meet().
+  bool meet();
+  /// Before a launch: who has none is not interested in what the others call.
+  void prepare() {
+    if (!calls_.load(std::memory_order_relaxed)) calls_.store(true, std::memory_order_relaxed);
+  }
   /// While it lives the others know that this rank is busy setting something up, and their kernels have patience.
   class SettingUp {
    public:
@@ -48,15 +52,15 @@ class CallWatch {
   /// What this rank is about to note, when that may take long: until then it may have to wait for kernels that wait for
   /// others.
   [[nodiscard]] SettingUp announce(const Launch& launch, cudaStream_t stream);
-  /// A launch that comes next, in a stream that waits for all earlier ones.
-  void note(const Launch& launch, cudaStream_t stream, bool captured) {
+  /// As Executor::note().
+  void note(const Launch& launch, cudaStream_t stream, unsigned long long id, bool captured) {
     const CallBoard* const board = board_.load(std::memory_order_relaxed);
     if (board == nullptr) return;
     if (wants_mark_.load(std::memory_order_relaxed) && !captured) mark(board->page(rank_).calls.last(), stream);
     note_calls(*board, rank_, launch, captured);
     if (captured) return;
     const uint64_t number = board->page(rank_).launches.load(std::memory_order_relaxed);
-    places_.add(number, StreamName::of(stream, domain_->device()));
+    places_.add(number, {id, domain_->device()});
   }
   /// The collective that comes next once all ranks have come to it; null: none.
   void note_waiting_to_call(const CollectiveWork* next);
@@ -104,7 +108,8 @@ class CallWatch {
   std::shared_ptr<Domain> domain_;
   const int rank_;
   const int ranks_;
-  std::atomic<const CallBoard*> board_{nullptr};  ///< the domain's, once it is reached
+  std::atomic<const CallBoard*> board_{nullptr};  ///< the domain's, once it is reached; none: ranks do not look
+  std::atomic<bool> calls_{false};                ///< whether this rank ever wanted to launch anything
   std::atomic<std::chrono::milliseconds> timeout_{};
   StreamPlaces places_;
   std::atomic<bool> aborted_{false};

@@ -110,6 +110,8 @@ class CudaExecutor : public Executor {
 
   Limits limits() const override { return sizes_.limits; }
 
+  bool meet() override { return watch_->meet(); }
+
   void prepare(const Launch& launch, cudaStream_t stream) override {
     const DeviceGuard on(device_);
     watch_->prepare();
@@ -131,8 +133,8 @@ class CudaExecutor : public Executor {
     if (has_several_protocols(launch) && !beside_) beside_ = std::make_unique<Beside>();
   }
 
-  void note(const Launch& launch, cudaStream_t stream, bool captured) override {
-    watch_->note(launch, stream, captured);
+  void note(const Launch& launch, cudaStream_t stream, unsigned long long id, bool captured) override {
+    watch_->note(launch, stream, id, captured);
   }
 
   void launch(const Launch& launch, cudaStream_t stream) override {

@@ -64,7 +64,8 @@ void set_crossovers(const Machine& m, Limits& limits) {
     limits.least_chunk_bytes = 32 * kKi;
     // Broadcast of 64 MB between 4 took 239 us in a ring and 238 in two shots, 256 MB 860 and 902.
     if (m.ranks == 3 || m.ranks == 4) limits.broadcast_ring_bytes = 256 * kKi * kKi;
-    // All-reduce of 32 MB between 2 took 123 us with chunks of 128 KB and 129 with 64 KB, reduce of 16 MB 56.6 and 58.2.
+    // All-reduce of 32 MB between 2 took 123 us with chunks of 128 KB and 129 with 64 KB, reduce of 16 MB 56.6
+    // and 58.2.
     if (m.ranks == 2) limits.least_rounds = 2;
     set_crossovers_to_parts(m, limits);
     return;

@@ -26,9 +26,9 @@ cudaError_t vgpuLaunchKernel(cudaStream_t stream, const VgpuKernel* kernel);
 // threads at once. Without it such work would start a moment later. Cheap when there is none.
 void vgpuAboutToBlock(void);
 
-// Whether a thread of this process (gettid) waits on the host for what the stream is running, in a call of the runtime
-// that returns no earlier. A null stream is the default one of the device.
-int vgpuThreadWaitsFor(int thread, cudaStream_t stream, int device);
+// Whether a thread of this process (gettid) waits on the host for what the stream with the id (cudaStreamGetId) is
+// running, in a call of the runtime that returns no earlier.
+int vgpuThreadWaitsFor(int thread, unsigned long long stream);
 
 // Whether any function of the program was ever put into a stream or a graph: a host function, or a kernel but for the
 // one that is said to be innocent, in that it neither starts threads nor wakes any of the program's.

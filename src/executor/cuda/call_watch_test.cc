@@ -1,0 +1,157 @@
+// What a rank is told of others that stop or leave without ever having launched anything. Needs no GPU: nothing is
+// launched here, only written on the call board, and pinned memory is plain memory.
+#include "executor/cuda/call_watch.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "executor/cuda/late_watch.h"
+
+// The linker puts them in the place of the runtime's (--wrap).
+extern "C" {
+cudaError_t plain_alloc(void** memory, size_t bytes, unsigned flags) asm("__wrap_cudaHostAlloc");
+cudaError_t plain_free(void* memory) asm("__wrap_cudaFreeHost");
+
+cudaError_t plain_alloc(void** memory, size_t bytes, unsigned /*flags*/) {
+  *memory = std::malloc(bytes);
+  return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+cudaError_t plain_free(void* memory) {
+  std::free(memory);
+  return cudaSuccess;
+}
+}
+
+namespace nitinol::cuda {
+namespace {
+
+/// One of two ranks of a process, of whose launches none comes to its end.
+class WatchedRank {
+ public:
+  WatchedRank(int rank, uint64_t communicator, bool check = true) {
+    ExecutorSetup setup;
+    setup.rank = rank;
+    setup.peers.resize(2);
+    setup.identity = {communicator, 7};
+    setup.check = check;
+    setup.idle = [] { return false; };
+    setup.through = [] { return 0; };
+    setup.failed = [this](ncclResult_t, const std::string& sentence) {
+      const std::lock_guard lock(mutex_);
+      sentence_ = sentence;
+    };
+    domain_ = std::make_shared<Domain>(std::move(setup), Layouts{});
+    watch_ = std::make_unique<CallWatch>(domain_);
+  }
+  ~WatchedRank() {
+    watch_->stop();
+    domain_->close();
+  }
+  WatchedRank(const WatchedRank&) = delete;
+  WatchedRank& operator=(const WatchedRank&) = delete;
+
+  CallWatch& watch() { return *watch_; }
+  void all_reduce() {
+    CollectiveWork work;
+    work.count = 4;
+    work.type = work.stated = DataType::kInt32;
+    watch_->prepare();
+    watch_->note(Launch{.collectives = {work}, .messages = {}}, nullptr, 1, false);
+  }
+  std::string wait_until_told() {
+    while (true) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const std::lock_guard lock(mutex_);
+      if (!sentence_.empty()) return sentence_;
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::string sentence_;
+  std::shared_ptr<Domain> domain_;
+  std::unique_ptr<CallWatch> watch_;
+};
+
+/// The looking thread sees nothing as long as it lives.
+class LookingHeldUp {
+ public:
+  LookingHeldUp()
+      : watch_(start_watching([this] {
+          held_up_ = true;
+          while (!over_) std::this_thread::yield();
+        })) {
+    while (!held_up_) std::this_thread::yield();
+  }
+  ~LookingHeldUp() {
+    over_ = true;
+    stop_watching(watch_);
+  }
+  LookingHeldUp(const LookingHeldUp&) = delete;
+  LookingHeldUp& operator=(const LookingHeldUp&) = delete;
+
+ private:
+  std::atomic<bool> held_up_{false};
+  std::atomic<bool> over_{false};
+  uint64_t watch_;
+};
+
+constexpr const char* kStopped =
+    "rank 0 waits in AllReduce number 1 (count 4, type int32, op sum), but rank 1 (host , pid 0, device -1) carries "
+    "out "
+    "nothing any more in this communicator, which was revoked or aborted or has failed there";
+
+TEST(CallWatch, TellsOfOneThatStoppedBeforeItLaunchedAnything) {
+  WatchedRank first(0, 1);
+  WatchedRank second(1, 1);
+  EXPECT_TRUE(first.watch().meet());
+  EXPECT_TRUE(second.watch().meet());
+  first.all_reduce();
+  second.watch().abort();
+  EXPECT_EQ(first.wait_until_told(), kStopped);
+}
+
+TEST(CallWatch, TellsOfOneThatStoppedAndHasGoneBeforeAnybodyLooked) {
+  for (const bool launched : {false, true}) {
+    WatchedRank first(0, launched ? 2 : 3);
+    EXPECT_TRUE(first.watch().meet());
+    {
+      WatchedRank second(1, launched ? 2 : 3);
+      EXPECT_TRUE(second.watch().meet());
+      const LookingHeldUp held_up;
+      if (launched) second.all_reduce();
+      second.watch().abort();
+      second.watch().stop();
+    }
+    first.all_reduce();
+    EXPECT_EQ(first.wait_until_told(), kStopped) << launched;
+  }
+}
+
+TEST(CallWatch, TellsOfOneThatLeftBeforeItLaunchedAnything) {
+  WatchedRank first(0, 4);
+  WatchedRank second(1, 4);
+  EXPECT_TRUE(first.watch().meet());
+  EXPECT_TRUE(second.watch().meet());
+  first.all_reduce();
+  second.watch().leave();
+  const std::string told = first.wait_until_told();
+  EXPECT_NE(told.find("AllReduce number 1 (count 4, type int32, op sum)"), std::string::npos) << told;
+  EXPECT_NE(told.find("rank 1 (host , pid 0, device -1)"), std::string::npos) << told;
+}
+
+TEST(CallWatch, WithoutChecksThereIsNothingToMeetAt) {
+  WatchedRank first(0, 5, false);
+  WatchedRank second(1, 5, false);
+  EXPECT_FALSE(first.watch().meet());
+  EXPECT_FALSE(second.watch().meet());
+}
+
+}  // namespace
+}  // namespace nitinol::cuda

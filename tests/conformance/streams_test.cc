@@ -1,0 +1,162 @@
+// Calls of one communicator run in the order in which they were made, whatever becomes of the streams, and however the
+// captures into graphs take turns.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "cluster.h"
+#include "ints.h"
+#include "nccl.h"
+
+namespace nitinol::testing {
+namespace {
+
+constexpr int kCount = 5000;
+
+class OwnStream {
+ public:
+  OwnStream() { EXPECT_CALL(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  ~OwnStream() { static_cast<void>(cudaStreamDestroy(stream_)); }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+/// Holds a stream up until something has overtaken it that should not, or has had the time to.
+class Dally {
+ public:
+  void hold_up(cudaStream_t stream) {
+    EXPECT_CALL(cudaLaunchHostFunc(
+        stream,
+        [](void* pointer) {
+          const auto& overtaken = static_cast<Dally*>(pointer)->overtaken_;
+          for (int i = 0; i < 200 && !overtaken; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        },
+        this));
+  }
+  void overtake(cudaStream_t stream) {
+    EXPECT_CALL(cudaLaunchHostFunc(
+        stream, [](void* pointer) { static_cast<Dally*>(pointer)->overtaken_ = true; }, this));
+  }
+
+ private:
+  std::atomic<bool> overtaken_{false};
+};
+
+void sum(const Rank& self, const Ints& from, const Ints& to, cudaStream_t stream) {
+  EXPECT_CALL(ncclAllReduce(from.data(), to.data(), kCount, ncclInt, ncclSum, self.comm, stream));
+}
+
+TEST(Streams, OneThatGetsTheHandleOfADestroyedOneWaitsForItsWork) {
+  EXPECT_EQ("", run_ranks({2, 1}, [](Rank& self) {
+              Dally dally;
+              const Ints first(kCount, 1);
+              const Ints second(kCount);
+              {
+                const OwnStream stream;
+                dally.hold_up(stream.get());
+                sum(self, first, second, stream.get());
+              }
+              const OwnStream stream;
+              sum(self, second, second, stream.get());
+              dally.overtake(stream.get());
+              EXPECT_CALL(cudaDeviceSynchronize());
+              second.must_be(9, "the sum of the sum");
+            }));
+}
+
+TEST(Streams, PerThreadOnesOfTwoThreadsAreTwo) {
+  EXPECT_EQ("", run_ranks({2, 1}, [](Rank& self) {
+              Dally dally;
+              const Ints first(kCount, 1);
+              const Ints second(kCount);
+              dally.hold_up(cudaStreamPerThread);
+              sum(self, first, second, cudaStreamPerThread);
+              std::exception_ptr error;
+              std::thread([&] {
+                try {
+                  use_device_of(self.rank);
+                  sum(self, second, second, cudaStreamPerThread);
+                  dally.overtake(cudaStreamPerThread);
+                  EXPECT_CALL(cudaStreamSynchronize(cudaStreamPerThread));
+                } catch (const std::exception&) {
+                  error = std::current_exception();
+                }
+              }).join();
+              EXPECT_CALL(cudaDeviceSynchronize());
+              if (error) std::rethrow_exception(error);
+              second.must_be(9, "the sum of the sum");
+            }));
+}
+
+/// Two streams that are captured into one graph.
+class TwoCapturedStreams {
+ public:
+  TwoCapturedStreams() {
+    EXPECT_CALL(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    EXPECT_CALL(cudaStreamBeginCapture(first(), cudaStreamCaptureModeThreadLocal));
+    EXPECT_CALL(cudaEventRecord(event_, first()));
+    EXPECT_CALL(cudaStreamWaitEvent(second(), event_, 0));
+  }
+  ~TwoCapturedStreams() {
+    static_cast<void>(cudaGraphExecDestroy(executable_));
+    static_cast<void>(cudaEventDestroy(event_));
+  }
+  TwoCapturedStreams(const TwoCapturedStreams&) = delete;
+  TwoCapturedStreams& operator=(const TwoCapturedStreams&) = delete;
+
+  cudaStream_t first() const { return first_.get(); }
+  cudaStream_t second() const { return second_.get(); }
+  void end() {
+    cudaGraph_t graph = nullptr;
+    EXPECT_CALL(cudaEventRecord(event_, second()));
+    EXPECT_CALL(cudaStreamWaitEvent(first(), event_, 0));
+    EXPECT_CALL(cudaStreamEndCapture(first(), &graph));
+    EXPECT_CALL(cudaGraphInstantiate(&executable_, graph, 0));
+    EXPECT_CALL(cudaGraphDestroy(graph));
+  }
+  void launch(cudaStream_t stream) const { EXPECT_CALL(cudaGraphLaunch(executable_, stream)); }
+
+ private:
+  OwnStream first_;
+  OwnStream second_;
+  cudaEvent_t event_ = nullptr;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+TEST(Streams, CapturesMayTakeTurns) {
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
+              const Ints w(kCount, 1);
+              const Ints x(kCount);
+              const Ints y(kCount);
+              const Ints z(kCount);
+              const OwnStream other;
+              TwoCapturedStreams a;
+              TwoCapturedStreams b;
+              // Nothing but the communicator's order lies between calls of one graph, and between the graphs.
+              sum(self, w, x, a.first());
+              sum(self, y, z, b.first());
+              sum(self, x, y, a.second());
+              sum(self, z, w, b.second());
+              a.end();
+              b.end();
+              for (int i = 0; i < 3; ++i) {
+                a.launch(self.stream);
+                b.launch(other.get());
+              }
+              sum(self, w, w, self.stream);
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              x.must_be(512, "after the first call of the third round");
+              y.must_be(1024, "after the second");
+              z.must_be(2048, "after the third");
+              w.must_be(8192, "after the fourth, and another one");
+            }));
+}
+
+}  // namespace
+}  // namespace nitinol::testing
