@@ -112,6 +112,9 @@ TEST(Choose, ChunksOfSimpleAreShorterWhereAChannelHasFewOfThem) {
   EXPECT_EQ(chunk_bytes(size_t{4} << 20), 65536U) << "four rounds: 16 MB by 8 ranks, 8 channels and 4";
   EXPECT_EQ(chunk_bytes(size_t{2} << 20), 32768U);
   EXPECT_EQ(chunk_bytes(size_t{1} << 17), 16384U);
+  few.least_rounds = 2;
+  EXPECT_EQ(chunk_bytes(size_t{2} << 20), 65536U);
+  few.least_rounds = 4;
   Question broadcast = all_reduce(size_t{2} << 20);
   broadcast.what = Collective::kBroadcast;
   EXPECT_EQ(choose(broadcast, few, Rules::any()).chunk, 16384U) << "a slot, as its chunks are passed on";
