@@ -202,6 +202,11 @@ double Measurer::verify(Gpu& gpu, const Case& what, size_t library) {
 }
 
 double Measurer::check(const Case& what, size_t library) {
+  if (session_.options().graph) {
+    // At first use a library may allocate or map memory, which not every one can while a stream is captured.
+    enqueue_once(what, library);
+    synchronize(library);
+  }
   for (const auto& gpu : gpus_) prepare(*gpu, what);
   if (session_.options().graph) {
     Graphs once(*this, what, library, 1);
