@@ -76,12 +76,7 @@ std::optional<std::string> CallCheck::look_for_circle(const std::function<bool()
   if (board_.page(rank_).messages.load(std::memory_order_acquire) == 0) return std::nullopt;
   if (!circles_.may_be_found(board_, now) || idle()) return std::nullopt;
   const auto circle = find_circle(board_, unreceived_);
-  if (!circle) return std::nullopt;
-  std::vector<CircleStep> steps;
-  for (const HeldUp& each : *circle) {
-    steps.push_back({describe(each.rank), each.waiting, board_.page(each.rank).calls.find(each.collective)});
-  }
-  return circle_sentence(steps);
+  return circle ? std::optional(circle_sentence(board_, peers_, *circle)) : std::nullopt;
 }
 
 bool CallCheck::stuck(const std::function<bool()>& idle, Clock::time_point now) {
@@ -193,13 +188,23 @@ std::optional<std::string> CallCheck::unreceived(int from, int to) const {
 
 /// Messages between this rank and the peer that can never move.
 std::optional<std::string> CallCheck::never(int peer, const Standing& theirs) const {
-  const auto receive = first_unmatched(board_.received(rank_, peer), board_.sent(peer, rank_).last());
-  const auto send = first_unmatched(board_.sent(rank_, peer), board_.received(peer, rank_).last());
-  std::string reason;
-  if (receive) reason = reason_why_never(peer, theirs, receive->after);
-  if (reason.empty() && send && send->bytes > unreceived_) reason = reason_why_never(peer, theirs, send->after);
+  const uint64_t sent = board_.sent(peer, rank_).last();
+  const uint64_t received = board_.received(peer, rank_).last();
+  const auto receive = first_unmatched(board_.received(rank_, peer), sent);
+  const auto send = first_unmatched(board_.sent(rank_, peer), received);
+  if (receive) {
+    if (auto sentence = never(peer, theirs, *receive, sent + 1, false)) return sentence;
+  }
+  if (!send || send->bytes <= unreceived_) return std::nullopt;
+  return never(peer, theirs, *send, received + 1, true);
+}
+
+std::optional<std::string> CallCheck::never(int peer, const Standing& theirs, const MessageLog::Note& message,
+                                            uint64_t number, bool sends) const {
+  const std::string reason = reason_why_never(peer, theirs, message.after);
   if (reason.empty()) return std::nullopt;
-  return message_sentence(rank_, describe(peer), reason);
+  const MessageSignature signature{number, message.bytes, message.type};
+  return message_sentence(rank_, signature.text(sends, peer), describe(peer), reason);
 }
 
 /// Why the peer never comes to a message that this rank issued after so many collectives; "" if it may.

@@ -64,6 +64,8 @@ class CallCheck {
   std::optional<std::string> different_message(int from, int to) const;
   std::optional<std::string> unreceived(int from, int to) const;
   std::optional<std::string> never(int peer, const Standing& theirs) const;
+  std::optional<std::string> never(int peer, const Standing& theirs, const MessageLog::Note& message, uint64_t number,
+                                   bool sends) const;
   std::string reason_why_never(int peer, const Standing& theirs, uint64_t after) const;
   std::optional<std::string> left_without(int peer, bool leaves) const;
   std::optional<std::string> look_for_circle(const std::function<bool()>& idle, Clock::time_point now);

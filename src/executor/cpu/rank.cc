@@ -285,7 +285,8 @@ void Rank::on_message_stall(const std::vector<Awaited>& all, const std::function
   for (const Awaited& awaited : all) {
     const std::string reason = reason_why_never(awaited.peer);
     if (reason.empty() || ready()) continue;
-    return report(ncclInvalidUsage, message_sentence(rank_, describe(awaited.peer, *arena_of(awaited.peer)), reason));
+    const std::string who = describe(awaited.peer, *arena_of(awaited.peer));
+    return report(ncclInvalidUsage, message_sentence(rank_, awaited.text(), who, reason));
   }
   tell_waits(all);
   const auto limit = timeout_.load();
@@ -308,7 +309,11 @@ void Rank::on_message_stall(const std::vector<Awaited>& all, const std::function
 /// What is told stays until the group is over; it may become less, never more.
 void Rank::tell_waits(const std::vector<Awaited>& all) {
   std::vector<uint32_t> what(static_cast<size_t>(ranks()), 0);
-  for (const Awaited& awaited : all) what[static_cast<size_t>(awaited.peer)] = awaited.what;
+  for (const Awaited& awaited : all) {
+    what[static_cast<size_t>(awaited.peer)] = awaited.what;
+    own_->from(awaited.peer, Lane::kMessages).receives.write(awaited.receives);
+    own_->from(awaited.peer, Lane::kMessages).sends.write(awaited.sends);
+  }
   for (int peer = 0; peer < ranks(); ++peer) {
     own_->from(peer, Lane::kMessages).awaited.store(what[static_cast<size_t>(peer)]);
   }

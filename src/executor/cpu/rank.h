@@ -34,10 +34,17 @@ struct Link {
   uint64_t messages_in = 0;
 };
 
-/// What a rank in a group of sends and receives waits for of one peer: kAwaits...
+/// What a rank in a group of sends and receives waits for of one peer: kAwaits..., and in which of its messages.
 struct Awaited {
   int peer = 0;
   uint32_t what = 0;
+  MessageSignature receives{};
+  MessageSignature sends{};
+  /// One of them as it is told.
+  std::string text() const {
+    const bool receiving = (what & kAwaitsFilled) != 0;
+    return (receiving ? receives : sends).text(!receiving, peer);
+  }
 };
 
 class Rank {
