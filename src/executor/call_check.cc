@@ -101,6 +101,7 @@ CallCheck::Standing CallCheck::standing_of(int peer) const {
   const CallPage& page = board_.page(peer);
   Standing standing;
   standing.leaves = page.leaving.load(std::memory_order_acquire) != 0;
+  standing.on_host = board_.host_call(peer, rank_).load();
   standing.begun = page.calls.last();
   standing.waits_to_call = waits_to_call(page);
   return standing;
@@ -125,6 +126,7 @@ std::optional<CallCheck::Finding> CallCheck::find_with(int peer) const {
     return Finding{"among the calls captured into graphs, " + *captured, false, true};
   }
   if (auto left = left_without(peer, standing.leaves)) return Finding{std::move(*left), false};
+  if (auto other = different_on_host(peer, standing.on_host)) return Finding{std::move(*other), false};
   return std::nullopt;
 }
 
@@ -227,6 +229,18 @@ std::optional<std::string> CallCheck::left_without(int peer, bool leaves) const 
   const auto call = board_.page(rank_).calls.find(theirs + 1);
   if (!call) return std::nullopt;
   return leaver_sentence(rank_, call->text(), describe(peer));
+}
+
+/// The peer waits on the host for this rank to make a call, and has not issued a collective that this rank has. Where
+/// there are graphs it may run in one.
+std::optional<std::string> CallCheck::different_on_host(int peer, HostCall call) const {
+  const CallPage& mine = board_.page(rank_);
+  const CallPage& theirs = board_.page(peer);
+  if (call == HostCall::kNone || board_.host_call(rank_, peer).load() != HostCall::kNone) return std::nullopt;
+  if (mine.captures.load() != 0 || theirs.captures.load() != 0) return std::nullopt;
+  const auto collective = mine.calls.find(theirs.calls.last() + 1);
+  if (!collective) return std::nullopt;
+  return mismatch_sentence(rank_, collective->text(), describe(peer), name_of(call));
 }
 
 /// Captured calls are not compared: whether and when they ran is not known.

@@ -254,6 +254,33 @@ TEST(CallCheck, TellsOfACircleOnceAllAreQuiet) {
       << ranks.look_for_long(0);
 }
 
+TEST(CallCheck, WhoeverWaitsForARankThatWaitsForItInASplitIsTold) {
+  Ranks ranks(3);
+  ranks.all_call(work_of(Collective::kAllReduce, 7));
+  ranks.board().host_call(2, 0) = HostCall::kSplit;
+  EXPECT_EQ(ranks.all_look_for_long(), "");
+  ranks.all_reduce(0, 10);
+  EXPECT_EQ(ranks.look_for_long(0, true), "");  // comes to the split
+  EXPECT_TRUE(contains(ranks.look_for_long(0),
+                       "rank 0 calls AllReduce number 2 (count 10, type float32, op sum), rank 2 (host , pid 102, "
+                       "device -1) calls ncclCommSplit;"))
+      << ranks.look_for_long(0);
+  ranks.board().host_call(0, 2) = HostCall::kSplit;  // it has come
+  EXPECT_EQ(ranks.all_look_for_long(), "");
+  ranks.board().host_call(0, 2) = HostCall::kNone;
+  ranks.all_reduce(2, 10);  // was issued before
+  EXPECT_EQ(ranks.all_look_for_long(), "");
+}
+
+TEST(CallCheck, ARankThatWaitsForOthersInAShrinkHoldsNobodyUp) {
+  Ranks ranks(3);
+  ranks.board().host_call(2, 1) = HostCall::kShrink;
+  ranks.all_reduce(0, 10);
+  EXPECT_EQ(ranks.look_for_long(0), "");
+  ranks.all_reduce(1, 10);
+  EXPECT_TRUE(contains(ranks.look_for_long(1), "device -1) calls ncclCommShrink;")) << ranks.look_for_long(1);
+}
+
 TEST(CallCheck, WhoeverWaitsForARankThatHasLeftIsTold) {
   Ranks ranks(3);
   ranks.all_reduce(0, 10);

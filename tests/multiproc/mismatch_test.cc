@@ -160,6 +160,17 @@ ncclResult_t usual_all_reduce(Rank& r, float* d) { return all_reduce(r, d, 100);
 ncclResult_t leave(Rank& r, float*) { return ncclCommFinalize(r.comm); }
 ncclResult_t nothing(Rank&, float*) { return ncclSuccess; }
 
+ncclResult_t split(Rank& r, float*) {
+  ncclComm_t child = nullptr;
+  return ncclCommSplit(r.comm, 0, 0, &child, nullptr);
+}
+
+ncclResult_t shrink_without_rank_1(Rank& r, float*) {
+  int excluded = 1;
+  ncclComm_t child = nullptr;
+  return ncclCommShrink(r.comm, &excluded, 1, &child, nullptr, NCCL_SHRINK_DEFAULT);
+}
+
 ncclResult_t receive_from_the_odd_rank(Rank& r, float* d, size_t count, ncclDataType_t type) {
   return r.rank == 0 ? ncclRecv(d, count, type, kOdd, r.comm, r.stream) : ncclSuccess;
 }
@@ -198,12 +209,21 @@ const std::vector<Mismatch>& mismatches_of_messages() {
        {"rank 0 calls Recv number 1 from rank 2 (count 3, type int32)",
         "rank 2 calls Send number 1 to rank 0 (count 6, type float16)"}},
       {"SplitAndLeaving",
-       [](Rank& r, float*) {
-         ncclComm_t child = nullptr;
-         return ncclCommSplit(r.comm, 0, 0, &child, nullptr);
-       },
+       split,
        leave,
        {"rank N is in ncclCommSplit", "rank 2 in ncclCommFinalize or ncclCommDestroy"}},
+      {"CollectivesAndSplit",
+       usual_all_reduce,
+       split,
+       {"rank N calls AllReduce number 3 (count 100, type float32, op sum)", "rank 2 calls ncclCommSplit"}},
+      {"SplitsAndCollective",
+       split,
+       usual_all_reduce,
+       {"rank N calls ncclCommSplit", "rank 2 calls AllReduce number 3 (count 100, type float32, op sum)"}},
+      {"CollectiveAndShrink",
+       [](Rank& r, float* d) { return r.rank == 0 ? all_reduce(r, d, 100) : ncclSuccess; },
+       shrink_without_rank_1,
+       {"rank 0 calls AllReduce number 3 (count 100, type float32, op sum)", "rank 2 calls ncclCommShrink"}},
       {"CollectiveAndLeaving",
        usual_all_reduce,
        leave,
@@ -277,6 +297,28 @@ TEST(Mismatch, OfMessagesInGraphsThatWaitForEachOtherInACircle) {
   GTEST_SKIP() << "GPUs do not tell: the host does not see launches of graphs";
 #endif
   EXPECT_EQ("", run({1, 1, 1}, {{"InGraphs", receive_first_in_graphs, receive_first_in_graphs, {kReceiveFirst}}}));
+}
+
+TEST(Mismatch, IsNoneIfAnExcludedRankCallsWhileOthersTakeLongToShrink) {
+  EXPECT_EQ("", run_ranks({1, 1, 1}, [](Rank& self) {
+              float* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              EXPECT_CALL(all_reduce(self, data, 10));
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              if (self.rank == 2) std::this_thread::sleep_for(std::chrono::seconds(2));
+              if (self.rank != 1) {
+                int excluded = 1;
+                ncclComm_t child = nullptr;
+                EXPECT_CALL(ncclCommShrink(self.comm, &excluded, 1, &child, nullptr, NCCL_SHRINK_DEFAULT));
+                EXPECT_CALL(ncclCommDestroy(child));
+              }
+              EXPECT_CALL(all_reduce(self, data, 10));
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              ncclResult_t state = ncclSuccess;
+              EXPECT_CALL(ncclCommGetAsyncError(self.comm, &state));
+              EXPECT_CALL(state);
+              EXPECT_CALL(cudaFree(data));
+            }));
 }
 
 TEST(Mismatch, OfMessagesToOneself) {
