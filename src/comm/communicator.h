@@ -95,6 +95,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   const Config& config() const { return config_; }
   Bootstrap& bootstrap() { return *bootstrap_; }
   const std::atomic<bool>* abort_flag() const { return &aborted_; }
+  bool has_visitors() const { return visitors_.load() > 0; }
 
   /// What ncclCommGetAsyncError reports. Lock-free.
   ncclResult_t state() const { return state_.load(std::memory_order_acquire); }

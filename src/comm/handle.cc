@@ -13,7 +13,7 @@ constexpr uint64_t kLive = 0x4e6974696e6f6c2bULL;
 constexpr uint64_t kDestroyed = 0x4e6974696e6f6c2dULL;
 /// So many handles are retired before one is used again.
 constexpr size_t kQuarantine = 1024;
-/// So many of them keep what they stood for, which is tens of kilobytes each.
+/// So many of them keep what they stood for, which is tens of kilobytes each; and all keep what a thread is still in.
 constexpr size_t kObjectsKept = 64;
 
 struct Handles {
@@ -62,8 +62,10 @@ std::shared_ptr<Communicator> release_handle(ncclComm_t handle, const char* func
   __atomic_store_n(&handle->magic, kDestroyed, __ATOMIC_RELEASE);
   h.retired.push_back(handle);
   // The handle keeps the object for a while: a call that another thread has just begun may still look at it.
-  if (h.retired.size() > kObjectsKept)
-    outdated = std::move(h.retired[h.retired.size() - 1 - kObjectsKept]->communicator);
+  if (h.retired.size() > kObjectsKept) {
+    std::shared_ptr<Communicator>& old = h.retired[h.retired.size() - 1 - kObjectsKept]->communicator;
+    if (old && !old->has_visitors()) outdated = std::move(old);
+  }
   return handle->communicator;
 }
 
