@@ -346,6 +346,7 @@ void Bootstrap::last_barrier(bool in_a_hurry) {
   exchange_barrier(*tree_, tree_->operation_deadline(Operation::kLeave), Operation::kLeave);
 }
 void Bootstrap::ask_for_doings(DoingsOf doings) { tree_->ask_for_doings(std::move(doings)); }
+void Bootstrap::know_devices(std::span<const int> devices) { tree_->know_devices(devices); }
 void Bootstrap::set_operation_timeout(std::chrono::milliseconds timeout) { tree_->set_operation_timeout(timeout); }
 
 void Bootstrap::watch(FailureCallback callback) { tree_->watch(std::move(callback)); }

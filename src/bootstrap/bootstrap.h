@@ -94,6 +94,8 @@ class Bootstrap {
   void last_barrier(bool in_a_hurry);
   /// Who knows what other ranks do. Not while operations run; it must not use this object.
   void ask_for_doings(DoingsOf doings);
+  /// Of all ranks, which sentences name from now on.
+  void know_devices(std::span<const int> devices);
   /// How long an operation may wait for the others, from the next one on; 0: as long as joining may take, or
   /// for ever if it compares calls. Any thread.
   void set_operation_timeout(std::chrono::milliseconds timeout);

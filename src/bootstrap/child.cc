@@ -65,8 +65,7 @@ std::vector<std::byte> contact_line(const Tree& parent, const OwnPart& own) {
   ByteWriter writer;
   if (own.problem) {
     writer.block(KeyId{}.data(), sizeof(KeyId));
-    const std::string sentence =
-        formatted("{} failed in a split: {}", describe_rank(parent.rank(), this_process()), own.problem->what());
+    const std::string sentence = formatted("{} failed in a split: {}", parent.name(), own.problem->what());
     const auto failure = encode(Failure{parent.rank(), own.problem->code(), sentence});
     writer.block(failure.data(), failure.size());
     return writer.take();
@@ -130,8 +129,7 @@ void reach_neighbours(Tree& parent, Tree& tree, const std::optional<ParentReply>
   } catch (const std::exception& thrown) {
     const Error error = as_error(thrown);
     tree.report({tree.rank(), error.code(), error.what()});
-    const std::string sentence =
-        formatted("{} failed in a split: {}", describe_rank(parent.rank(), this_process()), error.what());
+    const std::string sentence = formatted("{} failed in a split: {}", parent.name(), error.what());
     parent.report({parent.rank(), ncclRemoteError, sentence});
     throw error;
   }

@@ -48,12 +48,13 @@ ProcessState state_of(const PeerIdentity& identity) {
 PeerIdentity this_process() {
   char host[256] = "?";
   if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '?';
-  return {std::string(host).substr(0, kLongestHost), getpid()};
+  return {.host = std::string(host).substr(0, kLongestHost), .pid = getpid()};
 }
 
 std::string describe_rank(int rank, const PeerIdentity& identity) {
   if (identity.pid == 0) return formatted("rank {}", rank);
-  return formatted("rank {} (host {}, pid {})", rank, identity.host, identity.pid);
+  const std::string device = identity.device < 0 ? "" : formatted(", device {}", identity.device);
+  return formatted("rank {} (host {}, pid {}{})", rank, identity.host, identity.pid, device);
 }
 
 std::string fate_of(const PeerIdentity& identity) {

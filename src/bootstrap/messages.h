@@ -18,9 +18,10 @@ namespace nitinol {
 struct PeerIdentity {
   std::string host;
   std::int64_t pid = 0;
+  int device = -1;  // known once the ranks have told each other; not sent with the rest
 };
 PeerIdentity this_process();
-/// "rank 3 (host h, pid 123)"
+/// "rank 3 (host h, pid 123, device 2)"
 std::string describe_rank(int rank, const PeerIdentity& identity);
 /// To be put behind a sentence about the process: "; its process is stopped (SIGSTOP, or a debugger)". Nothing for one
 /// that cannot be seen from here.

@@ -199,8 +199,7 @@ void Tree::on_closed(const LinkPointer& link, const Ending& ending) {
                formatted("{} exited or closed its connection{}", name_locked(link->rank), ending.reason)};
     if (ending.closed_here) {
       failure = {rank_, ncclSystemError,
-                 formatted("{} closed its connection to rank {}{}", describe_rank(rank_, this_process()), link->rank,
-                           ending.reason)};
+                 formatted("{} closed its connection to rank {}{}", own_name_locked(), link->rank, ending.reason)};
     }
   }
   spread(failure, link->rank);
@@ -246,6 +245,18 @@ std::optional<Failure> Tree::failure() const {
 std::string Tree::name_locked(int rank) const {
   const auto found = neighbours_.find(rank);
   return describe_rank(rank, found == neighbours_.end() ? PeerIdentity() : found->second.identity);
+}
+
+std::string Tree::own_name_locked() const {
+  PeerIdentity self = this_process();
+  self.device = device_;
+  return describe_rank(rank_, self);
+}
+
+void Tree::know_devices(std::span<const int> devices) {
+  const std::lock_guard lock(mutex_);
+  device_ = devices[static_cast<std::size_t>(rank_)];
+  for (auto& [rank, neighbour] : neighbours_) neighbour.identity.device = devices[static_cast<std::size_t>(rank)];
 }
 
 void Tree::check_locked() const {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -76,6 +77,13 @@ class Tree : public std::enable_shared_from_this<Tree> {
   std::vector<std::byte> receive(int neighbour, const OperationStep& step, Deadline deadline);
   /// Makes it the communicator's failure, and throws it.
   [[noreturn]] void fail_operation(const Failure& failure);
+  /// By rank, for sentences from now on.
+  void know_devices(std::span<const int> devices);
+  /// "rank 3 (host h, pid 123, device 2)", of this rank.
+  std::string name() const {
+    const std::lock_guard lock(mutex_);
+    return own_name_locked();
+  }
   /// How long an operation may wait for the others; 0: as long as joining may take. Any thread.
   void set_operation_timeout(std::chrono::milliseconds timeout) { operation_timeout_ = timeout; }
   Deadline operation_deadline(Operation operation) const;
@@ -117,6 +125,7 @@ class Tree : public std::enable_shared_from_this<Tree> {
   void spread(const Failure& failure, int except);
   void check_locked() const;
   std::string name_locked(int rank) const;
+  std::string own_name_locked() const;
   std::chrono::milliseconds grace_for(int neighbour) const;
   bool wait_slice(std::unique_lock<std::mutex>& lock, Deadline deadline);
   void expect_step(const Frame& frame, int neighbour, const OperationStep& step);
@@ -156,6 +165,7 @@ class Tree : public std::enable_shared_from_this<Tree> {
   std::map<int, Neighbour> neighbours_;  // parent and children
   std::optional<Failure> failure_;
   bool shut_down_ = false;
+  int device_ = -1;  // this rank's, once that was told
 
   std::mutex callback_mutex_;  // held while the callback runs; taken before mutex_
   FailureCallback callback_;

@@ -84,6 +84,16 @@ Communicator::Making::~Making() {
   parent_.making_.reset();
 }
 
+Communicator::HostWait::HostWait(Communicator& communicator, HostCall call, std::vector<int> ranks)
+    : communicator_(communicator), ranks_(std::move(ranks)) {
+  tell(call);
+}
+
+void Communicator::HostWait::tell(HostCall call) const {
+  const std::lock_guard lock(communicator_.executor_mutex_);
+  if (communicator_.executor_) communicator_.executor_->wait_on_host(call, ranks_);
+}
+
 bool Communicator::require(Call call, const char* function) const {
   const ncclResult_t now = state();
   const Stage stage = stage_of(phase(), now);

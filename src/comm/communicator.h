@@ -53,6 +53,21 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
     Communicator& parent_;
   };
 
+  /// While one lives, these ranks can see that this one waits on the host for them to make the same call.
+  class HostWait {
+   public:
+    HostWait(Communicator& communicator, HostCall call, std::vector<int> ranks);
+    ~HostWait() { tell(HostCall::kNone); }
+    HostWait(const HostWait&) = delete;
+    HostWait& operator=(const HostWait&) = delete;
+
+   private:
+    void tell(HostCall call) const;
+
+    Communicator& communicator_;
+    const std::vector<int> ranks_;
+  };
+
   ras::RankReport health() const override;
   std::string dump(bool as_text) const override;
   std::optional<Executor::Progress> progress() const;
@@ -81,6 +96,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   const Config& config() const { return config_; }
   Bootstrap& bootstrap() { return *bootstrap_; }
   const std::atomic<bool>* abort_flag() const { return &aborted_; }
+  bool has_visitors() const { return visitors_.load() > 0; }
 
   /// What ncclCommGetAsyncError reports. Lock-free.
   ncclResult_t state() const { return state_.load(std::memory_order_acquire); }
@@ -166,6 +182,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::string self_description() const;
   void meet_peers();
   void check_peers(const std::vector<Peer>& peers) const;
+  void tell_bootstrap_of(const std::vector<Peer>& peers);
+  std::unique_ptr<Bootstrap> meet(const RegroupArguments& arguments, const std::vector<int>& members);
   std::string members_that_are(ProcessState state, const std::vector<int>& members) const;
   std::string word_of_members(const std::vector<int>& members) const;
   Peer describe() const;

@@ -1,6 +1,8 @@
 #include "comm/create.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -39,9 +41,16 @@ std::vector<int> members_of(const std::vector<SplitChoice>& choices, int color) 
   return members;
 }
 
+std::vector<SplitChoice> gather_choices(Communicator& parent, SplitChoice mine) {
+  std::vector<int> all(static_cast<size_t>(parent.ranks()));
+  std::iota(all.begin(), all.end(), 0);
+  const Communicator::HostWait wait(parent, HostCall::kSplit, std::move(all));
+  return parent.bootstrap().all_gather_value(mine, {.operation = Operation::kSplit});
+}
+
 /// The collective part of a split; `child` is null for a rank that joins no new communicator.
 void split_now(Communicator& parent, SplitChoice mine, Communicator* child) {
-  const auto choices = parent.bootstrap().all_gather_value(mine, {.operation = Operation::kSplit});
+  const auto choices = gather_choices(parent, mine);
   std::vector<int> members;
   if (child != nullptr) members = members_of(choices, mine.color);
   const auto place = std::find(members.begin(), members.end(), parent.rank());

@@ -13,6 +13,8 @@ constexpr uint64_t kLive = 0x4e6974696e6f6c2bULL;
 constexpr uint64_t kDestroyed = 0x4e6974696e6f6c2dULL;
 /// So many handles are retired before one is used again.
 constexpr size_t kQuarantine = 1024;
+/// So many of them keep what they stood for, which is tens of kilobytes each; and all keep what a thread is still in.
+constexpr size_t kObjectsKept = 64;
 
 struct Handles {
   std::mutex mutex;
@@ -53,12 +55,17 @@ ncclComm_t make_handle(std::shared_ptr<Communicator> communicator) {
 
 std::shared_ptr<Communicator> release_handle(ncclComm_t handle, const char* function) {
   check(handle, function);
+  std::shared_ptr<Communicator> outdated;  // goes after the lock
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
   check(handle, function);  // of two threads that end a communicator one is refused
   __atomic_store_n(&handle->magic, kDestroyed, __ATOMIC_RELEASE);
   h.retired.push_back(handle);
-  // The handle keeps the object until it is used again: a call that another thread has just begun may still look at it.
+  // The handle keeps the object for a while: a call that another thread has just begun may still look at it.
+  if (h.retired.size() > kObjectsKept) {
+    std::shared_ptr<Communicator>& old = h.retired[h.retired.size() - 1 - kObjectsKept]->communicator;
+    if (old && !old->has_visitors()) outdated = std::move(old);
+  }
   return handle->communicator;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "bootstrap/messages.h"
+#include "executor/call_words.h"
 
 namespace nitinol {
 namespace {
@@ -61,8 +62,8 @@ MemoryHandle SocketHandleExchange::fetch(int peer, uint64_t name) {
     SharedFd shared = exchange_.fetch(server, key_of(peer, name), begin + longest_, interrupt);
     return {std::move(shared.fd), shared.metadata};
   } catch (const Error& error) {
-    fail(error.code(), "cannot reach the memory of rank {} (host {}, pid {}): {}{}", peer, other.host_name.data(),
-         other.pid, error.what(), error.code() == ncclRemoteError ? fate_of(process) : "");
+    fail(error.code(), "cannot reach the memory of {}: {}{}", describe_rank(peer, other), error.what(),
+         error.code() == ncclRemoteError ? fate_of(process) : "");
   }
 }
 

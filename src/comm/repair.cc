@@ -1,6 +1,8 @@
 #include "comm/repair.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "comm/group.h"
 #include "comm/handle.h"
 #include "device/guards.h"
+#include "executor/call_words.h"
 
 namespace nitinol {
 namespace {
@@ -149,6 +152,7 @@ void Communicator::shrink(const std::vector<int>& excluded, Communicator& child)
   arguments.options = bootstrap_options();
   arguments.abort_flag = child.abort_flag();
   arguments.interrupt = [this, &members, next = std::chrono::steady_clock::time_point()]() mutable {
+    if (state() == ncclInvalidUsage) fail(ncclInvalidUsage, "{}", failure_sentence());
     const auto now = std::chrono::steady_clock::now();
     if (now < next) return;
     next = now + kLookForTheDeadEvery;
@@ -157,7 +161,7 @@ void Communicator::shrink(const std::vector<int>& excluded, Communicator& child)
   };
   child.place(arguments.rank, arguments.nranks);
   try {
-    child.set_up(Bootstrap::regroup(arguments));
+    child.set_up(meet(arguments, members));
   } catch (const std::exception& thrown) {
     const Error error = as_error(thrown);
     fail(error.code(),
@@ -166,14 +170,21 @@ void Communicator::shrink(const std::vector<int>& excluded, Communicator& child)
   }
 }
 
-/// The members on this host whose processes are in the state: "rank 3 (host h, pid 7)" ...
+/// After an abort nobody waits for this rank in operations any more.
+std::unique_ptr<Bootstrap> Communicator::meet(const RegroupArguments& arguments, const std::vector<int>& members) {
+  std::optional<HostWait> wait;
+  if (phase() != Phase::kRevoked) wait.emplace(*this, HostCall::kShrink, members);
+  return Bootstrap::regroup(arguments);
+}
+
+/// The members on this host whose processes are in the state: "rank 3 (host h, pid 7, device 2)" ...
 std::string Communicator::members_that_are(ProcessState state, const std::vector<int>& members) const {
   std::string list;
   const Peer& self = handles_->peer(rank_);
   for (const int member : members) {
     const Peer& peer = handles_->peer(member);
     if (peer.host != self.host || peer.process == self.process || process_state(peer.pid) != state) continue;
-    list += formatted("{}rank {} (host {}, pid {})", list.empty() ? "" : ", ", member, peer.host_name.data(), peer.pid);
+    list += (list.empty() ? "" : ", ") + describe_rank(member, peer);
   }
   return list;
 }

@@ -185,6 +185,7 @@ void Communicator::meet_peers() {
     peers[rank].rank = static_cast<int32_t>(rank);
   }
   check_peers(peers);
+  tell_bootstrap_of(peers);
   handles_->set_peers(peers);
   if (ranks_ > 1) log_path(peers, rank_, (rank_ + 1) % ranks_);
   take_seat(peers);
@@ -196,6 +197,12 @@ void Communicator::meet_peers() {
   make_executor_for(std::move(peers));
   bootstrap_->barrier();
   if (executor_->meet()) bootstrap_->barrier();
+}
+
+void Communicator::tell_bootstrap_of(const std::vector<Peer>& peers) {
+  std::vector<int> devices;
+  for (const Peer& peer : peers) devices.push_back(peer.device);
+  bootstrap_->know_devices(devices);
 }
 
 void Communicator::make_executor_for(std::vector<Peer> peers) {

@@ -96,18 +96,15 @@ void StrictBoard::fail_if_never(const Unmatched& message) const {
   const bool waits = next.sequence > collectives_;
   if ((!leaves && !waits) || matched(message)) return;
   const MessageSignature mine{message.number, message.work.bytes, message.work.stated};
-  fail(ncclInvalidUsage, "{}: it calls {} (NITINOL_CHECK=strict)",
-       message_sentence(rank_, describe(message.work.peer), leaves ? reason_leaving() : reason_next(next, rank_)),
-       mine.text(is_send(message.work), message.work.peer));
+  fail(ncclInvalidUsage, "{} (NITINOL_CHECK=strict)",
+       message_sentence(rank_, mine.text(is_send(message.work), message.work.peer), describe(message.work.peer),
+                        leaves ? reason_leaving() : reason_next(next, rank_)));
 }
 
 void StrictBoard::look_for_circle() {
   if (!circles_.may_be_found(board_, Clock::now())) return;
   const auto circle = find_circle(board_, 0);
-  if (!circle) return;
-  std::vector<CircleStep> steps;
-  for (const HeldUp& each : *circle) steps.push_back({describe(each.rank), each.waiting});
-  fail(ncclInvalidUsage, "{} (NITINOL_CHECK=strict)", circle_sentence(steps));
+  if (circle) fail(ncclInvalidUsage, "{} (NITINOL_CHECK=strict)", circle_sentence(board_, peers_, *circle));
 }
 
 void StrictBoard::wait(std::vector<Unmatched> messages, const Check& check) {

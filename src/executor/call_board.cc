@@ -5,8 +5,12 @@ namespace {
 
 size_t logs_of(int ranks) { return 2 * static_cast<size_t>(ranks); }
 
-size_t bytes_of_rank(int ranks) { return sizeof(CallPage) + logs_of(ranks) * sizeof(MessageLog); }
+size_t bytes_of_rank(int ranks) {
+  return sizeof(CallPage) + logs_of(ranks) * sizeof(MessageLog) +
+         static_cast<size_t>(ranks) * sizeof(std::atomic<HostCall>);
+}
 
+static_assert(std::atomic<HostCall>::is_always_lock_free && sizeof(std::atomic<HostCall>) == sizeof(HostCall));
 static_assert(sizeof(CallPage) % alignof(MessageLog) == 0 && sizeof(MessageLog) % alignof(std::uint64_t) == 0);
 
 /// So that every page of memory begins with one rank's notes: ranks do not disturb each other.
@@ -20,9 +24,15 @@ CallPage& CallBoard::page(int rank) const {
   return *reinterpret_cast<CallPage*>(memory_.data() + static_cast<size_t>(rank) * stride_of(ranks_));
 }
 
-MessageLog& CallBoard::log(int rank, int index) const {
-  std::byte* const first = memory_.data() + static_cast<size_t>(rank) * stride_of(ranks_) + sizeof(CallPage);
-  return reinterpret_cast<MessageLog*>(first)[index];
+std::byte* CallBoard::after_page(int rank) const {
+  return memory_.data() + static_cast<size_t>(rank) * stride_of(ranks_) + sizeof(CallPage);
+}
+
+MessageLog& CallBoard::log(int rank, int index) const { return reinterpret_cast<MessageLog*>(after_page(rank))[index]; }
+
+std::atomic<HostCall>& CallBoard::host_call(int rank, int other) const {
+  std::byte* const first = after_page(rank) + logs_of(ranks_) * sizeof(MessageLog);
+  return reinterpret_cast<std::atomic<HostCall>*>(first)[other];
 }
 
 void note_calls(const CallBoard& board, int rank, const Launch& launch, bool captured) {

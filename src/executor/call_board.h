@@ -6,6 +6,7 @@
 //
 //   for each rank     a CallPage: its collectives and how it is
 //   then, for each    two MessageLogs per peer: what it sends to that peer, and what it receives from it
+//   and               per peer the HostCall in which it waits for that
 //
 // Calls that are captured into graphs are counted apart: they run when the graph is launched, which nobody sees.
 #pragma once
@@ -17,6 +18,7 @@
 #include <utility>
 
 #include "executor/holder.h"
+#include "executor/host_call.h"
 #include "executor/label.h"
 #include "model/shared_log.h"
 #include "model/signature.h"
@@ -138,8 +140,11 @@ class CallBoard {
   CallPage& page(int rank) const;
   MessageLog& sent(int rank, int to) const { return log(rank, 2 * to); }
   MessageLog& received(int rank, int from) const { return log(rank, 2 * from + 1); }
+  /// In which call the rank waits on the host for the other to make it too.
+  std::atomic<HostCall>& host_call(int rank, int other) const;
 
  private:
+  std::byte* after_page(int rank) const;
   MessageLog& log(int rank, int index) const;
 
   SharedMemory memory_;

@@ -76,12 +76,7 @@ std::optional<std::string> CallCheck::look_for_circle(const std::function<bool()
   if (board_.page(rank_).messages.load(std::memory_order_acquire) == 0) return std::nullopt;
   if (!circles_.may_be_found(board_, now) || idle()) return std::nullopt;
   const auto circle = find_circle(board_, unreceived_);
-  if (!circle) return std::nullopt;
-  std::vector<CircleStep> steps;
-  for (const HeldUp& each : *circle) {
-    steps.push_back({describe(each.rank), each.waiting, board_.page(each.rank).calls.find(each.collective)});
-  }
-  return circle_sentence(steps);
+  return circle ? std::optional(circle_sentence(board_, peers_, *circle)) : std::nullopt;
 }
 
 bool CallCheck::stuck(const std::function<bool()>& idle, Clock::time_point now) {
@@ -106,6 +101,7 @@ CallCheck::Standing CallCheck::standing_of(int peer) const {
   const CallPage& page = board_.page(peer);
   Standing standing;
   standing.leaves = page.leaving.load(std::memory_order_acquire) != 0;
+  standing.on_host = board_.host_call(peer, rank_).load();
   standing.begun = page.calls.last();
   standing.waits_to_call = waits_to_call(page);
   return standing;
@@ -130,6 +126,7 @@ std::optional<CallCheck::Finding> CallCheck::find_with(int peer) const {
     return Finding{"among the calls captured into graphs, " + *captured, false, true};
   }
   if (auto left = left_without(peer, standing.leaves)) return Finding{std::move(*left), false};
+  if (auto other = different_on_host(peer, standing.on_host)) return Finding{std::move(*other), false};
   return std::nullopt;
 }
 
@@ -193,13 +190,23 @@ std::optional<std::string> CallCheck::unreceived(int from, int to) const {
 
 /// Messages between this rank and the peer that can never move.
 std::optional<std::string> CallCheck::never(int peer, const Standing& theirs) const {
-  const auto receive = first_unmatched(board_.received(rank_, peer), board_.sent(peer, rank_).last());
-  const auto send = first_unmatched(board_.sent(rank_, peer), board_.received(peer, rank_).last());
-  std::string reason;
-  if (receive) reason = reason_why_never(peer, theirs, receive->after);
-  if (reason.empty() && send && send->bytes > unreceived_) reason = reason_why_never(peer, theirs, send->after);
+  const uint64_t sent = board_.sent(peer, rank_).last();
+  const uint64_t received = board_.received(peer, rank_).last();
+  const auto receive = first_unmatched(board_.received(rank_, peer), sent);
+  const auto send = first_unmatched(board_.sent(rank_, peer), received);
+  if (receive) {
+    if (auto sentence = never(peer, theirs, *receive, sent + 1, false)) return sentence;
+  }
+  if (!send || send->bytes <= unreceived_) return std::nullopt;
+  return never(peer, theirs, *send, received + 1, true);
+}
+
+std::optional<std::string> CallCheck::never(int peer, const Standing& theirs, const MessageLog::Note& message,
+                                            uint64_t number, bool sends) const {
+  const std::string reason = reason_why_never(peer, theirs, message.after);
   if (reason.empty()) return std::nullopt;
-  return message_sentence(rank_, describe(peer), reason);
+  const MessageSignature signature{number, message.bytes, message.type};
+  return message_sentence(rank_, signature.text(sends, peer), describe(peer), reason);
 }
 
 /// Why the peer never comes to a message that this rank issued after so many collectives; "" if it may.
@@ -222,6 +229,18 @@ std::optional<std::string> CallCheck::left_without(int peer, bool leaves) const 
   const auto call = board_.page(rank_).calls.find(theirs + 1);
   if (!call) return std::nullopt;
   return leaver_sentence(rank_, call->text(), describe(peer));
+}
+
+/// The peer waits on the host for this rank to make a call, and has not issued a collective that this rank has. Where
+/// there are graphs it may run in one.
+std::optional<std::string> CallCheck::different_on_host(int peer, HostCall call) const {
+  const CallPage& mine = board_.page(rank_);
+  const CallPage& theirs = board_.page(peer);
+  if (call == HostCall::kNone || board_.host_call(rank_, peer).load() != HostCall::kNone) return std::nullopt;
+  if (mine.captures.load() != 0 || theirs.captures.load() != 0) return std::nullopt;
+  const auto collective = mine.calls.find(theirs.calls.last() + 1);
+  if (!collective) return std::nullopt;
+  return mismatch_sentence(rank_, collective->text(), describe(peer), name_of(call));
 }
 
 /// Captured calls are not compared: whether and when they ran is not known.

@@ -52,8 +52,9 @@ class CallCheck {
   /// How far a peer has come.
   struct Standing {
     bool leaves = false;
-    uint64_t begun = 0;       ///< its last collective
-    Signature waits_to_call;  ///< number 0: none
+    HostCall on_host = HostCall::kNone;  ///< in which it waits for this rank
+    uint64_t begun = 0;                  ///< its last collective
+    Signature waits_to_call;             ///< number 0: none
   };
   Standing standing_of(int peer) const;
   std::optional<Finding> find() const;
@@ -64,8 +65,11 @@ class CallCheck {
   std::optional<std::string> different_message(int from, int to) const;
   std::optional<std::string> unreceived(int from, int to) const;
   std::optional<std::string> never(int peer, const Standing& theirs) const;
+  std::optional<std::string> never(int peer, const Standing& theirs, const MessageLog::Note& message, uint64_t number,
+                                   bool sends) const;
   std::string reason_why_never(int peer, const Standing& theirs, uint64_t after) const;
   std::optional<std::string> left_without(int peer, bool leaves) const;
+  std::optional<std::string> different_on_host(int peer, HostCall call) const;
   std::optional<std::string> look_for_circle(const std::function<bool()>& idle, Clock::time_point now);
   bool stuck(const std::function<bool()>& idle, Clock::time_point now);
 

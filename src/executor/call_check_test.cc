@@ -209,9 +209,9 @@ TEST(CallCheck, AMessageThatComesBehindACollectiveThatNeedsItsReceiverNeverComes
   EXPECT_EQ(ranks.look_for_long(0), "");
   ranks.all_reduce(2, 100);
   EXPECT_TRUE(contains(ranks.look(0),
-                       "waits for a message from or to rank 2 (host , pid 102, device -1), which is in "
-                       "AllReduce number 2 (count 100, type float32, op sum) and cannot leave it before "
-                       "rank 0 has joined it"))
+                       "rank 0 waits in Recv number 1 from rank 2 (count 10, type uint8) for rank 2 (host , pid 102, "
+                       "device -1), which is in AllReduce number 2 (count 100, type float32, op sum) and cannot leave "
+                       "it before rank 0 has joined it"))
       << ranks.look(0);
   EXPECT_EQ(ranks.look_for_long(1) + ranks.look_for_long(2), "");
 }
@@ -234,6 +234,8 @@ TEST(CallCheck, OnlyALargeMessageWaitsForItsReceiver) {
   Ranks others(2);
   others.send(0, 1, kUnreceived + 1);
   others.all_reduce(1, 10);
+  EXPECT_TRUE(contains(others.look(0), "rank 0 waits in Send number 1 to rank 1 (count 65537, type uint8) for rank 1"))
+      << others.look(0);
   EXPECT_TRUE(contains(others.look(0), "before rank 0 has joined it")) << others.look(0);
 }
 
@@ -246,9 +248,37 @@ TEST(CallCheck, TellsOfACircleOnceAllAreQuiet) {
   EXPECT_EQ(ranks.look_for_long(1, true), "");
   EXPECT_TRUE(contains(
       ranks.look_for_long(0),
-      "wait for each other in a circle: rank 0 (host , pid 100, device -1) waits to receive from rank 1 "
-      "(host , pid 101, device -1), which waits to receive from rank 0 (host , pid 100, device -1); each would"))
+      "wait for each other in a circle: rank 0 (host , pid 100, device -1) waits in Recv number 1 from rank 1 (count "
+      "10, type uint8) for rank 1 (host , pid 101, device -1), which waits in Recv number 1 from rank 0 (count 10, "
+      "type uint8) for rank 0 (host , pid 100, device -1); each would"))
       << ranks.look_for_long(0);
+}
+
+TEST(CallCheck, WhoeverWaitsForARankThatWaitsForItInASplitIsTold) {
+  Ranks ranks(3);
+  ranks.all_call(work_of(Collective::kAllReduce, 7));
+  ranks.board().host_call(2, 0) = HostCall::kSplit;
+  EXPECT_EQ(ranks.all_look_for_long(), "");
+  ranks.all_reduce(0, 10);
+  EXPECT_EQ(ranks.look_for_long(0, true), "");  // comes to the split
+  EXPECT_TRUE(contains(ranks.look_for_long(0),
+                       "rank 0 calls AllReduce number 2 (count 10, type float32, op sum), rank 2 (host , pid 102, "
+                       "device -1) calls ncclCommSplit;"))
+      << ranks.look_for_long(0);
+  ranks.board().host_call(0, 2) = HostCall::kSplit;  // it has come
+  EXPECT_EQ(ranks.all_look_for_long(), "");
+  ranks.board().host_call(0, 2) = HostCall::kNone;
+  ranks.all_reduce(2, 10);  // was issued before
+  EXPECT_EQ(ranks.all_look_for_long(), "");
+}
+
+TEST(CallCheck, ARankThatWaitsForOthersInAShrinkHoldsNobodyUp) {
+  Ranks ranks(3);
+  ranks.board().host_call(2, 1) = HostCall::kShrink;
+  ranks.all_reduce(0, 10);
+  EXPECT_EQ(ranks.look_for_long(0), "");
+  ranks.all_reduce(1, 10);
+  EXPECT_TRUE(contains(ranks.look_for_long(1), "device -1) calls ncclCommShrink;")) << ranks.look_for_long(1);
 }
 
 TEST(CallCheck, WhoeverWaitsForARankThatHasLeftIsTold) {

@@ -92,9 +92,20 @@ std::optional<std::vector<HeldUp>> circle_from(int first, const std::vector<Path
     const Path& path = paths[static_cast<size_t>(rank)];
     if (path.at() == kPassedAll) return std::nullopt;  // may still issue what is waited for
     const Need& need = path.waits[path.next].need;
-    trail.push_back({rank, need.waiting, need.waiting == Waiting::kCollective ? need.number : 0});
+    trail.push_back({rank, need.waiting, need.number});
     rank = need.peer;
   }
+}
+
+/// "" if it is too long ago.
+std::string call_of(const CallBoard& board, const HeldUp& waiting, int peer) {
+  if (waiting.waiting == Waiting::kCollective) {
+    const auto collective = board.page(waiting.rank).calls.find(waiting.number);
+    return collective ? collective->text() : "";
+  }
+  const bool sends = waiting.waiting == Waiting::kSend;
+  const auto note = (sends ? board.sent(waiting.rank, peer) : board.received(waiting.rank, peer)).find(waiting.number);
+  return note ? MessageSignature{waiting.number, note->bytes, note->type}.text(sends, peer) : "";
 }
 
 }  // namespace
@@ -120,6 +131,17 @@ std::optional<uint64_t> launch_for(const CallBoard& board, int rank, const Need&
   const MessageLog& log = receives ? board.sent(need.peer, rank) : board.received(need.peer, rank);
   const auto note = log.find(need.number);
   return launch_in(log, need.number, note ? std::optional(note->launch) : std::nullopt);
+}
+
+std::string circle_sentence(const CallBoard& board, const std::vector<Peer>& peers, const std::vector<HeldUp>& circle) {
+  std::vector<CircleStep> steps;
+  for (size_t i = 0; i < circle.size(); ++i) {
+    const HeldUp& each = circle[i];
+    const int peer = circle[(i + 1) % circle.size()].rank;
+    steps.push_back(
+        {describe_rank(each.rank, peers[static_cast<size_t>(each.rank)]), each.waiting, call_of(board, each, peer)});
+  }
+  return circle_sentence(steps);
 }
 
 bool CircleMoments::may_be_found(const CallBoard& board, std::chrono::steady_clock::time_point now) {

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "executor/call_board.h"
 #include "executor/call_words.h"
+#include "model/peer.h"
 
 namespace nitinol {
 
@@ -32,7 +34,7 @@ inline constexpr uint64_t kNotIssued = std::numeric_limits<uint64_t>::max();
 struct HeldUp {
   int rank = 0;
   Waiting waiting = Waiting::kReceive;
-  uint64_t collective = 0;  ///< its number, if it waits in one
+  uint64_t number = 0;  ///< of the collective, or of the message among those of the two
 };
 
 /// Ranks of which each waits for the next, and the last for the first; nothing if there are none, or calls came
@@ -42,6 +44,9 @@ struct HeldUp {
 /// all that it needs of others in a collective, the launch with the other end has begun. What is not known to hold a
 /// launch up is taken to let it pass; so ranks that are found to be held up are.
 std::optional<std::vector<HeldUp>> find_circle(const CallBoard& board, size_t unreceived);
+
+/// The sentence about it.
+std::string circle_sentence(const CallBoard& board, const std::vector<Peer>& peers, const std::vector<HeldUp>& circle);
 
 /// When to look for a circle: once each time nobody has issued anything for half a second, and nothing was captured.
 class CircleMoments {

@@ -35,11 +35,11 @@ std::string stopped_sentence(int rank, const std::string& mine, const std::strin
       rank, mine, peer);
 }
 
-std::string message_sentence(int rank, const std::string& peer, const std::string& reason) {
+std::string message_sentence(int rank, const std::string& mine, const std::string& peer, const std::string& reason) {
   return formatted(
-      "the ranks' calls do not match: rank {} waits for a message from or to {}, {}; all ranks must make the same "
-      "calls in the same order",
-      rank, peer, reason);
+      "the ranks' calls do not match: rank {} waits in {} for {}, {}; all ranks must make the same calls in the same "
+      "order",
+      rank, mine, peer, reason);
 }
 
 std::string unreceived_sentence(const std::string& sender, const std::string& receiver, int to, uint64_t sent,
@@ -63,12 +63,13 @@ std::string reason_next(const Signature& collective, int rank) {
 namespace {
 
 std::string words_for(const CircleStep& step) {
+  if (!step.call.empty()) return formatted("in {} for", step.call);
   switch (step.waiting) {
     case Waiting::kReceive: return "to receive from";
     case Waiting::kSend: return "to send to";
     case Waiting::kCollective: break;
   }
-  return formatted("in {} for", step.collective ? step.collective->text() : "a collective");
+  return "in a collective for";
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ std::string leaver_sentence(int rank, const std::string& mine, const std::string
 /// Rank `rank` is in `mine`, in which the peer will do nothing any more.
 std::string stopped_sentence(int rank, const std::string& mine, const std::string& peer);
 
-/// No message of the peer can ever come, or be taken by it; `reason` begins with "which".
-std::string message_sentence(int rank, const std::string& peer, const std::string& reason);
+/// `mine`, a send or receive of rank `rank`, can never meet its other end at the peer; `reason` begins with "which".
+std::string message_sentence(int rank, const std::string& mine, const std::string& peer, const std::string& reason);
 /// `first`: the first of the sender's messages to rank `to` that was not received, of `sent` in all.
 std::string unreceived_sentence(const std::string& sender, const std::string& receiver, int to, uint64_t sent,
                                 const MessageSignature& first);
@@ -67,7 +67,7 @@ enum class Waiting : uint8_t { kReceive, kSend, kCollective };
 struct CircleStep {
   std::string who;  ///< describe_rank()
   Waiting waiting = Waiting::kReceive;
-  std::optional<Signature> collective{};  ///< if it is in one that is known
+  std::string call{};  ///< in which it waits; "" if that is not known
 };
 std::string circle_sentence(const std::vector<CircleStep>& circle);
 

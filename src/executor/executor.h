@@ -8,10 +8,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "executor/host_call.h"
 #include "model/limits.h"
 #include "model/operation_times.h"
 #include "model/peer.h"
@@ -60,6 +62,9 @@ class Executor {
 
   /// The next collective that is certain to be launched, once all ranks have come to it; null: there is none any more.
   virtual void announce(const CollectiveWork* /*next*/) {}
+
+  /// The host waits for these ranks in a call that they must make too; nothing is launched before. kNone: no more.
+  virtual void wait_on_host(HostCall /*call*/, std::span<const int> /*ranks*/) {}
 
   /// What is launched next, in a stream that waits for all earlier launches, or captured into a graph. `id`: the
   /// stream's, or kNoStreamId (device/stream.h).

@@ -2,6 +2,7 @@
 // of communicators that do not block. What is allowed is tested where it is the subject.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -160,6 +161,26 @@ TEST(Edges, AfterAFailure) {
                 must_refuse(s, "ssssssyys", ncclRemoteError);
               }
               EXPECT_CALL(ncclCommAbort(s.comm));
+            }));
+}
+
+/// A stream holds a collective back meanwhile.
+TEST(Edges, WhileRevoking) {
+  EXPECT_EQ("", run_processes(2, [](int process, const ncclUniqueId& id) {
+              Scene s = join(process, id, false);
+              std::atomic<bool> open{false};
+              if (process == 0) {
+                const auto wait = [](void* gate) { static_cast<std::atomic<bool>*>(gate)->wait(false); };
+                EXPECT_CALL(cudaLaunchHostFunc(nullptr, wait, &open));
+                EXPECT_CALL(ncclAllReduce(s.data, s.data, 5, ncclFloat, ncclSum, s.comm, nullptr));
+              }
+              must_be_in_progress(ncclCommRevoke(s.comm, NCCL_REVOKE_DEFAULT));
+              if (process == 0) must_refuse(s, "yuuussynu", ncclInProgress);
+              open = true;
+              open.notify_all();
+              const ncclResult_t state = wait_while(s.comm, ncclInProgress);
+              EXPECT_CALL(state);
+              EXPECT_CALL(ncclCommDestroy(s.comm));
             }));
 }
 

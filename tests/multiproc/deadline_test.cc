@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <regex>
 #include <string>
 #include <thread>
 
@@ -81,6 +82,39 @@ TEST(Deadline, NamesARankThatNeverCalls) {
   const SharedCount met;
   EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
               live_through(Trouble::kNeverCalls, process, id, met, [] {});
+            }));
+}
+
+/// Rank 1 calls nothing, rank 2 waits for rank 1, and the others for both.
+TEST(Deadline, NamesAllRanksThatHaveNotComeAndWhatEachDoes) {
+  const SharedCount met;
+  EXPECT_EQ("", run_processes(4, [&](int process, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              float* data = nullptr;
+              use_device_of(process);
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              EXPECT_CALL(ncclCommInitRank(&comm, 4, id, process));
+              EXPECT_CALL(ncclAllReduce(data, data, 9, ncclFloat, ncclMax, comm, nullptr));
+              EXPECT_CALL(cudaStreamSynchronize(nullptr));
+              if (process == 2) EXPECT_CALL(ncclRecv(data, 5, ncclFloat, 1, comm, nullptr));
+              met.add();
+              met.wait_for(4);
+              if (process == 0) EXPECT_CALL(nitinolCommSetTimeout(comm, 2));  // one is to tell it
+              if (process == 0 || process == 3) {
+                EXPECT_CALL(ncclAllReduce(data, data, 11, ncclFloat, ncclSum, comm, nullptr));
+              }
+              if (wait_for_failure(comm) != ncclRemoteError) throw std::runtime_error("not a remote error");
+              const std::regex wanted(
+                  "AllReduce number 2 \\(count 11, type float32, op sum\\) makes no progress .*"
+                  "not arrived: rank 1 \\(host [^)]*\\): its process is alive; idle, its last "
+                  "collective was AllReduce number 1 \\(count 9, type float32, op max\\); "
+                  "rank 2 \\(host [^)]*\\): its process is alive; .*, and in a group of sends and "
+                  "receives");
+              const std::string sentence = ncclGetLastError(comm);
+              if (!std::regex_search(sentence, wanted)) throw std::runtime_error(sentence);
+              EXPECT_CALL(cudaStreamSynchronize(nullptr));
+              EXPECT_CALL(ncclCommAbort(comm));
+              EXPECT_CALL(cudaFree(data));
             }));
 }
 

@@ -1,5 +1,6 @@
 // The names of faults and moments, what each case of them is to end in, and what is to be said of it.
 #include <array>
+#include <regex>
 
 #include "fault_cases.h"
 #include "scarcity.h"
@@ -29,28 +30,36 @@ constexpr std::array<const char*, kFaults> kOutcomes = {
     "SSSSSSS",  // Slow: is waited for
 };
 
-/// What the sentence must say beside the victim's number: how it fares, or what it lacked. Null: nothing more.
-const char* cause_of(const Case& c, const std::string& sentence) {
+/// What the sentence must say of the victim, of which it stands for V: how it fares, or what it lacked. A regular
+/// expression; "" if its number is enough.
+std::string cause_of(const Case& c, const std::string& sentence) {
   const bool in_touch = c.moment != Moment::kInit;  // before that nobody knows of it
-  if (!in_touch) return nullptr;
+  if (!in_touch) return "";
+  const std::string of_nobody_else = R"(((?!rank \d).)*)";
   switch (c.fault) {
-    case Fault::kStop: return "stopped (SIGSTOP";
-    case Fault::kNeverCalls: return "alive";
-    case Fault::kFullDescriptors: return "Too many open files";
+    case Fault::kStop: return "V" + of_nobody_else + R"(stopped \(SIGSTOP|stopped \(SIGSTOP[^)]*\): V)";
+    case Fault::kNeverCalls: return "V" + of_nobody_else + "alive";
+    case Fault::kFullDescriptors: return "V failed.*Too many open files";
     case Fault::kOutOfMemory:  // a background thread may not even have the memory to say so
-      return c.blocking || sentence.find("exited or closed") == std::string::npos ? "Cannot allocate memory" : nullptr;
+      return c.blocking || sentence.find("exited or closed") == std::string::npos ? "V failed.*Cannot allocate memory"
+                                                                                  : "V exited or closed its connection";
     case Fault::kKill:
-    case Fault::kExit: return "exited or closed its connection";
-    case Fault::kClosesSockets: return "closed its connection";
+    case Fault::kExit: return "V exited or closed its connection";
+    case Fault::kClosesSockets: return "V (exited or )?closed its connection";
     case Fault::kWrongCall:  // which notices it, unless the deadline is first
-      if (c.moment != Moment::kFinalize) return nullptr;
-      return sentence.find("is in ReduceScatter") != std::string::npos ? nullptr
-                                                                       : "finalizes or destroys its communicator";
+      if (c.moment != Moment::kFinalize || sentence.find("is in ReduceScatter") != std::string::npos) return "";
+      return "V.* finalizes or destroys its communicator|finalizes or destroys its communicator.* V";
     case Fault::kWrongOrder:
     case Fault::kWrongSize:
     case Fault::kSlow: break;
   }
-  return nullptr;
+  return "";
+}
+
+/// "rank 1 (host h, pid 7, device 1)" for V.
+std::regex about(const std::string& number, const std::string& cause) {
+  const std::string place = "rank " + number + R"( \(host [^ ]+, pid \d+, device \d+\))";
+  return std::regex(std::regex_replace(cause, std::regex("V"), place));
 }
 
 }  // namespace
@@ -65,9 +74,9 @@ std::string what_lacks(const Case& c, const std::string& sentence) {
                      sentence.find("rank " + number) != std::string::npos ||
                      sentence.find("ranks " + number) != std::string::npos;
   if (!named) return "'" + sentence + "' does not name the victim";
-  const char* const cause = cause_of(c, sentence);
-  if (cause == nullptr || sentence.find(cause) != std::string::npos) return "";
-  return "'" + sentence + "' lacks '" + cause + "'";
+  const std::string cause = cause_of(c, sentence);
+  if (cause.empty() || std::regex_search(sentence, about(number, cause))) return "";
+  return "'" + sentence + "' lacks '" + cause + "', where V is the victim";
 }
 
 Outcome outcome_of(const Case& c) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <functional>
+#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -58,8 +59,11 @@ void must_say_of_the_victim(const std::string& sentence, std::vector<std::string
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
   const std::string host(name);
-  words.insert(words.end(), {"rank 2 (host " + host.substr(0, host.find('.')), "pid "});
+  words.insert(words.end(), {"rank 2 (host " + host.substr(0, host.find('.'))});
   must_say(sentence, words);
+  if (!std::regex_search(sentence, std::regex(R"(rank 2 \(host [^ ]+, pid \d+, device 2\))"))) {
+    throw std::runtime_error("'" + sentence + "' does not name the victim's place");
+  }
 }
 
 /// Without a word about time: the victim fails at once, and all hear of it.

@@ -19,6 +19,7 @@
 #include "executor/holder.h"
 #include "executor/label.h"
 #include "model/operation_times.h"
+#include "model/signature.h"
 #include "transport/transport.h"
 
 namespace nitinol::cpu {
@@ -54,11 +55,21 @@ static_assert(sizeof(Slot) == 64 && std::atomic<uint64_t>::is_always_lock_free);
 struct MessageNote {
   std::atomic<uint64_t> number;
   std::atomic<uint64_t> packed;  ///< MessageSignature::packed()
+
+  void write(const MessageSignature& message) {
+    number.store(message.number, std::memory_order_relaxed);
+    packed.store(message.packed(), std::memory_order_relaxed);
+  }
+  MessageSignature read() const { return MessageSignature::unpacked(number.load(), packed.load()); }
 };
 
 struct Connection {
   alignas(64) std::atomic<uint64_t> consumed;
   std::atomic<uint32_t> awaited;  ///< what the arena's owner waits for, in messages that it has waited for long
+  MessageNote receives;           ///< in which receive and
+  MessageNote sends;              ///< in which send
+  /// In the lane of collectives: the HostCall in which the arena's owner waits for the peer.
+  std::atomic<uint32_t> host_call;
   std::array<Slot, kSlots> slots;
   std::array<MessageNote, kSlots> notes;  ///< for each slot, in the lane of messages
 };

@@ -131,11 +131,18 @@ bool CircleSearch::looked_again(const Known& known) const {
   });
 }
 
+std::string CircleSearch::text_of(const Wait& wait, const Arena& arena) {
+  if (wait.waiting == Waiting::kCollective) return wait.call.collective.text();
+  const Connection& queue = arena.from(wait.peer, Lane::kMessages);
+  const bool sends = wait.waiting == Waiting::kSend;
+  return (sends ? queue.sends : queue.receives).read().text(sends, wait.peer);
+}
+
 std::string CircleSearch::sentence(const Known& known) const {
   std::vector<CircleStep> steps;
   for (const Wait& wait : circle_) {
-    steps.push_back({describe(wait.rank, *arena(wait.rank, known)), wait.waiting});
-    if (wait.waiting == Waiting::kCollective) steps.back().collective = wait.call.collective;
+    const Arena& arena = *this->arena(wait.rank, known);
+    steps.push_back({describe(wait.rank, arena), wait.waiting, text_of(wait, arena)});
   }
   return circle_sentence(steps);
 }

@@ -78,6 +78,7 @@ class CircleSearch {
   bool still_there(const Known& known) const;
   void note_looks(const Known& known);
   bool looked_again(const Known& known) const;
+  static std::string text_of(const Wait& wait, const Arena& arena);
   std::string sentence(const Known& known) const;
   void reach_all(const Known& known, const Reach& reach);
 

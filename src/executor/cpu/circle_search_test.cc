@@ -92,8 +92,10 @@ TEST(CircleSearch, TwoThatReceiveBeforeTheySend) {
   for (const Living living : {Living::kTogether, Living::kApart}) {
     std::vector<Program> programs(2);
     for (int rank = 0; rank < 2; ++rank) programs[static_cast<size_t>(rank)].receive(1 - rank).send(1 - rank);
-    EXPECT_TRUE(tells(run(programs, living), {"in a circle: rank 0 (", ") waits to receive from rank 1 (",
-                                              "), which waits to receive from rank 0 ("}));
+    EXPECT_TRUE(
+        tells(run(programs, living),
+              {"in a circle: rank 0 (", ") waits in Recv number 1 from rank 1 (count 8, type uint8) for rank 1 (",
+               "), which waits in Recv number 1 from rank 0 (count 8, type uint8) for rank 0 ("}));
   }
 }
 
@@ -106,8 +108,9 @@ TEST(CircleSearch, ManyThatSendMoreThanFitsBeforeTheyReceive) {
           .send((rank + 1) % kRanks, kLarge)
           .receive((rank + kRanks - 1) % kRanks, kLarge);
     }
-    EXPECT_TRUE(tells(run(programs, living), {"in a circle: rank 0 (", "waits to send to rank 1 (",
-                                              "waits to send to rank 5 (", "which waits to send to rank 0 ("}));
+    EXPECT_TRUE(tells(run(programs, living),
+                      {"in a circle: rank 0 (", "waits in Send number 1 to rank 1 (count 200000, type uint8) for",
+                       "waits in Send number 1 to rank 5 (", "which waits in Send number 1 to rank 0 ("}));
   }
 }
 
@@ -116,9 +119,9 @@ TEST(CircleSearch, OverACollectiveOfOthers) {
   programs[0].receive(1).send(2).call(Collective::kBroadcast, 2);
   programs[1].call(Collective::kBroadcast, 2).send(0);  // waits for rank 2 alone
   programs[2].receive(0).call(Collective::kBroadcast, 2);
-  EXPECT_TRUE(tells(run(programs), {"in a circle: rank 0 (", "waits to receive from rank 1 (",
+  EXPECT_TRUE(tells(run(programs), {"in a circle: rank 0 (", "waits in Recv number 1 from rank 1 (",
                                     "which waits in Broadcast number 1 (count 4, type float32, root 2) for rank 2 (",
-                                    "which waits to receive from rank 0 ("}));
+                                    "which waits in Recv number 1 from rank 0 ("}));
 }
 
 TEST(CircleSearch, WhoeverWaitsForThoseInACircleTellsOfItToo) {
@@ -127,7 +130,7 @@ TEST(CircleSearch, WhoeverWaitsForThoseInACircleTellsOfItToo) {
   programs[1].receive(2);
   programs[2].receive(3);
   programs[3].receive(2);
-  EXPECT_TRUE(tells(run(programs), {"in a circle: rank 2 (", "waits to receive from rank 3 ("}));
+  EXPECT_TRUE(tells(run(programs), {"in a circle: rank 2 (", "waits in Recv number 1 from rank 3 ("}));
 }
 
 TEST(CircleSearch, LongWaitsAreNoCircle) {

@@ -41,6 +41,7 @@ class CpuExecutor : public Executor {
   void prepare(const Launch& launch, cudaStream_t) override { engine_->rank().prepare(launch); }
 
   void announce(const CollectiveWork* next) override { engine_->rank().announce(next); }
+  void wait_on_host(HostCall call, std::span<const int> ranks) override { engine_->rank().wait_on_host(call, ranks); }
   void note(const Launch&, cudaStream_t, unsigned long long id, bool captured) override {
     stream_ = captured ? StreamName{} : StreamName{id, engine_->rank().device()};
   }

@@ -73,14 +73,20 @@ bool Messages::ready(Rank& rank, const Queue& queue) const {
   return queue.direction == Direction::kSend ? Rank::has_room(link) : Rank::filled(link);
 }
 
+/// The message of the queue that has not ended.
+MessageSignature Messages::present(Rank& rank, const Queue& queue) const {
+  const MessageWork& message = messages_[queue.first + queue.next];
+  const Link& link = rank.link_to(queue.peer, Lane::kMessages);
+  const uint64_t begun = is_send(message) ? link.messages_out : link.messages_in;
+  return {.number = begun + (queue.offset == 0 ? 1 : 0), .bytes = message.bytes, .type = message.stated};
+}
+
 void Messages::put_piece(Rank& rank, const Queue& queue, const std::byte* from, size_t bytes) {
   const MessageWork& message = messages_[queue.first + queue.next];
   Link& link = rank.link_to(queue.peer, Lane::kMessages);
   if (queue.offset == 0) ++link.messages_out;
-  const MessageSignature signature{.bytes = message.bytes, .type = message.stated};
-  MessageNote& note = link.out->notes[link.sent % kSlots];
-  note.number.store(link.messages_out, std::memory_order_relaxed);
-  note.packed.store(signature.packed(), std::memory_order_relaxed);
+  const MessageSignature signature{.number = link.messages_out, .bytes = message.bytes, .type = message.stated};
+  link.out->notes[link.sent % kSlots].write(signature);
   if (bytes > 0) std::memcpy(rank.free_data(link, Lane::kMessages, bytes), from, bytes);
   rank.publish(queue.peer, Lane::kMessages, bytes, signature.tag() << 8);
 }
@@ -92,8 +98,7 @@ bool Messages::take_piece(Rank& rank, const Queue& queue, std::byte* into, size_
   if (queue.offset == 0) ++link.messages_in;
   const MessageSignature signature{.number = link.messages_in, .bytes = message.bytes, .type = message.stated};
   if (Rank::filled_bytes(link) != bytes || Rank::filled_tag(link) != signature.tag()) {
-    const MessageNote& note = link.in->notes[link.received % kSlots];
-    const auto theirs = MessageSignature::unpacked(note.number.load(), note.packed.load());
+    const MessageSignature theirs = link.in->notes[link.received % kSlots].read();
     rank.report_mismatch(signature.text(false, queue.peer), queue.peer, theirs.text(true, rank.rank()));
     return false;
   }
@@ -134,10 +139,11 @@ void Messages::run(Rank& rank) {
     std::vector<Awaited> all;
     for (const size_t i : active_) {
       const Queue& queue = queues_[i];
-      const uint32_t what = queue.direction == Direction::kSend ? kAwaitsFreed : kAwaitsFilled;
-      const auto known = std::find_if(all.begin(), all.end(), [&](const Awaited& a) { return a.peer == queue.peer; });
-      if (known != all.end()) known->what |= what;
-      if (known == all.end()) all.push_back({queue.peer, what});
+      const bool sends = queue.direction == Direction::kSend;
+      auto known = std::find_if(all.begin(), all.end(), [&](const Awaited& a) { return a.peer == queue.peer; });
+      if (known == all.end()) known = all.insert(known, Awaited{.peer = queue.peer});
+      known->what |= sends ? kAwaitsFreed : kAwaitsFilled;
+      (sends ? known->sends : known->receives) = present(rank, queue);
     }
     return all;
   };

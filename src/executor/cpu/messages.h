@@ -32,6 +32,7 @@ class Messages {
   bool copy_to_self(Rank& rank);
   bool ready(Rank& rank, const Queue& queue) const;
   bool advance(Rank& rank, Queue& queue);
+  MessageSignature present(Rank& rank, const Queue& queue) const;
   bool take_piece(Rank& rank, const Queue& queue, std::byte* into, size_t bytes);
   void put_piece(Rank& rank, const Queue& queue, const std::byte* from, size_t bytes);
 

@@ -19,11 +19,18 @@ constexpr uint64_t kArenaName = 0x6370752d6172656e;  // "cpu-aren"
 constexpr std::chrono::seconds kPatienceWithPeers{60};
 constexpr std::chrono::milliseconds kStallNoticedAfter{100};
 constexpr std::chrono::milliseconds kPatienceWithOtherReports{1000};
+constexpr std::chrono::milliseconds kPatienceWithOtherCalls{1000};
 constexpr std::chrono::milliseconds kCirclesSearchedAfter{250};
 
 bool any_in_another_process(const std::vector<Peer>& peers, int rank) {
   const Peer& self = peers[rank];
   return std::any_of(peers.begin(), peers.end(), [&](const Peer& peer) { return peer.process != self.process; });
+}
+
+/// Whether all that its owner has launched is through, as far as that can be known.
+bool nothing_to_run(const Arena& arena) {
+  const LaunchCounts& launches = arena.header().launches;
+  return launches.ended.load() == launches.issued.load() && launches.captured.load() == 0;
 }
 
 int ranks_on_host(const std::vector<Peer>& peers, int rank) {
@@ -205,6 +212,33 @@ bool Rank::find_stopped(const std::string& call, const std::vector<int>& peers) 
   return true;
 }
 
+/// Whether the peer's host waits for this rank to make another call, and there is nothing more for the peer to run
+/// before, nor will this rank's host make that call in a moment.
+bool Rank::waits_on_host(int peer) const {
+  const Arena* const arena = arena_of(peer);
+  if (arena == nullptr || arena->from(rank_, Lane::kCollectives).host_call.load() == 0) return false;
+  if (own_->from(peer, Lane::kCollectives).host_call.load() != 0) return false;
+  return nothing_to_run(*arena) && arena->header().calls.begun() < sequence_;
+}
+
+/// A peer waits on the host in another call than the collective that this rank is in: reports it, and returns true. Not
+/// at once, since programs may come through that make both calls in another order, though they must not.
+bool Rank::find_waiting_on_host() {
+  int peer = 0;
+  while (peer < ranks() && !waits_on_host(peer)) ++peer;
+  if (peer == ranks()) {
+    on_host_since_.reset();
+    return false;
+  }
+  const auto now = std::chrono::steady_clock::now();
+  if (!on_host_since_) on_host_since_ = now;
+  if (now - *on_host_since_ < kPatienceWithOtherCalls) return false;
+  const Arena& arena = *arena_of(peer);
+  const auto call = static_cast<HostCall>(arena.from(rank_, Lane::kCollectives).host_call.load());
+  report(ncclInvalidUsage, mismatch_sentence(rank_, current().text(), describe(peer, arena), name_of(call)));
+  return true;
+}
+
 /// Peers that were reached and are not through with the collective that this rank is in.
 std::vector<int> Rank::peers_inside_or_late() const {
   std::vector<int> peers;
@@ -218,7 +252,7 @@ void Rank::on_stall() {
   if (find_mismatch() || find_leaver()) return;
   const auto limit = timeout_.load();
   const auto waited = stalled_for();
-  if (find_stopped(current().text(), peers_inside_or_late())) return;
+  if (find_stopped(current().text(), peers_inside_or_late()) || find_waiting_on_host()) return;
   if (waited >= kCirclesSearchedAfter && find_long_circle(current(), [] { return false; })) return;
   if (limit.count() <= 0 || waited < limit) return;
   std::string late;
@@ -258,13 +292,16 @@ void Rank::announce(const CollectiveWork* next) {
   announced.sequence.store(signature.sequence);
 }
 
+void Rank::wait_on_host(HostCall call, std::span<const int> ranks) {
+  for (const int peer : ranks) own_->from(peer, Lane::kCollectives).host_call.store(static_cast<uint32_t>(call));
+}
+
 /// The peer has nothing more to run before a collective that needs this rank.
 std::string Rank::reason_announced(int peer) const {
   const ArenaHeader& header = arena_of(peer)->header();
   const Signature next{header.announced.sequence.load(), header.announced.count.load(), header.announced.call.load()};
   if (next.sequence == 0 || !next.needs(peer, rank_)) return "";
-  const LaunchCounts& launches = header.launches;
-  const bool through = launches.ended.load() == launches.issued.load() && launches.captured.load() == 0;
+  const bool through = nothing_to_run(*arena_of(peer));
   return through && header.announced.sequence.load() == next.sequence ? reason_next(next, rank_) : "";
 }
 
@@ -285,7 +322,8 @@ void Rank::on_message_stall(const std::vector<Awaited>& all, const std::function
   for (const Awaited& awaited : all) {
     const std::string reason = reason_why_never(awaited.peer);
     if (reason.empty() || ready()) continue;
-    return report(ncclInvalidUsage, message_sentence(rank_, describe(awaited.peer, *arena_of(awaited.peer)), reason));
+    const std::string who = describe(awaited.peer, *arena_of(awaited.peer));
+    return report(ncclInvalidUsage, message_sentence(rank_, awaited.text(), who, reason));
   }
   tell_waits(all);
   const auto limit = timeout_.load();
@@ -308,7 +346,11 @@ void Rank::on_message_stall(const std::vector<Awaited>& all, const std::function
 /// What is told stays until the group is over; it may become less, never more.
 void Rank::tell_waits(const std::vector<Awaited>& all) {
   std::vector<uint32_t> what(static_cast<size_t>(ranks()), 0);
-  for (const Awaited& awaited : all) what[static_cast<size_t>(awaited.peer)] = awaited.what;
+  for (const Awaited& awaited : all) {
+    what[static_cast<size_t>(awaited.peer)] = awaited.what;
+    own_->from(awaited.peer, Lane::kMessages).receives.write(awaited.receives);
+    own_->from(awaited.peer, Lane::kMessages).sends.write(awaited.sends);
+  }
   for (int peer = 0; peer < ranks(); ++peer) {
     own_->from(peer, Lane::kMessages).awaited.store(what[static_cast<size_t>(peer)]);
   }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,10 +35,17 @@ struct Link {
   uint64_t messages_in = 0;
 };
 
-/// What a rank in a group of sends and receives waits for of one peer: kAwaits...
+/// What a rank in a group of sends and receives waits for of one peer: kAwaits..., and in which of its messages.
 struct Awaited {
   int peer = 0;
   uint32_t what = 0;
+  MessageSignature receives{};
+  MessageSignature sends{};
+  /// One of them as it is told.
+  std::string text() const {
+    const bool receiving = (what & kAwaitsFilled) != 0;
+    return (receiving ? receives : sends).text(!receiving, peer);
+  }
 };
 
 class Rank {
@@ -59,6 +67,8 @@ class Rank {
   void prepare(const Launch& launch);
   /// The collective that follows all that was launched; null: none.
   void announce(const CollectiveWork* next);
+  /// The host waits for the ranks in this call.
+  void wait_on_host(HostCall call, std::span<const int> ranks);
   /// Nothing is offered, nobody called any more; operations that still run may finish.
   void close();
 
@@ -188,6 +198,8 @@ class Rank {
   std::string reason_why_never(int peer) const;
   std::string reason_announced(int peer) const;
   bool find_leaver();
+  bool waits_on_host(int peer) const;
+  bool find_waiting_on_host();
   std::vector<int> peers_inside_or_late() const;
   bool find_stopped(const std::string& call, const std::vector<int>& peers);
   struct Difference {
@@ -234,6 +246,7 @@ class Rank {
   uint32_t tag_ = 0;                                ///< of the current collective, shifted by 8 bits
   std::chrono::steady_clock::time_point stalled_since_;
   std::optional<std::chrono::steady_clock::time_point> stopped_since_;  ///< when a peer was first seen to have stopped
+  std::optional<std::chrono::steady_clock::time_point> on_host_since_;  ///< when one was first seen to wait on the host
   uint64_t stalled_wait_ = 0;                                           ///< which of the waiter's long waits that was
   uint64_t told_groups_ = 0;  ///< of messages in which this rank has told what it waits for
   bool told_waits_ = false;   ///< in the current one

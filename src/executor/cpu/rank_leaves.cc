@@ -17,8 +17,7 @@ struct Unreceived {
 };
 
 void note_piece(const Connection& queue, uint64_t piece, Unreceived& unreceived) {
-  const MessageNote& note = queue.notes[piece % kSlots];
-  const auto message = MessageSignature::unpacked(note.number.load(), note.packed.load());
+  const MessageSignature message = queue.notes[piece % kSlots].read();
   unreceived.last = message.number;
   if (!unreceived.any() && message.bytes > 0) unreceived.first = message;
 }

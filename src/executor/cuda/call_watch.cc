@@ -125,6 +125,12 @@ void CallWatch::note_waiting_to_call(const CollectiveWork* next) {
   if (board != nullptr) nitinol::note_waiting_to_call(*board, rank_, next);
 }
 
+void CallWatch::wait_on_host(HostCall call, std::span<const int> ranks) {
+  const CallBoard* const board = board_.load(std::memory_order_acquire);
+  if (board == nullptr) return;
+  for (const int other : ranks) board->host_call(rank_, other).store(call);
+}
+
 /// How far the GPU has come before the kernels notice is for the looking thread to see: nobody else is to wait for
 /// CUDA.
 void CallWatch::abort() {
@@ -333,7 +339,8 @@ std::string CallWatch::late_sentence(const std::vector<int>& noted) const {
   };
   if (mine.captures.load() != 0) return sentence("an operation makes", "nothing came from", noted);
   if (mine.in_messages.load() != 0) return sentence("sends and receives make", "waiting for", noted);
-  // Whoever has not even issued what this rank has is to blame; if those who are waited for have, then others.
+  // Whoever has not even issued what this rank has is to blame, whether or not a kernel came to wait for it too; if
+  // those who are waited for have, then others.
   const uint64_t issued = mine.calls.last();
   std::vector<int> everybody(static_cast<size_t>(ranks_));
   std::iota(everybody.begin(), everybody.end(), 0);
@@ -342,8 +349,8 @@ std::string CallWatch::late_sentence(const std::vector<int>& noted) const {
     for (const int peer : candidates) least = std::min(least, board.page(peer).calls.last());
     if (least == issued) continue;
     std::vector<int> behind;
-    for (const int peer : candidates) {
-      if (board.page(peer).calls.last() == least) behind.push_back(peer);
+    for (const int peer : everybody) {
+      if (board.page(peer).calls.last() <= least) behind.push_back(peer);
     }
     const auto call = mine.calls.find(least + 1);
     return sentence((call ? call->text() : "a collective") + " makes", "not arrived", behind);

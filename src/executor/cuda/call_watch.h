@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,8 @@ class CallWatch {
   }
   /// The collective that comes next once all ranks have come to it; null: none.
   void note_waiting_to_call(const CollectiveWork* next);
+  /// The host waits for the ranks in this call. Not seen if this rank has launched nothing yet.
+  void wait_on_host(HostCall call, std::span<const int> ranks);
   void set_timeout(std::chrono::milliseconds timeout);
   void leave();
   /// Any thread, at any time: running and later launches end soon, and the others can see it.

@@ -146,6 +146,7 @@ class CudaExecutor : public Executor {
 
   void abort() override { watch_->abort(); }
   void announce(const CollectiveWork* next) override { watch_->note_waiting_to_call(next); }
+  void wait_on_host(HostCall call, std::span<const int> ranks) override { watch_->wait_on_host(call, ranks); }
   DoingsOfPeer doings_of(int rank) const override { return watch_->doings_of(rank); }
   std::optional<std::string> difference_in_the_end() const override { return watch_->difference_in_the_end(); }
 

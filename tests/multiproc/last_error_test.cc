@@ -1,0 +1,81 @@
+// ncclGetLastError of communicators: each that has failed tells why it has, whatever else went wrong in the process.
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+
+#include "cluster.h"
+#include "nccl.h"
+#include "observe.h"
+
+namespace nitinol::testing {
+namespace {
+
+/// What one rank has: of three communicators, one fails as calls differ, one as it is aborted, and one is well.
+struct Comms {
+  ncclComm_t differing = nullptr;
+  ncclComm_t aborted = nullptr;
+  ncclComm_t well = nullptr;
+};
+
+void must_tell(ncclComm_t comm, const char* word, std::initializer_list<const char*> not_these) {
+  const std::string sentence = ncclGetLastError(comm);
+  if (sentence.find(word) == std::string::npos) throw std::runtime_error("'" + sentence + "' lacks '" + word + "'");
+  for (const char* other : not_these) {
+    if (sentence.find(other) != std::string::npos) throw std::runtime_error("'" + sentence + "' has '" + other + "'");
+  }
+}
+
+constexpr const char* kDiffers = "do not match";
+constexpr const char* kAborts = "aborted its communicator";
+
+void each_tells_its_own(const Comms& comms) {
+  must_tell(comms.differing, kDiffers, {kAborts});
+  must_tell(comms.aborted, kAborts, {kDiffers});
+}
+
+void fail_both(const Comms& comms, Rank& self, float* data) {
+  const size_t count = self.rank == 0 ? 5 : 6;
+  static_cast<void>(ncclAllReduce(data, data, count, ncclFloat, ncclSum, comms.differing, self.stream));
+  if (wait_for_failure(comms.differing) != ncclInvalidUsage) throw std::runtime_error("not for calls that differ");
+  if (self.rank == 1) return EXPECT_CALL(ncclCommAbort(comms.aborted));
+  if (wait_for_failure(comms.aborted) != ncclRemoteError) throw std::runtime_error("not for an abort");
+}
+
+/// The contract: the text is that of the most recent error in the library.
+void one_that_is_well_tells_the_latest(const Comms& comms, Rank& self, float* data) {
+  if (ncclReduce(data, data, 5, ncclFloat, ncclSum, 17, comms.well, self.stream) != ncclInvalidArgument) {
+    throw std::runtime_error("root 17 was accepted");
+  }
+  must_tell(comms.well, "17", {kDiffers, kAborts});
+  ncclResult_t state = ncclInternalError;
+  EXPECT_CALL(ncclCommGetAsyncError(comms.well, &state));
+  EXPECT_CALL(state);
+}
+
+TEST(LastError, OfEachOfSeveralCommunicatorsOfAProcessIsItsOwn) {
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
+              Comms comms;
+              float* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              for (ncclComm_t* comm : {&comms.differing, &comms.aborted, &comms.well}) {
+                EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, comm, nullptr));
+              }
+              fail_both(comms, self, data);
+              if (self.rank == 0) {
+                each_tells_its_own(comms);
+                one_that_is_well_tells_the_latest(comms, self, data);
+                each_tells_its_own(comms);  // still
+                EXPECT_CALL(ncclCommAbort(comms.aborted));
+              }
+              EXPECT_CALL(ncclAllReduce(data, data, 5, ncclFloat, ncclSum, comms.well, self.stream));
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              EXPECT_CALL(ncclCommAbort(comms.differing));
+              EXPECT_CALL(ncclCommDestroy(comms.well));
+              EXPECT_CALL(cudaFree(data));
+            }));
+}
+
+}  // namespace
+}  // namespace nitinol::testing
