@@ -37,6 +37,8 @@ class StreamOrder {
   /// it is longer ago than is remembered, no less than are; nothing if others came meanwhile, or it cannot be asked, or
   /// once something was captured.
   std::function<std::optional<uint64_t>()> through_probe() const;
+  /// The same, but nothing if it is longer ago than is remembered.
+  std::function<std::optional<uint64_t>()> exact_probe() const;
 
  private:
   /// How many launches are remembered one by one.
@@ -55,6 +57,7 @@ class StreamOrder {
 
     Event& after(uint64_t launch) { return one_by_one[(launch - 1) % kRemembered]; }
   };
+  static std::optional<uint64_t> through(Events& events, bool exactly);
   void create_events();
   void begin_graphs();
   void await_earlier(cudaStream_t stream) const;
