@@ -15,6 +15,8 @@
 #include <numeric>
 #include <thread>
 
+#include "devices.h"
+
 namespace nitinol::testing {
 namespace {
 

@@ -29,9 +29,6 @@ void expect(cudaError_t result, const char* call);
 /// Makes the rank's device current: they are dealt in turn.
 void use_device_of(int rank);
 
-/// How many GPUs, or virtual ones, there are: found without CUDA, which is not to be touched before a fork.
-int devices_here();
-
 /// Communicators of all `ranks` ranks in one thread, on devices that are dealt in turn.
 void make_communicators(ncclComm_t* comms, int ranks);
 

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "cluster.h"
+#include "devices.h"
 #include "nccl.h"
 #include "shared_count.h"
 

@@ -1,7 +1,7 @@
 // Linked to a program of tests that fork before they use CUDA: skips them all where there is no GPU.
 #include <gtest/gtest.h>
 
-#include "cluster.h"
+#include "devices.h"
 
 namespace {
 
