@@ -16,6 +16,7 @@
 #include "nccl.h"
 #include "nitinol.h"
 #include "observe.h"
+#include "shared_count.h"
 
 namespace nitinol::testing {
 namespace {
@@ -139,6 +140,47 @@ TEST(Dump, MergedSaysWhoWaitsForACallInAGraph) {
       "How far ranks 0, 2 have come is not known, as launches of graphs are not counted (ranks 0, 2).\n";
 #endif
   EXPECT_EQ(said_without_calls_of_rank_1(calls), expected);
+}
+
+/// Of a call that a failure has ended.
+void must_not_have_ended(const Dump& dump, const std::string& name) {
+  for (const auto& event : dump["traceEvents"]) {
+    const std::string state = event["args"]["state"];
+    if (event["name"].get<std::string>().rfind(name, 0) != 0) continue;
+    if (state == "issued" || state == "unknown") return;
+    throw std::runtime_error(name + " is said to have " + state);
+  }
+  throw std::runtime_error("no " + name);
+}
+
+TEST(Dump, WhatAFailureEndsIsNotSaidToHaveEnded) {
+  const SharedCount issued;
+  EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              float* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              EXPECT_CALL(ncclCommInitRank(&comm, 2, id, process));
+              reduce(data, 5, comm, nullptr);
+              EXPECT_CALL(cudaDeviceSynchronize());
+              if (process == 0) {
+                EXPECT_CALL(ncclRecv(data, 7, ncclFloat, 1, comm, nullptr));
+                reduce(data, 6, comm, nullptr);
+                issued.add();
+                static_cast<void>(wait_for_failure(comm));
+                EXPECT_CALL(cudaDeviceSynchronize());  // nothing runs any more
+                const std::string path = "/tmp/nitinol-dump-" + std::to_string(getpid());
+                EXPECT_CALL(nitinolCommDump(comm, path.c_str()));
+                std::ifstream file(path);
+                const auto dump = Dump::parse(file);
+                unlink(path.c_str());
+                if (dump["idle"] == true) throw std::runtime_error("idle");
+                must_not_have_ended(dump, "Recv number 1");
+                must_not_have_ended(dump, "AllReduce number 2");
+              }
+              issued.wait_for(1);
+              EXPECT_CALL(ncclCommAbort(comm));
+              EXPECT_CALL(cudaFree(data));
+            }));
 }
 
 TEST(Dump, ArgumentsThatAreWrongAreRefused) {
