@@ -42,7 +42,12 @@ int main() {
   work.count = 1000;
   work.type = DataType::kFloat32;
   const Launch launch{.collectives = {work}, .messages = {}};
+  Launch messages;
+  for (const auto direction : {MessageWork::Direction::kSend, MessageWork::Direction::kReceive}) {
+    messages.messages.push_back({.direction = direction, .peer = 1, .buffer = nullptr, .bytes = 100});
+  }
   measure("note one collective", [&] { recorder.note(launch, nullptr); });
+  measure("note a send and a receive", [&] { recorder.note(messages, nullptr); });
   const auto times = std::make_unique<OperationTimes>();
   uint64_t number = 0;
   measure("begin and end of one collective", [&] {
@@ -53,10 +58,6 @@ int main() {
   measure("tag of one collective", [&] { tag.store(Signature::of(work, ++number).tag(), std::memory_order_relaxed); });
   const CallBoard board(SharedMemory::create(CallBoard::bytes_for(8), false), 8);
   measure("one collective on the call board", [&] { note_calls(board, 0, launch, false); });
-  Launch messages;
-  for (const auto direction : {MessageWork::Direction::kSend, MessageWork::Direction::kReceive}) {
-    messages.messages.push_back({.direction = direction, .peer = 1, .buffer = nullptr, .bytes = 100});
-  }
   measure("a send and a receive on the call board", [&] { note_calls(board, 0, messages, false); });
   StreamPlaces places[2];
   const StreamName stream{1, 0};

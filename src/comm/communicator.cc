@@ -141,8 +141,8 @@ void Communicator::plan_and_prepare(Launch& launch, cudaStream_t stream) {
 
 void Communicator::enqueue(const Launch& launch, const std::vector<cudaStream_t>& streams) {
   if (launch.collectives.empty() && launch.messages.empty()) return;
-  recorder_.note(launch, streams.front());
   const cudaStream_t stream = order_.enter(streams, [&] { return executor_->memory_of_kernels(); });
+  recorder_.note(launch, stream, order_.captured());
   executor_->note(launch, stream, order_.stream_id(), order_.captured());
   executor_->launch(launch, stream);
   order_.leave(streams);

@@ -71,6 +71,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   ras::RankReport health() const override;
   std::string dump(bool as_text) const override;
   std::optional<Executor::Progress> progress() const;
+  Executor::Passed how_far() const;
   std::shared_ptr<const OperationTimes> times() const;
   void take_seat(std::span<const Peer> peers);
 

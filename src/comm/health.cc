@@ -32,6 +32,11 @@ std::optional<Executor::Progress> Communicator::progress() const {
   return executor_ ? executor_->progress() : std::nullopt;
 }
 
+Executor::Passed Communicator::how_far() const {
+  const std::lock_guard lock(executor_mutex_);
+  return executor_ ? executor_->passed() : Executor::Passed{};
+}
+
 DoingsOfRank Communicator::doings_of(int rank) const {
   const std::lock_guard lock(executor_mutex_);
   if (!executor_) return {};
@@ -80,11 +85,17 @@ std::string Communicator::dump(bool as_text) const {
   about.device = device_;
   about.communicator = ras::text_of(identity());
   if (const char* failure = failure_sentence()) about.failure = failure;
+  const Executor::Passed passed = how_far();
+  about.launches_through = passed.launches;
+  about.idle = passed.all;
   const auto now = progress();
   about.progress_known = now.has_value();
   about.begun = now ? now->begun : 0;
   about.ended = now ? now->ended : 0;
-  if (const auto known_times = times()) about.runs = known_times->last(about.scale);
+  if (const auto known_times = times()) {
+    about.times_known = about.counts_runs = true;
+    about.runs = known_times->last(about.scale);
+  }
   return as_text ? recorder_.text(about) : recorder_.json(about);
 }
 

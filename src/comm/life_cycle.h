@@ -2,10 +2,14 @@
 //
 //                  set_up                  finalise                 all ranks came
 //   initialising ----------> ready/busy ---------------> finalising ---------------> finalised
-//        |                    |      |                      |
-//        |              revoke|      |                      |
-//        |          revoking -+-> revoked                   |
-//        +------------------- failed -----------------------+      abort and destroy end it from anywhere
+//        |                    |    |                        |
+//        |                    |    +------ failed ----------+      any failure; its code stays, but for revoking
+//        |                    | revoke       | revoke              ncclCommRevoke, or ncclCommShrink with abort
+//        |                    +-> revoking <-+
+//        |                           |                             once operations have ended
+//        |                        revoked                          the state is ncclSuccess again
+//        +-> (failed)                                              nothing but destroy and abort is left, which
+//                                                                  end it from anywhere
 #pragma once
 
 #include "nccl.h"

@@ -225,6 +225,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers) {
   setup.idle = order_.idle_probe();
   kernels_ = KernelsOfProcess(order_.idle_probe());
   setup.through = order_.through_probe();
+  setup.exactly_through = order_.exact_probe();
   setup.failed = [this](ncclResult_t code, const std::string& sentence) { fail_with(code, sentence, true); };
   std::unique_ptr<Executor> executor = make_executor(std::move(setup));
   limits_ = executor->limits();

@@ -148,23 +148,32 @@ std::function<bool()> StreamOrder::idle_probe() const {
   };
 }
 
+/// `exactly`: nothing if it is longer ago than is remembered, else no less than are.
+std::optional<uint64_t> StreamOrder::through(Events& events, bool exactly) {
+  if (events.in_graphs.load(std::memory_order_acquire)) return std::nullopt;
+  const RelaxedCaptureGuard relaxed;
+  const uint64_t last = events.launches.load(std::memory_order_acquire);
+  // One may just be recorded again for the next.
+  const uint64_t forgotten = last > kRemembered - 1 ? last - (kRemembered - 1) : 0;
+  uint64_t through = forgotten;
+  uint64_t not_through = last + 1;
+  for (uint64_t asked = last; not_through - through > 1; asked = through + (not_through - through) / 2) {
+    const auto over = is_over(events.after(asked));
+    if (!over) return std::nullopt;
+    (*over ? through : not_through) = asked;
+  }
+  // Else events may have been recorded again for launches that came meanwhile.
+  if (events.launches.load(std::memory_order_acquire) != last) return std::nullopt;
+  if (exactly && forgotten > 0 && through == forgotten) return std::nullopt;
+  return through;
+}
+
 std::function<std::optional<uint64_t>()> StreamOrder::through_probe() const {
-  return [events = events_]() -> std::optional<uint64_t> {
-    if (events->in_graphs.load(std::memory_order_acquire)) return std::nullopt;
-    const RelaxedCaptureGuard relaxed;
-    const uint64_t last = events->launches.load(std::memory_order_acquire);
-    // One may just be recorded again for the next.
-    uint64_t through = last > kRemembered - 1 ? last - (kRemembered - 1) : 0;
-    uint64_t not_through = last + 1;
-    for (uint64_t asked = last; not_through - through > 1; asked = through + (not_through - through) / 2) {
-      const auto over = is_over(events->after(asked));
-      if (!over) return std::nullopt;
-      (*over ? through : not_through) = asked;
-    }
-    // Else events may have been recorded again for launches that came meanwhile.
-    if (events->launches.load(std::memory_order_acquire) != last) return std::nullopt;
-    return through;
-  };
+  return [events = events_] { return through(*events, false); };
+}
+
+std::function<std::optional<uint64_t>()> StreamOrder::exact_probe() const {
+  return [events = events_] { return through(*events, true); };
 }
 
 }  // namespace nitinol

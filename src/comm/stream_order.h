@@ -40,6 +40,8 @@ class StreamOrder {
   /// it is longer ago than is remembered, no less than are; nothing if others came meanwhile, or it cannot be asked, or
   /// once something was captured.
   std::function<std::optional<uint64_t>()> through_probe() const;
+  /// The same, but nothing if it is longer ago than is remembered.
+  std::function<std::optional<uint64_t>()> exact_probe() const;
 
  private:
   /// How many launches are remembered one by one.
@@ -63,6 +65,7 @@ class StreamOrder {
     cudaStream_t stream = nullptr;  ///< of the last launch
     Event::Recorded record;         ///< of `done`
   };
+  static std::optional<uint64_t> through(Events& events, bool exactly);
   void create_events();
   void begin_graphs();
   void await_earlier(cudaStream_t stream) const;

@@ -88,8 +88,11 @@ TEST_F(StreamOrders, RememberTheLastLaunches) {
   for (int i = 0; i < 300; ++i) launch({stream.get()});
   EXPECT_GE(through_(), 1U);  // no less than are
   EXPECT_LT(through_(), 200U);
+  const auto exactly = order_.exact_probe();
+  EXPECT_EQ(exactly(), std::nullopt);
   let_end(250);
   expect_through(250);
+  EXPECT_EQ(exactly(), 250U);
   let_end(300);
   expect_through(300);
 }

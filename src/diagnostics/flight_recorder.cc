@@ -44,108 +44,202 @@ std::string run_json(const OperationTimes::Run& run, const FlightRecorder::About
 
 }  // namespace
 
-void FlightRecorder::note(const Launch& launch, const void* stream) {
+void FlightRecorder::note(const Launch& launch, const void* stream, bool captured) {
   const int64_t now = TimeStamp::now();
+  const uint64_t number_of_launch = captured ? 0 : launches_.load(std::memory_order_relaxed) + 1;
   uint64_t number = issued();
   for (const CollectiveWork& work : launch.collectives) {
-    keep({Signature::of(work, ++number), work.plan, 0, stream, now});
+    Entry entry;
+    entry.collective = Signature::of(work, captured ? 0 : ++number);
+    entry.plan = work.plan;
+    entry.captured = captured;
+    entry.launch = number_of_launch;
+    entry.stream = stream;
+    entry.enqueued = now;
+    collectives_.add(collectives_.last() + 1, packed(entry));
   }
-  collectives_.store(number, std::memory_order_relaxed);
-  if (!launch.messages.empty()) keep({{}, {}, static_cast<uint32_t>(launch.messages.size()), stream, now});
+  for (const MessageWork& work : launch.messages) {
+    Entry entry;
+    entry.is_message = true;
+    entry.sends = work.direction == MessageWork::Direction::kSend;
+    entry.peer = work.peer;
+    entry.message = {captured ? 0 : next_number(work), work.bytes, work.stated};
+    entry.captured = captured;
+    entry.launch = number_of_launch;
+    entry.stream = stream;
+    entry.enqueued = now;
+    messages_.add(messages_.last() + 1, packed_message(entry));
+  }
+  const size_t operations = launch.collectives.size() + launch.messages.size();
+  if (captured) {
+    captured_.store(captured_.load(std::memory_order_relaxed) + operations, std::memory_order_relaxed);
+    return;
+  }
+  issued_.store(number, std::memory_order_relaxed);
+  messages_issued_.store(messages_issued_.load(std::memory_order_relaxed) + launch.messages.size(),
+                         std::memory_order_relaxed);
+  launches_.store(number_of_launch, std::memory_order_relaxed);
 }
 
-uint64_t FlightRecorder::issued() const { return collectives_.load(std::memory_order_relaxed); }
+uint64_t FlightRecorder::next_number(const MessageWork& work) {
+  if (work.bytes == 0) return 0;
+  const auto peer = static_cast<size_t>(work.peer);
+  if (peer >= numbers_.size()) numbers_.resize(peer + 1);
+  return ++numbers_[peer][static_cast<size_t>(work.direction)];
+}
 
-FlightRecorder::Log::Words FlightRecorder::packed(const Entry& entry) {
+FlightRecorder::Collectives::Words FlightRecorder::packed(const Entry& entry) {
   const Plan& plan = entry.plan;
   const uint64_t how = static_cast<uint64_t>(plan.algorithm) | static_cast<uint64_t>(plan.protocol) << 8 |
-                       static_cast<uint64_t>(plan.channels) << 16 | static_cast<uint64_t>(plan.apart) << 48;
-  return {entry.signature.sequence,
-          entry.signature.count,
-          entry.signature.call,
+                       static_cast<uint64_t>(plan.channels) << 16 | static_cast<uint64_t>(plan.apart) << 48 |
+                       static_cast<uint64_t>(entry.captured) << 49;
+  return {entry.collective.sequence,
+          entry.collective.count,
+          entry.collective.call,
           how,
           plan.chunk,
-          entry.messages,
+          entry.launch,
           reinterpret_cast<uintptr_t>(entry.stream),
           static_cast<uint64_t>(entry.enqueued)};
 }
 
-FlightRecorder::Entry FlightRecorder::unpacked(const Log::Words& words) {
-  const Plan plan{static_cast<Algorithm>(words[3] & 0xff), static_cast<Protocol>(words[3] >> 8 & 0xff),
-                  static_cast<int>(words[3] >> 16 & 0xffff), words[4], (words[3] >> 48 & 1) != 0};
-  return {{words[0], words[1], words[2]},
-          plan,
-          static_cast<uint32_t>(words[5]),
-          reinterpret_cast<const void*>(words[6]),
-          static_cast<int64_t>(words[7])};
+FlightRecorder::Entry FlightRecorder::unpacked(const Collectives::Words& words) {
+  Entry entry;
+  entry.collective = {words[0], words[1], words[2]};
+  entry.plan = {static_cast<Algorithm>(words[3] & 0xff), static_cast<Protocol>(words[3] >> 8 & 0xff),
+                static_cast<int>(words[3] >> 16 & 0xffff), words[4], (words[3] >> 48 & 1) != 0};
+  entry.captured = (words[3] >> 49 & 1) != 0;
+  entry.launch = words[5];
+  entry.stream = reinterpret_cast<const void*>(words[6]);
+  entry.enqueued = static_cast<int64_t>(words[7]);
+  return entry;
+}
+
+FlightRecorder::Messages::Words FlightRecorder::packed_message(const Entry& entry) {
+  const uint64_t how = static_cast<uint32_t>(entry.peer) | static_cast<uint64_t>(entry.sends) << 32 |
+                       static_cast<uint64_t>(entry.captured) << 33;
+  return {entry.message.number,
+          entry.message.packed(),
+          how,
+          entry.launch,
+          reinterpret_cast<uintptr_t>(entry.stream),
+          static_cast<uint64_t>(entry.enqueued)};
+}
+
+FlightRecorder::Entry FlightRecorder::unpacked_message(const Messages::Words& words) {
+  Entry entry;
+  entry.is_message = true;
+  entry.message = MessageSignature::unpacked(words[0], words[1]);
+  entry.peer = static_cast<int>(words[2] & 0xffffffff);
+  entry.sends = (words[2] >> 32 & 1) != 0;
+  entry.captured = (words[2] >> 33 & 1) != 0;
+  entry.launch = words[3];
+  entry.stream = reinterpret_cast<const void*>(words[4]);
+  entry.enqueued = static_cast<int64_t>(words[5]);
+  return entry;
 }
 
 std::vector<FlightRecorder::Entry> FlightRecorder::kept() const {
   std::vector<Entry> entries;
-  const uint64_t last = log_.last();
-  for (uint64_t number = last > kKept ? last - kKept + 1 : 1; number <= last; ++number) {
-    if (const auto words = log_.find(number)) entries.push_back(unpacked(*words));
-  }
+  const auto add_all = [&entries](const auto& log, const auto& unpack) {
+    const uint64_t last = log.last();
+    for (uint64_t number = last > kKept ? last - kKept + 1 : 1; number <= last; ++number) {
+      if (const auto words = log.find(number)) entries.push_back(unpack(*words));
+    }
+  };
+  add_all(collectives_, unpacked);
+  add_all(messages_, unpacked_message);
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const Entry& one, const Entry& other) { return one.enqueued < other.enqueued; });
   return entries;
 }
 
 FlightRecorder::Issued FlightRecorder::last_issued(const TimeScale& scale) const {
-  const std::vector<Entry> entries = kept();
-  const auto last =
-      std::find_if(entries.rbegin(), entries.rend(), [](const Entry& entry) { return entry.signature.sequence != 0; });
-  if (last == entries.rend()) return {};
-  return {last->signature.text(), scale.nanoseconds(last->enqueued)};
+  const auto words = collectives_.find(collectives_.last());
+  if (!words) return {};
+  const Entry last = unpacked(*words);
+  return {last.name(), scale.nanoseconds(last.enqueued)};
 }
 
-std::string FlightRecorder::Told::name() const {
-  return entry.signature.sequence != 0 ? entry.signature.text() : formatted("{} sends and receives", entry.messages);
+/// `numbers_hold`: the numbers of what has begun and ended are those of the entries.
+const char* FlightRecorder::state_of(const Entry& entry, const About& about, bool numbers_hold) {
+  if (entry.captured) return "captured";
+  if (about.launches_through && entry.launch <= *about.launches_through) return "ended";
+  if (!about.launches_through && about.idle.value_or(false) && entry.enqueued < about.asked) return "ended";
+  if (!entry.is_message && about.progress_known && numbers_hold) {
+    if (entry.number() <= about.ended) return "ended";
+    if (about.counts_runs) return entry.number() <= about.begun ? "begun" : "issued";
+  }
+  return about.launches_through ? "issued" : "unknown";
 }
 
 std::vector<FlightRecorder::Told> FlightRecorder::entries(const About& about) const {
+  // A graph that is launched again runs collectives that were noted once.
+  const bool numbers_hold = !about.counts_runs || captured_.load(std::memory_order_relaxed) == 0;
   std::vector<Told> all;
   for (const Entry& entry : kept()) {
-    all.push_back({entry});
-    all.back().entry.enqueued = about.scale.nanoseconds(entry.enqueued);
-  }
-  for (Told& told : all) {
-    const uint64_t number = told.entry.signature.sequence;
-    if (number == 0 || !about.progress_known) continue;
-    if (number <= about.begun) told.state = "begun";
-    if (number <= about.ended) told.state = "ended";
-    // A graph that is launched again runs collectives that were noted once: numbers then mean something else.
+    Told told{entry, state_of(entry, about, numbers_hold)};
+    told.entry.enqueued = about.scale.nanoseconds(entry.enqueued);
     const auto run = std::find_if(about.runs.begin(), about.runs.end(),
-                                  [&](const auto& r) { return r.signature == told.entry.signature; });
-    if (run == about.runs.end()) continue;
-    told.begun = run->begun;
-    told.ended = run->ended;
+                                  [&](const auto& r) { return r.signature == entry.collective; });
+    if (!entry.is_message && entry.number() != 0 && numbers_hold && run != about.runs.end()) {
+      told.begun = run->begun;
+      told.ended = run->ended;
+    }
+    all.push_back(std::move(told));
   }
   return all;
 }
 
-std::string FlightRecorder::json(const About& about) const {
-  std::string text = formatted(
-      "{{\"rank\": {}, \"ranks\": {}, \"host\": {}, \"pid\": {}, \"device\": {}, \"communicator\": {}, \"failure\": "
-      "{}, "
-      "\"issued\": {}, \"begun\": {}, \"ended\": {}, \"progressKnown\": {}, \"traceEvents\": [",
+/// Nothing if that is not known.
+std::optional<bool> FlightRecorder::all_ended(const About& about, const std::vector<Told>& all) const {
+  const uint64_t launches = launches_.load(std::memory_order_relaxed);
+  if (launches == 0 && captured_.load(std::memory_order_relaxed) == 0) return true;
+  if (about.launches_through) return *about.launches_through >= launches;
+  const auto is_later = [&](const Told& told) { return told.entry.enqueued >= about.scale.nanoseconds(about.asked); };
+  if (about.idle.value_or(false) && std::any_of(all.begin(), all.end(), is_later)) return std::nullopt;
+  return about.idle;
+}
+
+std::string FlightRecorder::head_json(const About& about, std::optional<bool> idle) const {
+  return formatted(
+      "\"rank\": {}, \"ranks\": {}, \"host\": {}, \"pid\": {}, \"device\": {}, \"communicator\": {}, "
+      "\"failure\": {}, \"issued\": {}, \"messages\": {}, \"captured\": {}, \"begun\": {}, \"ended\": {}, "
+      "\"progressKnown\": {}, \"idle\": {}, \"timesKnown\": {}",
       about.rank, about.ranks, quoted(about.host), about.pid, about.device, quoted(about.communicator),
-      quoted(about.failure), issued(), about.begun, about.ended, about.progress_known);
-  const char* separator = "\n";
-  for (const Told& told : entries(about)) {
-    const Entry& entry = told.entry;
+      quoted(about.failure), issued(), messages_issued_.load(std::memory_order_relaxed),
+      captured_.load(std::memory_order_relaxed), about.begun, about.ended, about.progress_known,
+      idle ? (*idle ? "true" : "false") : "null", about.times_known);
+}
+
+std::string FlightRecorder::json_of(const Told& told, const About& about) {
+  const Entry& entry = told.entry;
+  std::string text = formatted(
+      "{{\"name\": {}, \"ph\": \"i\", \"s\": \"t\", \"ts\": {}, \"pid\": {}, \"tid\": {}, \"args\": "
+      "{{\"number\": {}, \"state\": \"{}\", \"launch\": {}, \"stream\": \"{}\"",
+      quoted(entry.name()), microseconds(entry.enqueued), about.pid, about.rank, entry.number(), told.state,
+      entry.launch, entry.stream);
+  if (entry.is_message) {
+    text += formatted(", \"direction\": \"{}\", \"peer\": {}, \"bytes\": {}", entry.sends ? "send" : "receive",
+                      entry.peer, entry.message.bytes);
+  } else {
     text += formatted(
-        "{}{{\"name\": {}, \"ph\": \"i\", \"s\": \"t\", \"ts\": {}, \"pid\": {}, \"tid\": {}, \"args\": {{\"number\": "
-        "{}, "
-        "\"state\": \"{}\", \"stream\": \"{}\"",
-        separator, quoted(told.name()), microseconds(entry.enqueued), about.pid, about.rank, entry.signature.sequence,
-        told.state, entry.stream);
-    if (entry.signature.sequence != 0) {
-      text += formatted(", \"algorithm\": \"{}\", \"protocol\": \"{}\", \"channels\": {}, \"chunk\": {}, \"parts\": {}",
-                        name_of(entry.plan.algorithm), name_of(entry.plan.protocol), entry.plan.channels,
-                        entry.plan.chunk, entry.plan.apart);
-    }
-    if (told.begun != 0) text += formatted(", \"started\": {}", microseconds(told.begun));
-    if (told.ended != 0) text += formatted(", \"finished\": {}", microseconds(told.ended));
-    text += "}}";
+        ", \"algorithm\": \"{}\", \"protocol\": \"{}\", \"channels\": {}, \"chunk\": {}, "
+        "\"parts\": {}",
+        name_of(entry.plan.algorithm), name_of(entry.plan.protocol), entry.plan.channels, entry.plan.chunk,
+        entry.plan.apart);
+  }
+  if (told.begun != 0) text += formatted(", \"started\": {}", microseconds(told.begun));
+  if (told.ended != 0) text += formatted(", \"finished\": {}", microseconds(told.ended));
+  return text + "}}";
+}
+
+std::string FlightRecorder::json(const About& about) const {
+  const std::vector<Told> all = entries(about);
+  std::string text = "{" + head_json(about, all_ended(about, all)) + ", \"traceEvents\": [";
+  const char* separator = "\n";
+  for (const Told& told : all) {
+    text += separator + json_of(told, about);
     separator = ",\n";
   }
   for (const auto& run : about.runs) {
@@ -155,19 +249,31 @@ std::string FlightRecorder::json(const About& about) const {
   return text + "]}\n";
 }
 
-std::string FlightRecorder::text(const About& about) const {
+std::string FlightRecorder::head_text(const About& about, std::optional<bool> idle) const {
   std::string text =
       formatted("Rank {} of {} of communicator {} (host {}, pid {}, device {})\n{}\nCollectives: issued {}", about.rank,
                 about.ranks, about.communicator, about.host, about.pid, about.device,
                 about.failure.empty() ? "No failure" : "Failure: " + about.failure, issued());
   if (about.progress_known) text += formatted(", begun {}, ended {}", about.begun, about.ended);
-  text += formatted("\n{:<8}{:<20}{:<20}{:<20}{:<16}{}\n", "state", "enqueued", "started", "finished", "stream",
+  text += formatted("; sends and receives: {}", messages_issued_.load(std::memory_order_relaxed));
+  if (const uint64_t captured = captured_.load(std::memory_order_relaxed)) {
+    text += formatted("; captured into graphs, and not counted: {}", captured);
+  }
+  if (!idle) return text + "; not known whether all have ended\n";
+  return text + (*idle ? "; all have ended\n" : "; not all have ended\n");
+}
+
+std::string FlightRecorder::text(const About& about) const {
+  const std::vector<Told> all = entries(about);
+  std::string text = head_text(about, all_ended(about, all));
+  if (!about.times_known) text += "When operations started and finished is not known on GPUs.\n";
+  text += formatted("{:<9}{:<20}{:<20}{:<20}{:<16}{}\n", "state", "enqueued", "started", "finished", "stream",
                     "operation and plan");
-  for (const Told& told : entries(about)) {
+  for (const Told& told : all) {
     const Entry& entry = told.entry;
-    text += formatted("{:<8}{:<20}{:<20}{:<20}{:<16}{}", told.state, clock_text(entry.enqueued), clock_text(told.begun),
-                      clock_text(told.ended), formatted("{}", entry.stream), told.name());
-    if (entry.signature.sequence != 0) {
+    text += formatted("{:<9}{:<20}{:<20}{:<20}{:<16}{}", told.state, clock_text(entry.enqueued), clock_text(told.begun),
+                      clock_text(told.ended), formatted("{}", entry.stream), entry.name());
+    if (!entry.is_message) {
       text += formatted("; {} {}{}, {} channels, chunk {}", name_of(entry.plan.algorithm), name_of(entry.plan.protocol),
                         entry.plan.apart ? " in parts" : "", entry.plan.channels, entry.plan.chunk);
     }

@@ -2,6 +2,7 @@
 // opens in Chrome's and Perfetto's trace viewers and that tools/trace.py merges over ranks.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -18,14 +19,14 @@ namespace nitinol {
 
 class FlightRecorder {
  public:
-  static constexpr size_t kKept = 256;
+  static constexpr size_t kKept = 256;  ///< collectives, and as many sends and receives
 
-  /// Notes what is about to be put into a stream. By one thread at a time, as calls on one communicator are made; what
-  /// several note at once may be lost.
-  void note(const Launch& launch, const void* stream);
+  /// Notes what is about to be put into a stream, or captured into a graph. By one thread at a time, as calls on one
+  /// communicator are made; what several note at once may be lost.
+  void note(const Launch& launch, const void* stream, bool captured = false);
 
-  /// How many collectives were noted.
-  uint64_t issued() const;
+  /// How many collectives were noted, but for those that went into graphs.
+  uint64_t issued() const { return issued_.load(std::memory_order_relaxed); }
   struct Issued {
     std::string text;
     int64_t enqueued = 0;  ///< nanoseconds since the epoch
@@ -44,6 +45,11 @@ class FlightRecorder {
     uint64_t begun = 0;        ///< the number of the last collective that the device has begun
     uint64_t ended = 0;        ///< and ended
     bool progress_known = false;
+    bool counts_runs = false;  ///< those numbers count whatever ran, graphs as often as they were launched
+    std::optional<uint64_t> launches_through{};  ///< how many launches have ended, of those not into graphs; if known
+    std::optional<bool> idle{};                  ///< whether everything has, of what was noted until `asked`; if known
+    int64_t asked = TimeStamp::now();
+    bool times_known = false;                 ///< whether `runs` has what ran
     TimeScale scale{};                        ///< tells all stamps of one dump
     std::vector<OperationTimes::Run> runs{};  ///< when collectives began and ended, as far as that is known
   };
@@ -51,32 +57,54 @@ class FlightRecorder {
   std::string text(const About& about) const;
 
  private:
+  /// One collective, send or receive.
   struct Entry {
-    Signature signature;  ///< sequence 0: a group of sends and receives
+    Signature collective;      ///< sequence 0: it went into a graph
+    MessageSignature message;  ///< number 0: it went into a graph, or has no bytes
+    bool is_message = false;
+    bool sends = false;
+    int peer = 0;
     Plan plan;
-    uint32_t messages = 0;
+    bool captured = false;
+    uint64_t launch = 0;  ///< the number of its launch, of those not into graphs
     const void* stream = nullptr;
     int64_t enqueued = 0;  ///< a TimeStamp; nanoseconds since the epoch once it is told
+    uint64_t number() const { return is_message ? message.number : collective.sequence; }
+    std::string name() const { return is_message ? message.text(sends, peer) : collective.text(); }
   };
   /// An entry with what else is known of it.
   struct Told {
     Entry entry;
-    const char* state = "issued";
+    const char* state = "";
     int64_t begun = 0;  ///< 0: not, or not known
     int64_t ended = 0;
-    std::string name() const;
   };
-  using Log = SharedLog<kKept, 8>;
-  static Log::Words packed(const Entry& entry);
-  static Entry unpacked(const Log::Words& words);
+  using Collectives = SharedLog<kKept, 8>;
+  using Messages = SharedLog<kKept, 6>;
+  static Collectives::Words packed(const Entry& entry);
+  static Entry unpacked(const Collectives::Words& words);
+  static Messages::Words packed_message(const Entry& entry);
+  static Entry unpacked_message(const Messages::Words& words);
 
-  void keep(const Entry& entry) { log_.add(log_.last() + 1, packed(entry)); }
+  uint64_t next_number(const MessageWork& work);
   /// Oldest first.
   std::vector<Entry> kept() const;
   std::vector<Told> entries(const About& about) const;
+  static const char* state_of(const Entry& entry, const About& about, bool numbers_hold);
+  std::optional<bool> all_ended(const About& about, const std::vector<Told>& all) const;
+  std::string head_json(const About& about, std::optional<bool> idle) const;
+  static std::string json_of(const Told& told, const About& about);
+  std::string head_text(const About& about, std::optional<bool> idle) const;
 
-  std::atomic<uint64_t> collectives_{0};
-  Log log_;
+  std::atomic<uint64_t> issued_{0};
+  std::atomic<uint64_t> messages_issued_{0};
+  std::atomic<uint64_t> captured_{0};
+  std::atomic<uint64_t> launches_{0};
+  Collectives collectives_;
+  Messages messages_;
+  /// How many were sent to and received from each peer, of those that have bytes and went into no graph: theirs are
+  /// counted alike. Of the noting thread.
+  std::vector<std::array<uint64_t, 2>> numbers_;
 };
 
 }  // namespace nitinol

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 namespace nitinol {
 namespace {
@@ -15,10 +17,36 @@ Launch broadcast(size_t bytes) {
   return Launch{.collectives = {work}, .messages = {}};
 }
 
+MessageWork message(MessageWork::Direction direction, int peer, size_t bytes) {
+  MessageWork work;
+  work.direction = direction;
+  work.peer = peer;
+  work.bytes = bytes;
+  work.stated = DataType::kFloat32;
+  return work;
+}
+
+Launch send_and_receive(size_t bytes) {
+  return Launch{.collectives = {},
+                .messages = {message(MessageWork::Direction::kSend, 1, bytes),
+                             message(MessageWork::Direction::kReceive, 3, 2 * bytes)}};
+}
+
+nlohmann::json told_by(const FlightRecorder& recorder, const FlightRecorder::About& about) {
+  return nlohmann::json::parse(recorder.json(about));
+}
+
+std::vector<std::string> states_in(const nlohmann::json& told) {
+  std::vector<std::string> states;
+  for (const auto& event : told["traceEvents"]) states.push_back(event["args"]["state"]);
+  return states;
+}
+
+using States = std::vector<std::string>;
+
 TEST(FlightRecorder, TellsWhatWasIssuedAndHowFarItHasCome) {
   FlightRecorder recorder;
   for (size_t i = 1; i <= 3; ++i) recorder.note(broadcast(i), nullptr);
-  recorder.note(Launch{.collectives = {}, .messages = {{}, {}}}, nullptr);
   FlightRecorder::About about;
   about.rank = 2;
   about.ranks = 4;
@@ -27,26 +55,98 @@ TEST(FlightRecorder, TellsWhatWasIssuedAndHowFarItHasCome) {
   about.begun = 2;
   about.ended = 1;
   about.progress_known = true;
-  const auto told = nlohmann::json::parse(recorder.json(about));
+  about.counts_runs = true;
+  const auto told = told_by(recorder, about);
   EXPECT_EQ(told["rank"], 2);
   EXPECT_EQ(told["host"], "h\"\\");
   EXPECT_EQ(told["failure"], "a b");
   EXPECT_EQ(told["issued"], 3);
-  ASSERT_EQ(told["traceEvents"].size(), 4U);
+  ASSERT_EQ(told["traceEvents"].size(), 3U);
   EXPECT_EQ(told["traceEvents"][1]["name"], "Broadcast number 2 (count 2, type uint8, root 3)");
-  EXPECT_EQ(told["traceEvents"][0]["args"]["state"], "ended");
-  EXPECT_EQ(told["traceEvents"][1]["args"]["state"], "begun");
-  EXPECT_EQ(told["traceEvents"][2]["args"]["state"], "issued");
-  EXPECT_EQ(told["traceEvents"][3]["name"], "2 sends and receives");
+  EXPECT_EQ(states_in(told), (States{"ended", "begun", "issued"}));
+}
+
+TEST(FlightRecorder, TellsSendsAndReceivesOneByOne) {
+  FlightRecorder recorder;
+  recorder.note(send_and_receive(4), nullptr);
+  recorder.note(broadcast(1), nullptr);
+  recorder.note(send_and_receive(8), nullptr);
+  recorder.note(Launch{.collectives = {}, .messages = {message(MessageWork::Direction::kSend, 1, 0)}}, nullptr);
+  FlightRecorder::About about;
+  about.launches_through = 1;
+  const auto told = told_by(recorder, about);
+  EXPECT_EQ(told["messages"], 5);
+  ASSERT_EQ(told["traceEvents"].size(), 6U);
+  EXPECT_EQ(told["traceEvents"][0]["name"], "Send number 1 to rank 1 (count 1, type float32)");
+  EXPECT_EQ(told["traceEvents"][2]["name"], "Broadcast number 1 (count 1, type uint8, root 3)");
+  const auto& receive = told["traceEvents"][4];
+  EXPECT_EQ(receive["name"], "Recv number 2 from rank 3 (count 4, type float32)");
+  EXPECT_EQ(receive["args"]["direction"], "receive");
+  EXPECT_EQ(receive["args"]["peer"], 3);
+  EXPECT_EQ(receive["args"]["bytes"], 16);
+  EXPECT_EQ(receive["args"]["launch"], 3);
+  EXPECT_EQ(told["traceEvents"][5]["name"], "Send to rank 1 (count 0, type float32)");
+  EXPECT_EQ(states_in(told), (States{"ended", "ended", "issued", "issued", "issued", "issued"}));
+  EXPECT_EQ(told["idle"], false);
+}
+
+TEST(FlightRecorder, SaysWhatIsNotKnown) {
+  FlightRecorder recorder;
+  FlightRecorder::About about;
+  EXPECT_EQ(told_by(recorder, about)["idle"], true) << "nothing was issued";
+  recorder.note(broadcast(1), nullptr);
+  recorder.note(send_and_receive(4), nullptr);
+  EXPECT_EQ(states_in(told_by(recorder, about)), (States{"unknown", "unknown", "unknown"}));
+  EXPECT_EQ(told_by(recorder, about)["idle"], nullptr);
+  EXPECT_NE(recorder.text(about).find("not known whether all have ended\n"), std::string::npos);
+  EXPECT_NE(recorder.text(about).find("not known on GPUs"), std::string::npos);
+  about.progress_known = true;  // a GPU's
+  about.begun = about.ended = 1;
+  EXPECT_EQ(states_in(told_by(recorder, about)), (States{"ended", "unknown", "unknown"}));
+  about.launches_through = 2;
+  EXPECT_EQ(told_by(recorder, about)["idle"], true);
+  EXPECT_NE(recorder.text(about).find("all have ended\n"), std::string::npos);
+}
+
+TEST(FlightRecorder, CountsWhatGoesIntoGraphsApart) {
+  FlightRecorder recorder;
+  recorder.note(broadcast(1), nullptr, true);
+  recorder.note(send_and_receive(4), nullptr, true);
+  recorder.note(broadcast(2), nullptr);
+  FlightRecorder::About about;
+  about.begun = about.ended = 7;  // of a graph that was launched again and again
+  about.progress_known = about.counts_runs = true;
+  const auto told = told_by(recorder, about);
+  EXPECT_EQ(told["issued"], 1);
+  EXPECT_EQ(told["messages"], 0);
+  EXPECT_EQ(told["captured"], 3);
+  EXPECT_EQ(told["traceEvents"][0]["name"], "Broadcast (count 1, type uint8, root 3)");
+  EXPECT_EQ(told["traceEvents"][1]["name"], "Send to rank 1 (count 1, type float32)");
+  EXPECT_EQ(states_in(told), (States{"captured", "captured", "captured", "unknown"}));
+}
+
+TEST(FlightRecorder, WhatComesLaterIsNotTakenForIdle) {
+  FlightRecorder recorder;
+  recorder.note(broadcast(1), nullptr, true);
+  recorder.note(broadcast(1), nullptr);
+  FlightRecorder::About about;
+  about.idle = true;
+  EXPECT_EQ(told_by(recorder, about)["idle"], true);
+  EXPECT_EQ(states_in(told_by(recorder, about)), (States{"captured", "ended"}));
+  recorder.note(broadcast(2), nullptr);
+  EXPECT_EQ(told_by(recorder, about)["idle"], nullptr);
+  EXPECT_EQ(states_in(told_by(recorder, about)), (States{"captured", "ended", "unknown"}));
 }
 
 TEST(FlightRecorder, KeepsTheLast) {
   FlightRecorder recorder;
   for (size_t i = 1; i <= FlightRecorder::kKept + 5; ++i) recorder.note(broadcast(i), nullptr);
-  const auto told = nlohmann::json::parse(recorder.json({}));
-  ASSERT_EQ(told["traceEvents"].size(), FlightRecorder::kKept);
+  for (size_t i = 1; i <= FlightRecorder::kKept; ++i) recorder.note(send_and_receive(i), nullptr);
+  const auto told = told_by(recorder, {});
+  ASSERT_EQ(told["traceEvents"].size(), 2 * FlightRecorder::kKept);
   EXPECT_EQ(told["traceEvents"][0]["args"]["number"], 6);
-  EXPECT_EQ(told["traceEvents"].back()["args"]["number"], FlightRecorder::kKept + 5);
+  EXPECT_EQ(told["traceEvents"][FlightRecorder::kKept - 1]["args"]["number"], FlightRecorder::kKept + 5);
+  EXPECT_EQ(told["traceEvents"].back()["args"]["number"], FlightRecorder::kKept);
 }
 
 }  // namespace

@@ -40,6 +40,8 @@ struct ExecutorSetup {
   /// How many of the launches so far are through, of those that were not captured: no less than are, and nothing if
   /// that is not known. The same holds for it.
   std::function<std::optional<uint64_t>()> through{};
+  /// The same, but nothing if it is longer ago than is remembered: so many are, and the next is not.
+  std::function<std::optional<uint64_t>()> exactly_through{};
   /// Called once, on any thread, when a launch fails (a peer's memory is gone, a CUDA error).
   std::function<void(ncclResult_t, const std::string&)> failed;
 };
@@ -80,6 +82,12 @@ class Executor {
     uint64_t ended = 0;
   };
   virtual std::optional<Progress> progress() const { return std::nullopt; }
+  /// How far what was launched has come, as far as that is known. After an abort: before that.
+  struct Passed {
+    std::optional<uint64_t> launches{};  ///< so many are through, and the next is not, of those that were not captured
+    std::optional<bool> all{};           ///< whether everything is, graphs as often as they were launched until now
+  };
+  virtual Passed passed() const { return {}; }
   /// When they began and ended; null if that is not known.
   virtual std::shared_ptr<const OperationTimes> times() const { return nullptr; }
 

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +14,8 @@
 #include <mutex>
 #include <numeric>
 #include <thread>
+
+#include "devices.h"
 
 namespace nitinol::testing {
 namespace {
@@ -122,6 +125,32 @@ void use_device_of(int rank) {
   int devices = 0;
   EXPECT_CALL(cudaGetDeviceCount(&devices));
   EXPECT_CALL(cudaSetDevice(rank % devices));
+}
+
+int devices_here() {
+#if defined(NITINOL_VGPU)
+  return 8;  // as many as NITINOL_VGPUS says if nobody sets it
+#else
+  int devices = 0;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev", ignored)) {
+    const std::string name = entry.path().filename();
+    const bool is_numbered = name.size() > 6 && std::isdigit(static_cast<unsigned char>(name[6])) != 0;
+    if (name.starts_with("nvidia") && is_numbered) ++devices;
+  }
+  return devices;
+#endif
+}
+
+void make_communicators(ncclComm_t* comms, int ranks) {
+  ncclUniqueId id;
+  EXPECT_CALL(ncclGetUniqueId(&id));
+  EXPECT_CALL(ncclGroupStart());
+  for (int rank = 0; rank < ranks; ++rank) {
+    use_device_of(rank);
+    EXPECT_CALL(ncclCommInitRank(&comms[rank], ranks, id, rank));
+  }
+  EXPECT_CALL(ncclGroupEnd());
 }
 
 void expect(ncclResult_t result, const char* call) {

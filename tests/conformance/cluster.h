@@ -29,6 +29,9 @@ void expect(cudaError_t result, const char* call);
 /// Makes the rank's device current: they are dealt in turn.
 void use_device_of(int rank);
 
+/// Communicators of all `ranks` ranks in one thread, on devices that are dealt in turn.
+void make_communicators(ncclComm_t* comms, int ranks);
+
 /// `ranks_in_process[i]` ranks run as threads of process i. Each makes its communicator, runs `body`, and destroys it.
 /// Returns what went wrong, "" if nothing did. Processes that do not end within a minute or so are killed.
 std::string run_ranks(const std::vector<int>& ranks_in_process, const std::function<void(Rank&)>& body);

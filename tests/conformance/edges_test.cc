@@ -238,7 +238,7 @@ TEST(Edges, ANonBlockingFinalizeWaitsForTheOtherRanksOfTheProcess) {
               ncclComm_t comms[2] = {};
               ncclConfig_t config = not_blocking();
               for (int i = 0; i < 2; ++i) {
-                EXPECT_CALL(cudaSetDevice(i));
+                use_device_of(i);
                 must_be_in_progress(ncclCommInitRankConfig(&comms[i], 2, id, i, &config));
               }
               for (ncclComm_t comm : comms) EXPECT_CALL(wait_while(comm, ncclInProgress));
@@ -261,7 +261,7 @@ TEST(Edges, NonBlockingOnesMayBeDestroyedBeforeTheyAreFinalised) {
               ncclComm_t comms[2] = {};
               ncclConfig_t config = not_blocking();
               for (int i = 0; i < 2; ++i) {
-                EXPECT_CALL(cudaSetDevice(i));
+                use_device_of(i);
                 must_be_in_progress(ncclCommInitRankConfig(&comms[i], 2, id, i, &config));
               }
               for (ncclComm_t comm : comms) EXPECT_CALL(wait_while(comm, ncclInProgress));
@@ -278,11 +278,12 @@ TEST(Edges, GroupsOfNonBlockingCommunicatorsArePolled) {
               ncclComm_t comms[2] = {};
               ncclComm_t children[2] = {};
               float* data[2] = {};
+              cudaStream_t streams[2] = {};
               ncclConfig_t config = not_blocking();
               const auto both = [&](const std::function<ncclResult_t(int)>& call) {
                 EXPECT_CALL(ncclGroupStart());
                 for (int i = 0; i < 2; ++i) {
-                  EXPECT_CALL(cudaSetDevice(i));
+                  use_device_of(i);
                   const ncclResult_t result = call(i);
                   if (result != ncclInProgress) EXPECT_CALL(result);
                 }
@@ -299,13 +300,15 @@ TEST(Edges, GroupsOfNonBlockingCommunicatorsArePolled) {
               for (int i = 0; i < 2; ++i) {
                 const ncclResult_t state = wait_while(children[i], ncclInProgress);
                 EXPECT_CALL(state);
-                EXPECT_CALL(cudaSetDevice(i));
+                use_device_of(i);
                 EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data[i]), 4096));
+                EXPECT_CALL(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
               }
-              static_cast<void>(both(
-                  [&](int i) { return ncclAllReduce(data[i], data[i], 9, ncclFloat, ncclSum, children[i], nullptr); }));
+              static_cast<void>(both([&](int i) {
+                return ncclAllReduce(data[i], data[i], 9, ncclFloat, ncclSum, children[i], streams[i]);
+              }));
               for (int i = 0; i < 2; ++i) {
-                EXPECT_CALL(cudaSetDevice(i));
+                use_device_of(i);
                 EXPECT_CALL(cudaDeviceSynchronize());
               }
               must_be_in_progress(both([&](int i) { return ncclCommFinalize(comms[i]); }));

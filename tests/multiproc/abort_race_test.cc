@@ -34,7 +34,7 @@ struct Scene {
 using Work = std::function<void(Scene&)>;
 
 void run_rank(Scene scene, const Work& work) {
-  EXPECT_CALL(cudaSetDevice(scene.rank));
+  use_device_of(scene.rank);
   EXPECT_CALL(cudaStreamCreateWithFlags(&scene.stream, cudaStreamNonBlocking));
   EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&scene.data), 4096));
   work(scene);
@@ -67,7 +67,7 @@ std::string race(const std::function<void(std::array<ncclComm_t, kRanks>& comms)
   });
 }
 
-void make_all(std::array<ncclComm_t, kRanks>& comms) { EXPECT_CALL(ncclCommInitAll(comms.data(), kRanks, nullptr)); }
+void make_all(std::array<ncclComm_t, kRanks>& comms) { make_communicators(comms.data(), kRanks); }
 
 /// The communicators are still being made when this returns.
 void begin_to_make_all(std::array<ncclComm_t, kRanks>& comms) {
@@ -76,7 +76,7 @@ void begin_to_make_all(std::array<ncclComm_t, kRanks>& comms) {
   ncclUniqueId id;
   EXPECT_CALL(ncclGetUniqueId(&id));
   for (int rank = 0; rank < kRanks; ++rank) {
-    EXPECT_CALL(cudaSetDevice(rank));
+    use_device_of(rank);
     const ncclResult_t begun = ncclCommInitRankConfig(&comms[static_cast<size_t>(rank)], kRanks, id, rank, &config);
     if (begun != ncclInProgress) EXPECT_CALL(begun);
   }

@@ -192,11 +192,11 @@ TEST(Abort, MayRaceWithEverything) {
               for (int round = 0; round < kRounds; ++round) {
                 constexpr int kRanks = 3;
                 ncclComm_t comms[kRanks];
-                EXPECT_CALL(ncclCommInitAll(comms, kRanks, nullptr));
+                make_communicators(comms, kRanks);
                 std::vector<std::thread> threads;
                 for (int rank = 0; rank < kRanks; ++rank) {
                   threads.emplace_back([&, rank] {
-                    EXPECT_CALL(cudaSetDevice(rank));
+                    use_device_of(rank);
                     cudaStream_t stream = nullptr;
                     float* data = nullptr;
                     EXPECT_CALL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));

@@ -71,7 +71,7 @@ std::string all_hear(const Trouble& trouble) {
   const SharedCount heard;
   return run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
     Scene s;
-    EXPECT_CALL(cudaSetDevice(process));
+    use_device_of(process);
     EXPECT_CALL(cudaStreamCreateWithFlags(&s.stream, cudaStreamNonBlocking));
     EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&s.data), 4096));
     if (ncclCommInitRank(&s.comm, kProcesses, id, process) != ncclSuccess) {  // the victim was through before

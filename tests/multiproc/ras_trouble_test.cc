@@ -201,7 +201,6 @@ TEST(RasTrouble, TheToolGetsAnAnswerThoughAProcessAtThePortIsStopped) {
 }
 
 TEST(RasTrouble, AFailureIsDumpedWhereTheSettingSays) {
-  if (!kVirtualGpus) GTEST_SKIP() << "GPUs have other plans, and do not keep time";
   const Folder folder;
   setenv("NITINOL_DUMP_FILE", (folder.path() + "/%r-%%.json").c_str(), 1);
   EXPECT_EQ("", run_ranks({1, 1}, [&](Rank& self) {
@@ -217,8 +216,12 @@ TEST(RasTrouble, AFailureIsDumpedWhereTheSettingSays) {
                   nlohmann::json::parse(awaited_contents(folder.path() + "/" + std::to_string(self.rank) + "-%.json"));
               must_equal(dump["rank"], self.rank, "the rank");
               must_contain(dump["failure"], {"do not match"});
-              must_equal(dump["traceEvents"][0]["args"]["channels"], 1, "the channels");
-              must_equal(dump["traceEvents"].back()["ph"], "B", "the kind of the last event");
+              if (dump["idle"] == true) throw std::runtime_error("what has failed is said to have ended");
+              must_contain(dump["traceEvents"][0]["name"], {"AllReduce number 1 (count "});
+              if (kVirtualGpus) {  // GPUs have other plans, and do not keep time
+                must_equal(dump["traceEvents"][0]["args"]["channels"], 1, "the channels");
+                must_equal(dump["traceEvents"].back()["ph"], "B", "the kind of the last event");
+              }
               EXPECT_CALL(ncclCommAbort(comm));
               EXPECT_CALL(cudaStreamSynchronize(self.stream));
               EXPECT_CALL(cudaFree(data));
@@ -227,7 +230,6 @@ TEST(RasTrouble, AFailureIsDumpedWhereTheSettingSays) {
 }
 
 TEST(RasTrouble, ASignalDumpsAllRanksOfAProcess) {
-  if (!kVirtualGpus) GTEST_SKIP() << "GPUs have other plans, and do not keep time";
   const Folder folder;
   setenv("NITINOL_DUMP_FILE", (folder.path() + "/%r.txt").c_str(), 1);
   setenv("NITINOL_DUMP_SIGNAL", "SIGUSR2", 1);
@@ -240,7 +242,8 @@ TEST(RasTrouble, ASignalDumpsAllRanksOfAProcess) {
               if (self.rank != 1) kill(getpid(), SIGUSR2);
               must_contain(awaited_contents(folder.path() + "/" + std::to_string(self.rank) + ".txt"),
                            {"Rank " + std::to_string(self.rank) + " of 3", "No failure", "issued 1, begun 1",
-                            "AllReduce number 1 (count 5, type int32, op sum); OneShot Simple, 1 channels"});
+                            "AllReduce number 1 (count 5, type int32, op sum); ",
+                            kVirtualGpus ? "OneShot Simple, 1 channels" : "not known on GPUs"});
               EXPECT_CALL(cudaFree(data));
             }));
   unsetenv("NCCL_RAS_ENABLE");

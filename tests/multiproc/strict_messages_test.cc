@@ -102,17 +102,19 @@ TEST_F(StrictMessages, OfSeveralRanksOfOneThreadRunInAGroup) {
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
               ncclComm_t comms[2];
               int* data[2] = {};
-              EXPECT_CALL(ncclCommInitAll(comms, 2, nullptr));
+              cudaStream_t streams[2] = {};
+              make_communicators(comms, 2);
               EXPECT_CALL(ncclGroupStart());
               for (int rank = 0; rank < 2; ++rank) {
-                EXPECT_CALL(cudaSetDevice(rank));
+                use_device_of(rank);
+                EXPECT_CALL(cudaStreamCreateWithFlags(&streams[rank], cudaStreamNonBlocking));
                 EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data[rank]), 4096));
-                EXPECT_CALL(ncclSend(data[rank], 4, ncclInt, 1 - rank, comms[rank], nullptr));
-                EXPECT_CALL(ncclRecv(data[rank] + 4, 4, ncclInt, 1 - rank, comms[rank], nullptr));
+                EXPECT_CALL(ncclSend(data[rank], 4, ncclInt, 1 - rank, comms[rank], streams[rank]));
+                EXPECT_CALL(ncclRecv(data[rank] + 4, 4, ncclInt, 1 - rank, comms[rank], streams[rank]));
               }
               EXPECT_CALL(ncclGroupEnd());
               for (int rank = 0; rank < 2; ++rank) {
-                EXPECT_CALL(cudaSetDevice(rank));
+                use_device_of(rank);
                 EXPECT_CALL(cudaDeviceSynchronize());
                 EXPECT_CALL(ncclCommDestroy(comms[rank]));
               }

@@ -1,6 +1,14 @@
 #include "diagnostics/ras/clients.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "base/unique_fd.h"
 
 namespace nitinol::ras {
 namespace {
@@ -16,6 +24,59 @@ TEST(RasClients, AreOfThisHostOrNot) {
   EXPECT_TRUE(is_of_this_host(address_of("[::1]:1")));
   EXPECT_FALSE(is_of_this_host(address_of("192.0.2.1:1")));
   EXPECT_FALSE(is_of_this_host(address_of("[2001:db8::1]:1")));
+}
+
+/// A port of the loopback interface that nobody else gets: bound, but not listened at.
+class Port {
+ public:
+  Port() {
+    address.family = AF_INET;
+    address.host = {127, 0, 0, 1};
+    sockaddr_storage storage;
+    socklen_t length = address.to_sockaddr(storage);
+    auto* const here = reinterpret_cast<sockaddr*>(&storage);
+    const int one = 1;
+    setsockopt(fd_.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    setsockopt(fd_.get(), SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one));
+    if (::bind(fd_.get(), here, length) != 0) throw std::runtime_error("bind");
+    if (::getsockname(fd_.get(), here, &length) != 0) throw std::runtime_error("getsockname");
+    address = *SocketAddress::from_sockaddr(here);
+  }
+  SocketAddress address;
+
+ private:
+  UniqueFd fd_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+};
+
+/// How long processes may take to answer a client that says this.
+std::chrono::milliseconds patience_after(const std::string& said, int timeout_factor) {
+  const Port port;
+  Reactor reactor;
+  std::chrono::milliseconds patience{0};
+  Clients clients(reactor, timeout_factor, [&](const Question& question, const Gather::Done&) {
+    patience = question.patience;
+    reactor.stop();
+    return std::shared_ptr<Gather>();
+  });
+  std::string trouble;
+  EXPECT_TRUE(clients.listen({port.address}, trouble)) << trouble;
+  const UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage storage;
+  const socklen_t length = port.address.to_sockaddr(storage);
+  EXPECT_EQ(::connect(client.get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
+  EXPECT_EQ(::send(client.get(), said.data(), said.size(), MSG_NOSIGNAL), static_cast<ssize_t>(said.size()));
+  reactor.run();
+  return patience;
+}
+
+TEST(RasClients, HaveTheirPatienceMultipliedUnlessTheyGiveIt) {
+  using std::chrono::seconds;
+  EXPECT_EQ(patience_after("STATUS\n", 1), seconds(5));
+  EXPECT_EQ(patience_after("STATUS\n", 3), seconds(15));
+  EXPECT_EQ(patience_after("TIMEOUT 0\nSTATUS\n", 3), seconds(180));
+  EXPECT_EQ(patience_after("TIMEOUT 7\nSTATUS\n", 3), seconds(7));
+  EXPECT_EQ(patience_after("TIMEOUT 100\nSTATUS\n", 1), seconds(60));
+  EXPECT_EQ(patience_after("TIMEOUT 100\nSTATUS\n", 3), seconds(100));
 }
 
 TEST(RasSilences, EndInDeathOnceTheyAreTooLong) {

@@ -52,32 +52,6 @@ void forget_in_child() {
   forget_signal_descriptor();
 }
 
-/// Where to listen; nothing if the text is no address, which is noted in the log.
-std::vector<SocketAddress> listen_addresses(const std::string& text) {
-  const auto where = split_host_and_port(text);
-  if (!where) {
-    log_note("NCCL_RAS_ADDR={} is not of the form host:port or [ipv6]:port: RAS does not listen for clients", text);
-    return {};
-  }
-  if (where->host != "localhost") {
-    try {
-      return {resolve(*where, AF_UNSPEC)};
-    } catch (const Error& error) {
-      log_note("NCCL_RAS_ADDR={}: {}; RAS does not listen for clients", text, error.what());
-      return {};
-    }
-  }
-  SocketAddress v4;
-  v4.family = AF_INET;
-  v4.host = {127, 0, 0, 1};
-  v4.port = where->port;
-  SocketAddress v6;
-  v6.family = AF_INET6;
-  v6.host[15] = 1;
-  v6.port = where->port;
-  return {v4, v6};
-}
-
 int dump_descriptor() {
   const auto text = settings().text_if_set(Setting::kDumpSignal);
   if (!text) return -1;
@@ -114,14 +88,10 @@ Process& Process::instance() {
 bool Process::is_current(const Process* process) { return current.load() == process; }
 
 void Process::start_service() {
-  const Settings& s = settings();
-  const auto pattern = s.text_if_set(Setting::kDumpFile);
+  const auto pattern = settings().text_if_set(Setting::kDumpFile);
   registry_.set_dump_pattern(pattern.value_or(kDefaultDumpFile));
   dumps_on_failure_ = pattern.has_value();
-  ServiceOptions options;
-  options.enabled = s.flag(Setting::kRasEnable);
-  if (options.enabled) options.listen = listen_addresses(s.text(Setting::kRasAddr));
-  options.timeout_factor = static_cast<int>(s.integer(Setting::kRasTimeoutFactor));
+  ServiceOptions options = options_from_settings();
   options.dump_descriptor = dump_descriptor();
   exchange_service(std::make_shared<Service>(std::move(options), registry_));
 }

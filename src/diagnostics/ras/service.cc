@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/settings.h"
 #include "bootstrap/waker.h"
 
 namespace nitinol::ras {
@@ -20,7 +21,42 @@ constexpr auto kGuestPatience = 30s;
 constexpr auto kSilenceLimit = 60s;
 constexpr auto kStopPatience = 5s;  // much more than the thread sleeps without being woken
 
+/// Where to listen; nothing if the text is no address, which is noted in the log.
+std::vector<SocketAddress> listen_addresses(const std::string& text) {
+  const auto where = split_host_and_port(text);
+  if (!where) {
+    log_note("NCCL_RAS_ADDR={} is not of the form host:port or [ipv6]:port: RAS does not listen for clients", text);
+    return {};
+  }
+  if (where->host != "localhost") {
+    try {
+      return {resolve(*where, AF_UNSPEC)};
+    } catch (const Error& error) {
+      log_note("NCCL_RAS_ADDR={}: {}; RAS does not listen for clients", text, error.what());
+      return {};
+    }
+  }
+  SocketAddress v4;
+  v4.family = AF_INET;
+  v4.host = {127, 0, 0, 1};
+  v4.port = where->port;
+  SocketAddress v6;
+  v6.family = AF_INET6;
+  v6.host[15] = 1;
+  v6.port = where->port;
+  return {v4, v6};
+}
+
 }  // namespace
+
+ServiceOptions options_from_settings() {
+  const Settings& s = settings();
+  ServiceOptions options;
+  options.enabled = s.flag(Setting::kRasEnable);
+  if (options.enabled) options.listen = listen_addresses(s.text(Setting::kRasAddr));
+  options.timeout_factor = static_cast<int>(s.integer(Setting::kRasTimeoutFactor));
+  return options;
+}
 
 Service::Service(ServiceOptions options, Registry& registry)
     : options_(std::move(options)),

@@ -27,6 +27,9 @@ struct ServiceOptions {
   int dump_descriptor = -1;  ///< readable when everything is to be dumped; -1: none
 };
 
+/// Without a descriptor for dumps.
+ServiceOptions options_from_settings();
+
 class Service {
  public:
   /// Starts the thread. Throws Error.

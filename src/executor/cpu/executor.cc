@@ -4,6 +4,7 @@
 #include <vgpu.h>
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "device/check.h"
@@ -22,7 +23,10 @@ constexpr size_t kMostOneShot = 128 << 10;
 
 class CpuExecutor : public Executor {
  public:
-  explicit CpuExecutor(ExecutorSetup setup) : engine_(std::make_shared<Engine>(std::move(setup))) {
+  explicit CpuExecutor(ExecutorSetup setup)
+      : exactly_through_(setup.exactly_through),
+        idle_(setup.idle),
+        engine_(std::make_shared<Engine>(std::move(setup))) {
     vgpuKernelIsInnocent(run_kernel);
   }
   ~CpuExecutor() override { engine_->close(); }
@@ -62,6 +66,10 @@ class CpuExecutor : public Executor {
     const uint64_t ended = calls->ended();
     return Progress{calls->begun(), ended};
   }
+  Passed passed() const override {
+    const std::lock_guard lock(passed_mutex_);
+    return when_aborted_ ? *when_aborted_ : passed_now();
+  }
   std::shared_ptr<const OperationTimes> times() const override { return engine_->rank().calls(); }
   DoingsOfPeer doings_of(int rank) const override { return engine_->rank().doings_of(rank); }
   bool follows_empty_collectives() const override { return true; }
@@ -70,9 +78,26 @@ class CpuExecutor : public Executor {
   void stop_reports() override { engine_->rank().stop_reports(); }
   std::optional<std::string> difference_in_the_end() const override { return engine_->rank().difference_in_the_end(); }
   void leave() override { engine_->rank().leave(); }
-  void abort() override { engine_->rank().abort(); }
+  void abort() override {
+    {
+      const std::lock_guard lock(passed_mutex_);
+      if (!when_aborted_) when_aborted_ = passed_now();
+    }
+    engine_->rank().abort();
+  }
 
  private:
+  Passed passed_now() const {
+    Passed passed;
+    if (exactly_through_) passed.launches = exactly_through_();
+    if (idle_) passed.all = idle_();
+    return passed;
+  }
+
+  std::function<std::optional<uint64_t>()> exactly_through_;
+  std::function<bool()> idle_;
+  mutable std::mutex passed_mutex_;
+  std::optional<Passed> when_aborted_;  ///< what was aborted is over, but has not come to its end
   std::shared_ptr<Engine> engine_;
   StreamName stream_;  ///< where what is launched next runs
 };

@@ -181,6 +181,7 @@ void run_collective(Rank& rank, Workspace& workspace, const CollectiveWork& work
     if (work.count > 0) Primitives(rank, workspace, work).run_alone();
     return;
   }
+  if (rank.stopped()) return;  // and do not say that it has begun
   rank.begin_collective(work);
   if (work.count == 0) return rank.end_collective();
   Primitives primitives(rank, workspace, work);

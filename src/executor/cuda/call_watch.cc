@@ -168,13 +168,35 @@ std::optional<std::string> CallWatch::difference_in_the_end() const {
   return CallCheck(*board, domain_->setup().peers, rank_, unreceived_bytes(*domain_)).difference_in_the_end();
 }
 
-std::optional<Executor::Progress> CallWatch::progress() {
-  if (ranks_ == 1 || !domain_->setup().check || !domain_->setup().idle) return std::nullopt;
+/// False if the looking thread does not come to it in time.
+bool CallWatch::ask_how_far() {
   const uint64_t question = ++asked_;
   look_soon();
   for (int i = 0; i < kMillisecondsForProgress && watch_ != 0 && answered_ < question; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  return answered_ >= question;
+}
+
+Executor::Passed CallWatch::passed() {
+  if (ranks_ == 1) return passed_now();  // nobody looks
+  if (!ask_how_far()) return {};
+  const std::lock_guard lock(marks_mutex_);
+  return passed_;
+}
+
+/// What was aborted, or has given up waiting, is over, but has not come to its end: then nothing is known.
+Executor::Passed CallWatch::passed_now() const {
+  Executor::Passed passed;
+  if (const auto& count = domain_->setup().exactly_through) passed.launches = count();
+  if (domain_->setup().idle) passed.all = idle();
+  const bool undisturbed = domain_->signals().aborted == 0 && noted_as_late().empty();
+  return undisturbed ? passed : Executor::Passed{};
+}
+
+std::optional<Executor::Progress> CallWatch::progress() {
+  if (ranks_ == 1 || !domain_->setup().check || !domain_->setup().idle) return std::nullopt;
+  static_cast<void>(ask_how_far());
   const CallBoard* const board = board_.load(std::memory_order_acquire);
   const uint64_t begun = board == nullptr ? 0 : board->page(rank_).calls.last();
   const std::lock_guard lock(marks_mutex_);
@@ -188,13 +210,13 @@ void CallWatch::find_progress() {
   if (std::exchange(begun_, begun) != begun) begun_since_ = now;
   const uint64_t question = asked_;
   if (question == answered_) return;
-  // What was aborted is over, but has not come to its end.
-  if (board != nullptr && domain_->signals().aborted == 0 && noted_as_late().empty()) {
-    const bool all_through = idle();
-    if (all_through && now - begun_since_ <= kFromNoteToLaunch)
-      return;  // or not in the stream yet: the next look tells
+  const Executor::Passed passed = passed_now();
+  const bool all_through = passed.all.value_or(false);
+  if (all_through && now - begun_since_ <= kFromNoteToLaunch) return;  // or not in the stream yet: the next look tells
+  {
     const std::lock_guard lock(marks_mutex_);
-    collect_marks();
+    passed_ = when_reported_.value_or(passed);
+    if (passed.all) collect_marks();
     if (all_through) ended_ = begun;
   }
   answered_ = question;
@@ -361,6 +383,7 @@ std::string CallWatch::late_sentence(const std::vector<int>& noted) const {
 
 void CallWatch::report(ncclResult_t code, const std::string& sentence) {
   reported_ = true;
+  when_reported_ = passed_now();
   if (domain_->setup().failed) domain_->setup().failed(code, sentence);
 }
 

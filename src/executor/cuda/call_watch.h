@@ -80,6 +80,8 @@ class CallWatch {
 
   /// Any thread. Waits a moment for the looking thread, and makes do with older news if that does not come.
   std::optional<Executor::Progress> progress();
+  /// The same, but older news will not do.
+  Executor::Passed passed();
 
  private:
   /// An event in a stream behind so many collectives.
@@ -88,7 +90,9 @@ class CallWatch {
     uint64_t behind = 0;
     bool pending = false;
   };
+  bool ask_how_far();
   void find_progress();
+  Executor::Passed passed_now() const;
   void mark(uint64_t behind, cudaStream_t stream);
   void collect_marks();
 
@@ -121,7 +125,8 @@ class CallWatch {
   std::atomic<bool> wants_mark_{true};
   std::mutex marks_mutex_;  // guards what follows
   std::array<Mark, 4> marks_;
-  uint64_t ended_ = 0;  ///< collectives that are known to be through
+  uint64_t ended_ = 0;       ///< collectives that are known to be through
+  Executor::Passed passed_;  ///< as it was last found out
   // How often that was asked for, and found out: by the looking thread, since it may take CUDA long to answer.
   std::atomic<uint64_t> asked_{0};
   std::atomic<uint64_t> answered_{0};
@@ -149,6 +154,7 @@ class CallWatch {
   std::vector<uint64_t> questions_;  ///< that the peers were asked; empty: they were not
   std::chrono::steady_clock::time_point asked_at_{};
   bool reported_ = false;
+  std::optional<Executor::Passed> when_reported_;  ///< how far the GPU had come then
 };
 
 }  // namespace nitinol::cuda

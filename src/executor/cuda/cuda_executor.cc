@@ -153,6 +153,7 @@ class CudaExecutor : public Executor {
   bool follows_empty_collectives() const override { return true; }
   void set_timeout(std::chrono::milliseconds timeout) override { watch_->set_timeout(timeout); }
   std::optional<Progress> progress() const override { return watch_->progress(); }
+  Passed passed() const override { return watch_->passed(); }
   void leave() override { watch_->leave(); }
   void stop_reports() override { watch_->stop(); }
 
