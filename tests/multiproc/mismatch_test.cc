@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -108,12 +107,18 @@ bool tells(const std::string& sentence, std::string words) {
   return false;
 }
 
+/// By hand: regular expressions of several threads are a data race in the C++ library, as ThreadSanitizer sees it.
+std::string without_places(std::string sentence) {
+  for (size_t begin; (begin = sentence.find(" (host ")) != std::string::npos;) {
+    sentence.erase(begin, sentence.find(')', begin) - begin + 1);
+  }
+  return sentence;
+}
+
 void must_hear(const Mismatch& mismatch, ncclComm_t comm) {
   const std::string sentence = ncclGetLastError(comm);
-  const std::string without_places =
-      std::regex_replace(sentence, std::regex(R"( \(host [^ ]+, pid \d+(, device \d+)?\))"), "");
   for (const char* word : mismatch.words) {
-    if (!tells(without_places, word)) {
+    if (!tells(without_places(sentence), word)) {
       throw std::runtime_error(std::string(mismatch.name) + ": '" + sentence + "' lacks '" + word + "'");
     }
   }
