@@ -68,7 +68,8 @@ void FlightRecorder::note(const Launch& launch, const void* stream, bool capture
     entry.launch = number_of_launch;
     entry.stream = stream;
     entry.enqueued = now;
-    messages_.add(messages_.last() + 1, packed_message(entry));
+    Messages& log = messages();
+    log.add(log.last() + 1, packed_message(entry));
   }
   const size_t operations = launch.collectives.size() + launch.messages.size();
   if (captured) {
@@ -79,6 +80,14 @@ void FlightRecorder::note(const Launch& launch, const void* stream, bool capture
   messages_issued_.store(messages_issued_.load(std::memory_order_relaxed) + launch.messages.size(),
                          std::memory_order_relaxed);
   launches_.store(number_of_launch, std::memory_order_relaxed);
+}
+
+FlightRecorder::Messages& FlightRecorder::messages() {
+  if (!owned_messages_) {
+    owned_messages_ = std::make_unique<Messages>();
+    messages_.store(owned_messages_.get(), std::memory_order_release);
+  }
+  return *owned_messages_;
 }
 
 uint64_t FlightRecorder::next_number(const MessageWork& work) {
@@ -148,7 +157,7 @@ std::vector<FlightRecorder::Entry> FlightRecorder::kept() const {
     }
   };
   add_all(collectives_, unpacked);
-  add_all(messages_, unpacked_message);
+  if (const Messages* const log = messages_.load(std::memory_order_acquire)) add_all(*log, unpacked_message);
   std::stable_sort(entries.begin(), entries.end(),
                    [](const Entry& one, const Entry& other) { return one.enqueued < other.enqueued; });
   return entries;

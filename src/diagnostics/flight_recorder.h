@@ -86,6 +86,7 @@ class FlightRecorder {
   static Messages::Words packed_message(const Entry& entry);
   static Entry unpacked_message(const Messages::Words& words);
 
+  Messages& messages();
   uint64_t next_number(const MessageWork& work);
   /// Oldest first.
   std::vector<Entry> kept() const;
@@ -101,7 +102,8 @@ class FlightRecorder {
   std::atomic<uint64_t> captured_{0};
   std::atomic<uint64_t> launches_{0};
   Collectives collectives_;
-  Messages messages_;
+  std::unique_ptr<Messages> owned_messages_;  ///< made for the first, as many communicators have none
+  std::atomic<Messages*> messages_{nullptr};
   /// How many were sent to and received from each peer, of those that have bytes and went into no graph: theirs are
   /// counted alike. Of the noting thread.
   std::vector<std::array<uint64_t, 2>> numbers_;

@@ -82,7 +82,7 @@ class Executor {
     uint64_t ended = 0;
   };
   virtual std::optional<Progress> progress() const { return std::nullopt; }
-  /// How far what was launched has come, as far as that is known. After an abort: before that.
+  /// How far what was launched has come, as far as that is known. After an abort: nothing, or what was known before.
   struct Passed {
     std::optional<uint64_t> launches{};  ///< so many are through, and the next is not, of those that were not captured
     std::optional<bool> all{};           ///< whether everything is, graphs as often as they were launched until now

@@ -148,7 +148,7 @@ void must_not_have_ended(const Dump& dump, const std::string& name) {
     const std::string state = event["args"]["state"];
     if (event["name"].get<std::string>().rfind(name, 0) != 0) continue;
     if (state == "issued" || state == "unknown") return;
-    throw std::runtime_error(name + " is said to have " + state);
+    throw std::runtime_error(std::string(name).append(": ").append(state));
   }
   throw std::runtime_error("no " + name);
 }

@@ -4,7 +4,7 @@
 #include <vgpu.h>
 
 #include <algorithm>
-#include <mutex>
+#include <atomic>
 #include <utility>
 
 #include "device/check.h"
@@ -66,9 +66,12 @@ class CpuExecutor : public Executor {
     const uint64_t ended = calls->ended();
     return Progress{calls->begun(), ended};
   }
+  /// What was aborted is over, but has not come to its end: then nothing is known.
   Passed passed() const override {
-    const std::lock_guard lock(passed_mutex_);
-    return when_aborted_ ? *when_aborted_ : passed_now();
+    Passed passed;
+    if (exactly_through_) passed.launches = exactly_through_();
+    if (idle_) passed.all = idle_();
+    return aborted_ ? Passed{} : passed;
   }
   std::shared_ptr<const OperationTimes> times() const override { return engine_->rank().calls(); }
   DoingsOfPeer doings_of(int rank) const override { return engine_->rank().doings_of(rank); }
@@ -79,25 +82,14 @@ class CpuExecutor : public Executor {
   std::optional<std::string> difference_in_the_end() const override { return engine_->rank().difference_in_the_end(); }
   void leave() override { engine_->rank().leave(); }
   void abort() override {
-    {
-      const std::lock_guard lock(passed_mutex_);
-      if (!when_aborted_) when_aborted_ = passed_now();
-    }
+    aborted_ = true;
     engine_->rank().abort();
   }
 
  private:
-  Passed passed_now() const {
-    Passed passed;
-    if (exactly_through_) passed.launches = exactly_through_();
-    if (idle_) passed.all = idle_();
-    return passed;
-  }
-
   std::function<std::optional<uint64_t>()> exactly_through_;
   std::function<bool()> idle_;
-  mutable std::mutex passed_mutex_;
-  std::optional<Passed> when_aborted_;  ///< what was aborted is over, but has not come to its end
+  std::atomic<bool> aborted_{false};
   std::shared_ptr<Engine> engine_;
   StreamName stream_;  ///< where what is launched next runs
 };
