@@ -115,7 +115,7 @@ class Rank:
             return "has issued nothing" if last == "nothing" else f"has finished what it issued, at last {last}"
         if self.inside:
             return f"is in {self.inside[0].name}"
-        return f"has issued {number_text(self.issued, 'collective')}, and of which no more is known"
+        return f"has issued {number_text(self.issued, 'collective')}, and no more is known"
 
 
 def grouped(pairs):

@@ -76,12 +76,15 @@ Communicator& communicator_of(ncclComm_t handle, const char* function) {
 
 std::shared_ptr<Communicator> shared_communicator_of(ncclComm_t handle, const char* function) {
   check(handle, function);
+  const std::lock_guard lock(handles().mutex);
+  check(handle, function);
   return handle->communicator;
 }
 
 const char* failure_of(ncclComm_t handle) noexcept {
   if (handle == nullptr || __atomic_load_n(&handle->magic, __ATOMIC_ACQUIRE) != kLive) return nullptr;
-  return handle->communicator->failure_sentence();
+  const std::lock_guard lock(handles().mutex);
+  return handle->communicator ? handle->communicator->failure_sentence() : nullptr;
 }
 
 }  // namespace nitinol

@@ -15,7 +15,7 @@ namespace {
 struct Kept {
   std::shared_ptr<void> memory;
   std::shared_ptr<void> order{};
-  Idle idle{};  ///< empty: nobody runs its kernels any more
+  Idle idle{};
 };
 
 struct Keeper {
@@ -36,15 +36,27 @@ void on_graph_gone(void* pointer) {
   keeper().kept.push_back(std::move(*what));
 }
 
-/// Takes what is kept out of the keeper's hands. CUDA is not to be called with its lock, for which CUDA may wait.
-std::vector<Kept> take_kept() {
-  const std::lock_guard lock(keeper().mutex);
-  return std::exchange(keeper().kept, {});
-}
+/// What is kept, taken out of the keeper's hands for a while: CUDA is not to be called with its lock, for which CUDA
+/// may wait.
+class Taken {
+ public:
+  Taken() {
+    const std::lock_guard lock(keeper().mutex);
+    all.swap(keeper().kept);
+  }
+  ~Taken() {
+    const std::lock_guard lock(keeper().mutex);
+    std::move(all.begin(), all.end(), std::back_inserter(keeper().kept));
+  }
+  Taken(const Taken&) = delete;
+  Taken& operator=(const Taken&) = delete;
 
-void put_back(std::vector<Kept> kept) {
-  const std::lock_guard lock(keeper().mutex);
-  std::move(kept.begin(), kept.end(), std::back_inserter(keeper().kept));
+  std::vector<Kept> all;
+};
+
+/// Drops what somebody else holds too, so that nothing is freed: of what is kept several times, all but the last.
+void drop_what_others_hold(std::vector<Kept>& kept) {
+  for (auto one = kept.begin(); one != kept.end();) one = one->memory.use_count() != 1 ? kept.erase(one) : one + 1;
 }
 
 bool no_kernels_run() {
@@ -67,14 +79,14 @@ KernelsOfProcess::KernelsOfProcess(Idle idle) : idle_(std::make_shared<const Idl
   keeper().running.emplace_back(idle_);
 }
 
-void keep_with_graph(cudaStream_t stream, std::shared_ptr<void> memory, std::shared_ptr<void> order) {
+void keep_with_graph(cudaStream_t stream, std::shared_ptr<void> memory, std::shared_ptr<void> order, Idle idle) {
   let_go_of_idle_memory();
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;
   cudaGraph_t graph = nullptr;
   cuda_check(cudaStreamGetCaptureInfo(stream, &status, &id, &graph, nullptr, nullptr, nullptr),
              "cudaStreamGetCaptureInfo");
-  auto held = std::make_unique<Kept>(Kept{std::move(memory), std::move(order)});
+  auto held = std::make_unique<Kept>(Kept{std::move(memory), std::move(order), std::move(idle)});
   cudaUserObject_t object = nullptr;
   cuda_check(cudaUserObjectCreate(&object, held.get(), on_graph_gone, 1, cudaUserObjectNoDestructorSync),
              "cudaUserObjectCreate");
@@ -94,15 +106,12 @@ void let_go_of_idle_memory() {
   static std::mutex one_at_a_time;
   std::vector<Kept> to_be_freed;  // goes after the lock
   const std::lock_guard lock(one_at_a_time);
-  std::vector<Kept> kept = take_kept();
-  std::erase_if(kept, [](const Kept& one) { return one.memory.use_count() != 1; });  // others hold it, or there is none
-  if (kept.empty()) return;
-  if (no_kernels_run()) {
-    const auto busy = std::partition(kept.begin(), kept.end(), [](const Kept& one) { return one.idle && !one.idle(); });
-    std::move(busy, kept.end(), std::back_inserter(to_be_freed));
-    kept.erase(busy, kept.end());
-  }
-  put_back(std::move(kept));
+  Taken kept;
+  drop_what_others_hold(kept.all);
+  if (kept.all.empty() || !no_kernels_run()) return;
+  const auto through = std::partition(kept.all.begin(), kept.all.end(), [](const Kept& one) { return !one.idle(); });
+  std::move(through, kept.all.end(), std::back_inserter(to_be_freed));
+  kept.all.erase(through, kept.all.end());
 }
 
 }  // namespace nitinol

@@ -25,9 +25,9 @@ class KernelsOfProcess {
   std::shared_ptr<const Idle> idle_;
 };
 
-/// `memory` lives until the graph into which `stream` is captured, and every instance of it, are gone; so does `order`,
-/// what puts its launches in order. Throws Error.
-void keep_with_graph(cudaStream_t stream, std::shared_ptr<void> memory, std::shared_ptr<void> order);
+/// `memory` lives until the graph into which `stream` is captured, and every instance of it, are gone, and then as with
+/// keep_until_idle(); so does `order`, what puts its launches in order. Throws Error.
+void keep_with_graph(cudaStream_t stream, std::shared_ptr<void> memory, std::shared_ptr<void> order, Idle idle);
 
 /// `memory` lives until `idle` holds and no kernels of the process run, at least: until let_go_of_idle_memory() finds
 /// it so.

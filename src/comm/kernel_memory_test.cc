@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
 #include <utility>
 
 namespace nitinol {
@@ -43,6 +44,33 @@ TEST(KernelMemory, CommunicatorsThatHaveEndedHoldNothingUp) {
   EXPECT_TRUE(freed);
 }
 
+TEST(KernelMemory, WhatIsKeptSeveralTimesIsNotFreedEarlier) {
+  bool freed = false;
+  bool through = false;
+  {
+    const std::shared_ptr<void> owned = memory(freed);
+    for (int i = 0; i < 3; ++i) keep_until_idle(owned, [&] { return through; });
+  }
+  let_go_of_idle_memory();
+  EXPECT_FALSE(freed);
+  through = true;
+  let_go_of_idle_memory();
+  EXPECT_TRUE(freed);
+}
+
+TEST(KernelMemory, NothingIsLostIfItCannotBeSaidWhetherKernelsAreThrough) {
+  bool freed = false;
+  bool asked = false;
+  keep_until_idle(memory(freed), [&]() -> bool {
+    if (std::exchange(asked, true)) return true;
+    throw std::runtime_error("cannot be asked");
+  });
+  EXPECT_THROW(let_go_of_idle_memory(), std::runtime_error);
+  EXPECT_FALSE(freed);
+  let_go_of_idle_memory();
+  EXPECT_TRUE(freed);
+}
+
 TEST(KernelMemory, NothingIsKeptTwice) {
   bool freed = false;
   const KernelsOfProcess others([] { return false; });
@@ -55,8 +83,10 @@ TEST(KernelMemory, NothingIsKeptTwice) {
 }
 
 TEST(KernelMemory, WhatHasNoMemoryIsNotKept) {
-  keep_until_idle(nullptr, [] { return false; });
+  bool asked = false;
+  keep_until_idle(nullptr, [&] { return asked = true; });
   let_go_of_idle_memory();
+  EXPECT_FALSE(asked);
 }
 
 }  // namespace

@@ -152,7 +152,10 @@ void Communicator::shrink(const std::vector<int>& excluded, Communicator& child)
   arguments.options = bootstrap_options();
   arguments.abort_flag = child.abort_flag();
   arguments.interrupt = [this, &members, next = std::chrono::steady_clock::time_point()]() mutable {
-    if (state() == ncclInvalidUsage) fail(ncclInvalidUsage, "{}", failure_sentence());
+    if (state() == ncclInvalidUsage) {
+      const char* const sentence = failure_sentence();
+      fail(ncclInvalidUsage, "{}", sentence != nullptr ? sentence : "the old communicator has failed");
+    }
     const auto now = std::chrono::steady_clock::now();
     if (now < next) return;
     next = now + kLookForTheDeadEvery;

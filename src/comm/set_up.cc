@@ -206,6 +206,7 @@ void Communicator::tell_bootstrap_of(const std::vector<Peer>& peers) {
 }
 
 void Communicator::make_executor_for(std::vector<Peer> peers) {
+  let_go_of_idle_memory();
   ExecutorSetup setup;
   setup.rank = rank_;
   setup.peers = std::move(peers);

@@ -66,8 +66,9 @@ void StreamOrder::forget_capture() {
 void StreamOrder::enter_stream(cudaStream_t stream) {
   forget_capture();
   const unsigned long long id = nitinol::stream_id(stream);
-  const bool same_stream = id == std::exchange(last_id_, id) && id != kNoStreamId && !in_graphs_;
+  const bool same_stream = id == last_id_ && id != kNoStreamId && !in_graphs_;
   if (!same_stream) await_earlier(stream);
+  last_id_ = id;
   if (in_graphs_ || events_->after(launches_ + 1)) return;
   const RelaxedCaptureGuard relaxed;
   events_->after(launches_ + 1) = Event::create();
@@ -96,7 +97,8 @@ std::shared_ptr<StreamOrder::Capture> StreamOrder::begin_capture(cudaStream_t st
     capture->last = Event::create();
   }
   keep_with_graph(stream, memory(),
-                  std::make_shared<std::pair<std::shared_ptr<Events>, std::shared_ptr<Capture>>>(events_, capture));
+                  std::make_shared<std::pair<std::shared_ptr<Events>, std::shared_ptr<Capture>>>(events_, capture),
+                  idle_probe());
   if (!in_graphs_) begin_graphs();
   events_->done.make_wait_external(stream);
   return capture;

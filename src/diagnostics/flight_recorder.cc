@@ -275,7 +275,7 @@ std::string FlightRecorder::head_text(const About& about, std::optional<bool> id
 std::string FlightRecorder::text(const About& about) const {
   const std::vector<Told> all = entries(about);
   std::string text = head_text(about, all_ended(about, all));
-  if (!about.times_known) text += "When operations started and finished is not known on GPUs.\n";
+  if (!about.times_known) text += "When operations started and finished is not known here.\n";
   text += formatted("{:<9}{:<20}{:<20}{:<20}{:<16}{}\n", "state", "enqueued", "started", "finished", "stream",
                     "operation and plan");
   for (const Told& told : all) {

@@ -22,7 +22,7 @@ class FlightRecorder {
   static constexpr size_t kKept = 256;  ///< collectives, and as many sends and receives
 
   /// Notes what is about to be put into a stream, or captured into a graph. By one thread at a time, as calls on one
-  /// communicator are made; what several note at once may be lost.
+  /// communicator are made.
   void note(const Launch& launch, const void* stream, bool captured = false);
 
   /// How many collectives were noted, but for those that went into graphs.

@@ -238,6 +238,7 @@ std::optional<std::string> CallCheck::different_on_host(int peer, HostCall call)
   const CallPage& theirs = board_.page(peer);
   if (call == HostCall::kNone || board_.host_call(rank_, peer).load() != HostCall::kNone) return std::nullopt;
   if (mine.captures.load() != 0 || theirs.captures.load() != 0) return std::nullopt;
+  if (theirs.stopped.load() != 0) return std::nullopt;  // it says itself why
   const auto collective = mine.calls.find(theirs.calls.last() + 1);
   if (!collective) return std::nullopt;
   return mismatch_sentence(rank_, collective->text(), describe(peer), name_of(call));

@@ -37,12 +37,13 @@ void must_work(ncclComm_t comm, int rank, int ranks, cudaStream_t stream) {
   constexpr int kCount = 5000;
   std::vector<int> values(kCount, rank + 1);
   int* data = nullptr;
-  EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), kCount * sizeof(int)));
+  // In the stream's order: cudaFree would wait for kernels of other ranks on the same GPU.
+  EXPECT_CALL(cudaMallocAsync(reinterpret_cast<void**>(&data), kCount * sizeof(int), stream));
   EXPECT_CALL(cudaMemcpyAsync(data, values.data(), kCount * sizeof(int), cudaMemcpyHostToDevice, stream));
   EXPECT_CALL(ncclAllReduce(data, data, kCount, ncclInt, ncclSum, comm, stream));
   EXPECT_CALL(cudaMemcpyAsync(values.data(), data, kCount * sizeof(int), cudaMemcpyDeviceToHost, stream));
+  EXPECT_CALL(cudaFreeAsync(data, stream));
   EXPECT_CALL(cudaStreamSynchronize(stream));
-  EXPECT_CALL(cudaFree(data));
   for (const int value : values) expect_that(value == ranks * (ranks + 1) / 2, "sum is " + std::to_string(value));
 }
 

@@ -97,8 +97,7 @@ TEST(Deadline, NamesAllRanksThatHaveNotComeAndWhatEachDoes) {
               EXPECT_CALL(ncclAllReduce(data, data, 9, ncclFloat, ncclMax, comm, nullptr));
               EXPECT_CALL(cudaStreamSynchronize(nullptr));
               if (process == 2) EXPECT_CALL(ncclRecv(data, 5, ncclFloat, 1, comm, nullptr));
-              met.add();
-              met.wait_for(4);
+              met.meet(4);
               if (process == 0) EXPECT_CALL(nitinolCommSetTimeout(comm, 2));  // one is to tell it
               if (process == 0 || process == 3) {
                 EXPECT_CALL(ncclAllReduce(data, data, 11, ncclFloat, ncclSum, comm, nullptr));

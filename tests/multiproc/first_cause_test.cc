@@ -61,7 +61,10 @@ void must_say_of_the_victim(const std::string& sentence, std::vector<std::string
   const std::string host(name);
   words.insert(words.end(), {"rank 2 (host " + host.substr(0, host.find('.'))});
   must_say(sentence, words);
-  if (!std::regex_search(sentence, std::regex(R"(rank 2 \(host [^ ]+, pid \d+, device 2\))"))) {
+  int devices = 0;
+  EXPECT_CALL(cudaGetDeviceCount(&devices));
+  const std::string place = R"(rank 2 \(host [^ ]+, pid \d+, device )" + std::to_string(kVictim % devices) + R"(\))";
+  if (!std::regex_search(sentence, std::regex(place))) {
     throw std::runtime_error("'" + sentence + "' does not name the victim's place");
   }
 }

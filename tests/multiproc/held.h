@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -96,14 +97,14 @@ inline std::string grown_since(const Held& before) {
 
 /// Files whose names tell that they are of the library, where such would lie: there are to be none. Folders are those
 /// of other tests.
-inline std::string files_of_the_library() {
-  std::string found;
+inline std::set<std::string> files_of_the_library() {
+  std::set<std::string> found;
   for (const char* folder : {"/dev/shm", "/tmp"}) {
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
       const std::string name = entry.path().filename();
       const bool ours = name.starts_with("nccl") || name.starts_with("nitinol") || name.starts_with("vgpu");
-      if (ours && !entry.is_directory(ignored)) found += entry.path().string() + "\n";
+      if (ours && !entry.is_directory(ignored)) found.insert(entry.path().string());
     }
   }
   return found;

@@ -243,7 +243,7 @@ TEST(RasTrouble, ASignalDumpsAllRanksOfAProcess) {
               must_contain(awaited_contents(folder.path() + "/" + std::to_string(self.rank) + ".txt"),
                            {"Rank " + std::to_string(self.rank) + " of 3", "No failure", "issued 1, begun 1",
                             "AllReduce number 1 (count 5, type int32, op sum); ",
-                            kVirtualGpus ? "OneShot Simple, 1 channels" : "not known on GPUs"});
+                            kVirtualGpus ? "OneShot Simple, 1 channels" : "finished is not known"});
               EXPECT_CALL(cudaFree(data));
             }));
   unsetenv("NCCL_RAS_ENABLE");

@@ -196,7 +196,7 @@ void survive_cycles(int cycles, int rank, const Pipes& pipes) {
       throw std::runtime_error("survivor 0 did not come");
     }
     survive(invitation, rank, data);
-    if (cycle == std::min(kWarmUp, cycles / 2)) before = held_in_quiet();
+    if (cycle == std::min(kWarmUp, std::max(1, cycles / 2))) before = held_in_quiet();
   }
   const Invitation no_more;
   if (rank == 0) pipes.invitations.put(&no_more, sizeof(no_more));
@@ -211,11 +211,12 @@ TEST(Recovery, TwoSurvivorsOfManyCommunicatorsHoldNoMoreThanOfTheFirstOnes) {
   const int cycles = wish != nullptr ? std::atoi(wish) : kCycles;
   const Pipes pipes;
   const SharedCount joined;
+  const std::set<std::string> files = files_of_the_library();
   EXPECT_EQ("", run_processes(kSurvivors + 1, [&](int process, const ncclUniqueId&) {
               if (process == kSurvivors) return bring_and_kill(pipes.invitations, joined);
               survive_cycles(cycles, process, pipes);
             }));
-  EXPECT_EQ("", files_of_the_library());
+  EXPECT_EQ(files, files_of_the_library());
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <vgpu.h>
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "device/check.h"
@@ -71,7 +70,7 @@ class CpuExecutor : public Executor {
     Passed passed;
     if (exactly_through_) passed.launches = exactly_through_();
     if (idle_) passed.all = idle_();
-    return aborted_ ? Passed{} : passed;
+    return engine_->rank().stopped() ? Passed{} : passed;
   }
   std::shared_ptr<const OperationTimes> times() const override { return engine_->rank().calls(); }
   DoingsOfPeer doings_of(int rank) const override { return engine_->rank().doings_of(rank); }
@@ -81,15 +80,11 @@ class CpuExecutor : public Executor {
   void stop_reports() override { engine_->rank().stop_reports(); }
   std::optional<std::string> difference_in_the_end() const override { return engine_->rank().difference_in_the_end(); }
   void leave() override { engine_->rank().leave(); }
-  void abort() override {
-    aborted_ = true;
-    engine_->rank().abort();
-  }
+  void abort() override { engine_->rank().abort(); }
 
  private:
   std::function<std::optional<uint64_t>()> exactly_through_;
   std::function<bool()> idle_;
-  std::atomic<bool> aborted_{false};
   std::shared_ptr<Engine> engine_;
   StreamName stream_;  ///< where what is launched next runs
 };

@@ -95,6 +95,7 @@ class Rank {
   void begin_collective(const CollectiveWork& work) {
     const Signature signature = Signature::of(work, ++sequence_);
     tag_ = signature.tag() << 8;
+    on_host_since_.reset();
     calls_->begin(signature);
   }
   void end_collective() {

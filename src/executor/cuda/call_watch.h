@@ -65,7 +65,7 @@ class CallWatch {
   }
   /// The collective that comes next once all ranks have come to it; null: none.
   void note_waiting_to_call(const CollectiveWork* next);
-  /// The host waits for the ranks in this call. Not seen if this rank has launched nothing yet.
+  /// The host waits for the ranks in this call.
   void wait_on_host(HostCall call, std::span<const int> ranks);
   void set_timeout(std::chrono::milliseconds timeout);
   void leave();

@@ -75,9 +75,13 @@ const void* kernel_of(const CollectiveWork& work, int ranks) {
   return kernel;
 }
 
-/// Programmatic dependent launch, which came with compute capability 9.0.
+/// The compute capability from which on there is programmatic dependent launch: the GPU's, and what kernels were
+/// compiled for.
+constexpr int kCanWaitForEarlierKernels = 90;
+
 bool can_launch_ahead(const ExecutorSetup& setup) {
-  return setup.launch_ahead && setup.peers[static_cast<size_t>(setup.rank)].compute_capability >= 90;
+  const Peer& me = setup.peers[static_cast<size_t>(setup.rank)];
+  return setup.launch_ahead && me.compute_capability >= kCanWaitForEarlierKernels;
 }
 
 }  // namespace
@@ -197,6 +201,7 @@ class CudaExecutor : public Executor {
     if (is_loaded(kernel)) return;
     cudaFuncAttributes attributes{};
     cuda_check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes of a communication kernel");
+    if (attributes.ptxVersion < kCanWaitForEarlierKernels) ctas_ahead_ = 0;
     const size_t most = shared_bytes(ranks_, kMaxWorkers + 1);
     if (most > 48 * 1024) {
       cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most)),
@@ -361,7 +366,7 @@ class CudaExecutor : public Executor {
   const int rank_;
   const int ranks_;
   const Sizes sizes_;
-  const int ctas_ahead_;  ///< as in Sizes
+  int ctas_ahead_;  ///< as in Sizes; 0 if kernels cannot wait for those before them
   std::shared_ptr<Domain> domain_;
   std::vector<const void*> loaded_;
   std::unique_ptr<Beside> beside_;  ///< once a group had messages of several protocols
