@@ -130,7 +130,7 @@ class Trace(unittest.TestCase):
 
     def test_progress_of_one_is_unknown(self):
         self.check([dump(0, 2, [all_reduce(1, "issued")], idle=False), dump(1, 2, [])],
-                   f"Rank 0 waits in {FIRST} for rank 1, which has issued 0 collectives, and of which no more is known; "
+                   f"Rank 0 waits in {FIRST} for rank 1, which has issued 0 collectives, and no more is known; "
                    f"how far rank 1 has come is not known; {FIRST} was issued by rank 0 and not by rank 1.")
 
     def test_calls_in_graphs(self):
