@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/settings.h"
 
 namespace nitinol {
@@ -83,6 +84,21 @@ Config read_config(const ncclConfig_t* config, const Config& base) {
          result.max_ctas);
   }
   return result;
+}
+
+Config read_child_config(const ncclConfig_t* config, const Config& parent, bool shares) {
+  Config child = read_config(config, parent);
+  if (!shares) return child;
+  if (child.net_name != parent.net_name) {
+    fail(ncclInvalidUsage,
+         "ncclConfig_t: netName is '{}', but the communicator shares the resources of its parent, where it is '{}'",
+         child.net_name, parent.net_name);
+  }
+  if (child.traffic_class != parent.traffic_class) {
+    log_info(Subsystem::kInit, "a communicator that shares its parent's resources has trafficClass {}, the parent {}",
+             child.traffic_class, parent.traffic_class);
+  }
+  return child;
 }
 
 }  // namespace nitinol

@@ -30,4 +30,9 @@ struct Config {
 /// out of range.
 Config read_config(const ncclConfig_t* config, const Config& base);
 
+/// The same for a communicator that is made of another one. `shares`: it may use the parent's resources; it has its own
+/// all the same, but must be such as could: throws Error(ncclInvalidUsage) for another netName than the parent's, and
+/// notes another trafficClass in the log.
+Config read_child_config(const ncclConfig_t* config, const Config& parent, bool shares);
+
 }  // namespace nitinol

@@ -45,6 +45,26 @@ TEST(Config, DefinedFieldsAreTaken) {
   EXPECT_EQ(read.cta_policy, NCCL_CTA_POLICY_ZERO);
 }
 
+TEST(Config, AChildThatSharesMustNameTheNetworkOfItsParent) {
+  Config parent;
+  parent.net_name = "Socket";
+  ncclConfig_t config = initialised();
+  EXPECT_EQ(read_child_config(&config, parent, true).net_name, "Socket");
+  EXPECT_EQ(read_child_config(nullptr, parent, true).net_name, "Socket");
+  config.netName = "Socket";
+  config.trafficClass = 3;
+  EXPECT_EQ(read_child_config(&config, parent, true).traffic_class, 3);
+  config.netName = "IB";
+  EXPECT_EQ(read_child_config(&config, parent, false).net_name, "IB");
+  try {
+    read_child_config(&config, parent, true);
+    FAIL() << "another network is taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ncclInvalidUsage);
+    EXPECT_NE(std::string(error.what()).find("netName is 'IB'"), std::string::npos) << error.what();
+  }
+}
+
 // Programs built against older headers pass shorter structs; what lies behind is not theirs.
 TEST(Config, EveryOlderSizeIsReadOnlyAsFarAsItReaches) {
   for (const size_t size : {24U, 40U, 48U, 72U, 80U}) {

@@ -68,8 +68,10 @@ void shrink(const ShrinkCall& call) {
   if (call.handle == nullptr) fail(ncclInvalidArgument, "{} : newcomm argument is NULL", kName);
   if (call.excluded.empty()) fail(ncclInvalidArgument, "{} : no ranks to exclude", kName);
   std::vector<int> excluded = checked_exclusions(call.excluded, *parent);
-  auto child = std::make_shared<Communicator>(parent->device(), read_config(call.config, parent->config()));
   const bool stop = kind == Call::kShrinkAbort;
+  const bool shares = parent->config().shrink_share && !stop && parent->stage() != Stage::kRevoked;
+  auto child =
+      std::make_shared<Communicator>(parent->device(), read_child_config(call.config, parent->config(), shares));
   if (stop) parent->begin_revoke();
   Job job;
   job.communicator = parent;

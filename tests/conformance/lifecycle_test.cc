@@ -91,6 +91,26 @@ TEST(Lifecycle, AfterFinalizeOnlyDestroyingIsAllowed) {
             }));
 }
 
+TEST(Lifecycle, ChildrenThatShareAreRefusedAnotherNetwork) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.splitShare = 1;
+              ncclComm_t parent = nullptr;
+              EXPECT_CALL(ncclCommInitRankConfig(&parent, 1, id, 0, &config));
+              ncclConfig_t other = NCCL_CONFIG_INITIALIZER;
+              other.netName = "IB";
+              ncclComm_t child = nullptr;
+              if (ncclCommSplit(parent, 0, 0, &child, &other) != ncclInvalidUsage || child != nullptr) {
+                throw std::runtime_error("a child that shares has another network");
+              }
+              EXPECT_CALL(ncclCommSplit(parent, 0, 0, &child, nullptr));
+              must_work(child, nullptr);
+              must_work(parent, nullptr);
+              EXPECT_CALL(ncclCommDestroy(child));
+              EXPECT_CALL(ncclCommDestroy(parent));
+            }));
+}
+
 TEST(Lifecycle, SplitOrdersByKeyAndLeavesOutWhoAsksForIt) {
   EXPECT_EQ("", run_ranks({2, 3, 1}, [](Rank& self) {
               const int color = self.rank == 4 ? NCCL_SPLIT_NOCOLOR : self.rank % 2;
