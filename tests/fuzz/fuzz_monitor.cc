@@ -23,6 +23,7 @@
 #include "base/unique_fd.h"
 #include "bootstrap/address.h"
 #include "bootstrap/handshake.h"
+#include "bootstrap/loopback_testing.h"
 #include "bootstrap/reactor.h"
 #include "bootstrap/wire.h"
 #include "diagnostics/ras/clients.h"
@@ -41,20 +42,10 @@ using namespace nitinol::fuzz;
 /// Listens at a port of the loopback interface.
 struct Listener {
   UniqueFd fd{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  SocketAddress address;
+  SocketAddress address = bind_to_loopback(fd.get());
 
   Listener() {
-    address.family = AF_INET;
-    address.host = {127, 0, 0, 1};
-    sockaddr_storage storage;
-    socklen_t length = address.to_sockaddr(storage);
-    auto* const here = reinterpret_cast<sockaddr*>(&storage);
-    const int one = 1;
-    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one));
-    if (::bind(fd.get(), here, length) != 0 || ::listen(fd.get(), 8) != 0) std::abort();
-    if (::getsockname(fd.get(), here, &length) != 0) std::abort();
-    address = *SocketAddress::from_sockaddr(here);
+    if (::listen(fd.get(), 8) != 0) std::abort();
   }
 };
 

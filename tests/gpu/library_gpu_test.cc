@@ -73,6 +73,15 @@ class Ranks : public testing::Test {
     for (std::thread& thread : threads) thread.join();
   }
 
+  /// Three all-reduces of the rank.
+  void capture_three(size_t rank, size_t count, cudaGraph_t& graph) const {
+    CUDA_OK(cudaStreamBeginCapture(streams[rank], cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < 3; ++i) {
+      NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], count, ncclInt, ncclSum, comms[rank], streams[rank]));
+    }
+    CUDA_OK(cudaStreamEndCapture(streams[rank], &graph));
+  }
+
   std::vector<ncclComm_t> comms;
   std::vector<cudaStream_t> streams;
   std::vector<int*> inputs;
@@ -142,11 +151,7 @@ TEST_F(Ranks, AnAbortEndsGraphsThatWait) {
   std::vector<cudaGraphExec_t> graphs(ranks());
   each([&](size_t rank) {
     cudaGraph_t graph = nullptr;
-    CUDA_OK(cudaStreamBeginCapture(streams[rank], cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < 3; ++i) {
-      NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], kCount, ncclInt, ncclSum, comms[rank], streams[rank]));
-    }
-    CUDA_OK(cudaStreamEndCapture(streams[rank], &graph));
+    capture_three(rank, kCount, graph);
     CUDA_OK(cudaGraphInstantiate(&graphs[rank], graph, 0));
     CUDA_OK(cudaGraphDestroy(graph));
   });
@@ -171,11 +176,7 @@ TEST_F(Ranks, AGraphMayOutliveItsCommunicator) {
     const std::vector<int> ones(kCount, static_cast<int>(rank) + 1);
     CUDA_OK(cudaMemcpy(inputs[rank], ones.data(), kCount * sizeof(int), cudaMemcpyHostToDevice));
     cudaGraph_t graph = nullptr;
-    CUDA_OK(cudaStreamBeginCapture(streams[rank], cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < 3; ++i) {
-      NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], kCount, ncclInt, ncclSum, comms[rank], streams[rank]));
-    }
-    CUDA_OK(cudaStreamEndCapture(streams[rank], &graph));
+    capture_three(rank, kCount, graph);
     size_t nodes = 0;
     CUDA_OK(cudaGraphGetNodes(graph, nullptr, &nodes));
     EXPECT_EQ(nodes, 5U) << "a wait, three kernels, and beside them a record";

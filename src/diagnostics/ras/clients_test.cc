@@ -5,10 +5,10 @@
 
 #include <chrono>
 #include <memory>
-#include <stdexcept>
 #include <string>
 
 #include "base/unique_fd.h"
+#include "bootstrap/loopback_testing.h"
 
 namespace nitinol::ras {
 namespace {
@@ -27,25 +27,9 @@ TEST(RasClients, AreOfThisHostOrNot) {
 }
 
 /// A port of the loopback interface that nobody else gets: bound, but not listened at.
-class Port {
- public:
-  Port() {
-    address.family = AF_INET;
-    address.host = {127, 0, 0, 1};
-    sockaddr_storage storage;
-    socklen_t length = address.to_sockaddr(storage);
-    auto* const here = reinterpret_cast<sockaddr*>(&storage);
-    const int one = 1;
-    setsockopt(fd_.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    setsockopt(fd_.get(), SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one));
-    if (::bind(fd_.get(), here, length) != 0) throw std::runtime_error("bind");
-    if (::getsockname(fd_.get(), here, &length) != 0) throw std::runtime_error("getsockname");
-    address = *SocketAddress::from_sockaddr(here);
-  }
-  SocketAddress address;
-
- private:
-  UniqueFd fd_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+struct Port {
+  const UniqueFd fd{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const SocketAddress address = bind_to_loopback(fd.get());
 };
 
 /// How long processes may take to answer a client that says this.
