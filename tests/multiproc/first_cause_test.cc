@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <functional>
-#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "cluster.h"
+#include "matches.h"
 #include "nccl.h"
 #include "scarcity.h"
 #include "shared_count.h"
@@ -64,7 +64,7 @@ void must_say_of_the_victim(const std::string& sentence, std::vector<std::string
   int devices = 0;
   EXPECT_CALL(cudaGetDeviceCount(&devices));
   const std::string place = R"(rank 2 \(host [^ ]+, pid \d+, device )" + std::to_string(kVictim % devices) + R"(\))";
-  if (!std::regex_search(sentence, std::regex(place))) {
+  if (!matches(sentence, place)) {
     throw std::runtime_error("'" + sentence + "' does not name the victim's place");
   }
 }
