@@ -17,6 +17,7 @@
 #include <memory>
 
 #include "executor/holder.h"
+#include "executor/host_call.h"
 #include "executor/label.h"
 #include "model/operation_times.h"
 #include "model/signature.h"
@@ -68,8 +69,8 @@ struct Connection {
   std::atomic<uint32_t> awaited;  ///< what the arena's owner waits for, in messages that it has waited for long
   MessageNote receives;           ///< in which receive and
   MessageNote sends;              ///< in which send
-  /// In the lane of collectives: the HostCall in which the arena's owner waits for the peer.
-  std::atomic<uint32_t> host_call;
+  /// In the lane of collectives: the call in which the arena's owner waits for the peer.
+  std::atomic<HostCall> host_call;
   std::array<Slot, kSlots> slots;
   std::array<MessageNote, kSlots> notes;  ///< for each slot, in the lane of messages
 };

@@ -216,8 +216,8 @@ bool Rank::find_stopped(const std::string& call, const std::vector<int>& peers) 
 /// before, nor will this rank's host make that call in a moment.
 bool Rank::waits_on_host(int peer) const {
   const Arena* const arena = arena_of(peer);
-  if (arena == nullptr || arena->from(rank_, Lane::kCollectives).host_call.load() == 0) return false;
-  if (own_->from(peer, Lane::kCollectives).host_call.load() != 0) return false;
+  if (arena == nullptr || arena->from(rank_, Lane::kCollectives).host_call.load() == HostCall::kNone) return false;
+  if (own_->from(peer, Lane::kCollectives).host_call.load() != HostCall::kNone) return false;
   return nothing_to_run(*arena) && arena->header().calls.begun() < sequence_;
 }
 
@@ -234,7 +234,7 @@ bool Rank::find_waiting_on_host() {
   if (!on_host_since_) on_host_since_ = now;
   if (now - *on_host_since_ < kPatienceWithOtherCalls) return false;
   const Arena& arena = *arena_of(peer);
-  const auto call = static_cast<HostCall>(arena.from(rank_, Lane::kCollectives).host_call.load());
+  const HostCall call = arena.from(rank_, Lane::kCollectives).host_call.load();
   report(ncclInvalidUsage, mismatch_sentence(rank_, current().text(), describe(peer, arena), name_of(call)));
   return true;
 }
@@ -293,7 +293,7 @@ void Rank::announce(const CollectiveWork* next) {
 }
 
 void Rank::wait_on_host(HostCall call, std::span<const int> ranks) {
-  for (const int peer : ranks) own_->from(peer, Lane::kCollectives).host_call.store(static_cast<uint32_t>(call));
+  for (const int peer : ranks) own_->from(peer, Lane::kCollectives).host_call.store(call);
 }
 
 /// The peer has nothing more to run before a collective that needs this rank.
