@@ -102,6 +102,43 @@ std::string all_hear(const Trouble& trouble) {
   });
 }
 
+/// What a rank says that has no room left in its address space.
+struct Outcome {
+  ncclResult_t code;
+  const char* word;
+};
+
+#if defined(NITINOL_VGPU)
+constexpr Outcome kNoAddressSpace{ncclSystemError, "Cannot allocate memory"};
+
+cudaStream_t unusable_stream() {
+  cudaStream_t stream = nullptr;
+  EXPECT_CALL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  EXPECT_CALL(cudaStreamDestroy(stream));
+  return stream;
+}
+#else
+constexpr Outcome kNoAddressSpace{ncclUnhandledCudaError, "out of memory"};
+
+/// Of another context on the same GPU: what has been destroyed CUDA takes no look at, it crashes.
+cudaStream_t unusable_stream() {
+  constexpr unsigned kVersion = 3020;  // of the function as it is called here
+  void* create = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  EXPECT_CALL(cudaGetDriverEntryPointByVersion("cuCtxCreate", &create, kVersion, cudaEnableDefault, &found));
+  int device = -1;
+  EXPECT_CALL(cudaGetDevice(&device));
+  void* context = nullptr;
+  if (create == nullptr || reinterpret_cast<int (*)(void**, unsigned, int)>(create)(&context, 0, device) != 0) {
+    throw std::runtime_error("no second context");
+  }
+  cudaStream_t stream = nullptr;
+  EXPECT_CALL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  EXPECT_CALL(cudaSetDevice(device));
+  return stream;
+}
+#endif
+
 Call without_descriptors(const Call& call) {
   return [call](Scene& s) {
     const FullDescriptors full;
@@ -125,19 +162,18 @@ TEST(FirstCause, OfNoMemoryToMapAPeer) {
   };
   EXPECT_EQ("", all_hear({reduce,
                           starved,
-                          ncclSystemError,
-                          {"AllReduce (count 77, type float32, op sum)", "Cannot allocate memory"}}));
+                          kNoAddressSpace.code,
+                          {"AllReduce (count 77, type float32, op sum)", kNoAddressSpace.word}}));
 }
 
 TEST(FirstCause, OfACudaError) {
-  const Call on_a_dead_stream = [](Scene& s) {
+  const Call on_an_unusable_stream = [](Scene& s) {
     Scene other = s;
-    EXPECT_CALL(cudaStreamCreateWithFlags(&other.stream, cudaStreamNonBlocking));
-    EXPECT_CALL(cudaStreamDestroy(other.stream));
+    other.stream = unusable_stream();
     return reduce(other);
   };
   EXPECT_EQ("", all_hear({reduce,
-                          on_a_dead_stream,
+                          on_an_unusable_stream,
                           ncclUnhandledCudaError,
                           {"AllReduce (count 77, type float32, op sum)", "cudaErrorInvalidResourceHandle"}}));
 }
