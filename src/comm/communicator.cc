@@ -142,6 +142,7 @@ void Communicator::plan_and_prepare(Launch& launch, cudaStream_t stream) {
 void Communicator::enqueue(const Launch& launch, const std::vector<cudaStream_t>& streams) {
   if (launch.collectives.empty() && launch.messages.empty()) return;
   const cudaStream_t stream = order_.enter(streams, [&] { return executor_->memory_of_kernels(); });
+  const auto launching = kernels_.begin_launch();
   recorder_.note(launch, stream, order_.captured());
   executor_->note(launch, stream, order_.stream_id(), order_.captured());
   executor_->launch(launch, stream);

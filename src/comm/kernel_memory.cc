@@ -21,7 +21,8 @@ struct Kept {
 struct Keeper {
   std::mutex mutex;
   std::vector<Kept> kept;
-  std::vector<std::weak_ptr<const Idle>> running;  ///< of the process's communicators
+  std::vector<std::weak_ptr<const KernelsOfProcess::Entry>> running;  ///< of the process's communicators
+  std::atomic<int> frees{0};                                          ///< under way, or looking whether they may be
 };
 
 Keeper& keeper() {
@@ -60,23 +61,40 @@ void drop_what_others_hold(std::vector<Kept>& kept) {
 }
 
 bool no_kernels_run() {
-  std::vector<std::weak_ptr<const Idle>> running;
+  std::vector<std::weak_ptr<const KernelsOfProcess::Entry>> running;
   {
     const std::lock_guard lock(keeper().mutex);
     std::erase_if(keeper().running, [](const auto& one) { return one.expired(); });
     running = keeper().running;
   }
   return std::all_of(running.begin(), running.end(), [](const auto& one) {
-    const auto idle = one.lock();
-    return idle == nullptr || (*idle)();
+    const auto entry = one.lock();
+    return entry == nullptr || (!entry->launching && entry->idle());
   });
 }
 
 }  // namespace
 
-KernelsOfProcess::KernelsOfProcess(Idle idle) : idle_(std::make_shared<const Idle>(std::move(idle))) {
+KernelsOfProcess::KernelsOfProcess(Idle idle) : entry_(std::make_shared<Entry>()) {
+  entry_->idle = std::move(idle);
   const std::lock_guard lock(keeper().mutex);
-  keeper().running.emplace_back(idle_);
+  keeper().running.emplace_back(entry_);
+}
+
+// Each side says what it is about to do before it looks at what the other does, so one of them sees the other.
+KernelsOfProcess::Launch::Launch(Entry* entry) : entry_(entry) {
+  if (entry_ == nullptr) return;
+  std::atomic<int>& frees = keeper().frees;
+  entry_->launching = true;
+  for (int under_way = frees; under_way != 0; under_way = frees) {
+    entry_->launching = false;
+    frees.wait(under_way);
+    entry_->launching = true;
+  }
+}
+
+KernelsOfProcess::Launch::~Launch() {
+  if (entry_ != nullptr) entry_->launching.store(false, std::memory_order_release);
 }
 
 void keep_with_graph(cudaStream_t stream, std::shared_ptr<void> memory, std::shared_ptr<void> order, Idle idle) {
@@ -101,9 +119,22 @@ void keep_until_idle(std::shared_ptr<void> memory, Idle idle) {
   keeper().kept.push_back({std::move(memory), {}, std::move(idle)});
 }
 
+/// While it lives no launch begins.
+class Free {
+ public:
+  Free() { ++keeper().frees; }
+  ~Free() {
+    --keeper().frees;
+    keeper().frees.notify_all();
+  }
+  Free(const Free&) = delete;
+  Free& operator=(const Free&) = delete;
+};
+
 void let_go_of_idle_memory() {
   const RelaxedCaptureGuard relaxed;  // what goes is freed, and this may happen during another capture
   static std::mutex one_at_a_time;
+  const Free free;
   std::vector<Kept> to_be_freed;  // goes after the lock
   const std::lock_guard lock(one_at_a_time);
   Taken kept;

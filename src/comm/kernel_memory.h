@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 
@@ -21,8 +22,27 @@ class KernelsOfProcess {
   KernelsOfProcess(KernelsOfProcess&&) = default;
   KernelsOfProcess& operator=(KernelsOfProcess&&) = default;
 
+  struct Entry {
+    Idle idle;
+    std::atomic<bool> launching{false};
+  };
+
+  /// While it lives a launch is under way, which `idle` need not know of yet: nothing is freed, and what was being
+  /// freed when it began has gone. One at a time; its communicator outlives it.
+  class Launch {
+   public:
+    explicit Launch(Entry* entry);
+    ~Launch();
+    Launch(const Launch&) = delete;
+    Launch& operator=(const Launch&) = delete;
+
+   private:
+    Entry* entry_;
+  };
+  Launch begin_launch() const { return Launch(entry_.get()); }
+
  private:
-  std::shared_ptr<const Idle> idle_;
+  std::shared_ptr<Entry> entry_;
 };
 
 /// `memory` lives until the graph into which `stream` is captured, and every instance of it, are gone, and then as with

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 namespace nitinol {
@@ -31,6 +33,41 @@ TEST(KernelMemory, IsFreedOnceItsOwnKernelsAndAllOthersOfTheProcessAreThrough) {
   others_through = true;
   let_go_of_idle_memory();
   EXPECT_TRUE(freed);
+}
+
+TEST(KernelMemory, IsNotFreedWhileALaunchIsUnderWay) {
+  bool freed = false;
+  const KernelsOfProcess others([] { return true; });
+  keep_until_idle(memory(freed), [] { return true; });
+  {
+    const auto launch = others.begin_launch();
+    let_go_of_idle_memory();
+    EXPECT_FALSE(freed);
+  }
+  let_go_of_idle_memory();
+  EXPECT_TRUE(freed);
+}
+
+TEST(KernelMemory, LaunchesBeginOnceWhatIsBeingFreedHasGone) {
+  const KernelsOfProcess others([] { return true; });
+  bool freed = false;
+  bool was_freed = false;
+  std::thread launching;
+  const auto free_slowly = [&](void*) {
+    std::promise<void> begun;
+    launching = std::thread([&] {
+      begun.set_value();
+      const auto launch = others.begin_launch();
+      was_freed = freed;
+    });
+    begun.get_future().wait();
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+    freed = true;
+  };
+  keep_until_idle(std::shared_ptr<void>(&freed, free_slowly), [] { return true; });
+  let_go_of_idle_memory();
+  launching.join();
+  EXPECT_TRUE(was_freed);
 }
 
 TEST(KernelMemory, CommunicatorsThatHaveEndedHoldNothingUp) {
