@@ -159,14 +159,16 @@ NITINOL_HOST_DEVICE int turn_of(int channel, int ranks) {
 inline constexpr size_t kGrain = 16;
 
 /// The share with chunks made smaller so that its last round of `blocks` chunks is about as large as the others. As
-/// many rounds as before, but the pipeline fills and drains faster.
+/// many rounds as before, but the pipeline fills and drains faster. In steps of an eighth: workers move chunks in
+/// batches, and what is left of a chunk after whole batches takes them longer than its size says.
 NITINOL_HOST_DEVICE Share even_chunks(Share share, int blocks) {
   const size_t count = share.end - share.begin;
   const size_t round = share.chunk * blocks;
   if (count <= round) return share;
   const size_t rounds = (count + round - 1) / round;
   const size_t even = (count + rounds * blocks - 1) / (rounds * blocks);
-  const size_t chunk = (even + kGrain - 1) / kGrain * kGrain;
+  const size_t step = (share.chunk / 8 + kGrain - 1) / kGrain * kGrain;
+  const size_t chunk = (even + step - 1) / step * step;
   if (chunk < share.chunk) share.chunk = chunk;
   return share;
 }
