@@ -45,6 +45,12 @@ class Worker : public cuda::WorkerBase<Simple, type, how> {
     this->sinks_[0] = Endpoint{sink, 1, 0};
     this->combine_all_taken(job, 1);
   }
+
+  /// Pushes own data that cannot be moved by whole vectors.
+  void push(const Job& job, char* sink) {
+    this->sinks_[0] = Endpoint{sink, 1, 0};
+    this->move_own_rest(job, this->first_unit(), 1);
+  }
 };
 
 /// Memory that starts at a multiple of 16, with poison around it.
@@ -67,7 +73,7 @@ class Block {
 };
 
 template <DataType type, Combine how>
-void check(int ranks, int me, size_t count, bool average) {
+void check(int ranks, int me, size_t count, bool average, size_t shift) {
   QueueView queue;
   queue.layout = cuda::make_layout(ranks, 1, 2, 1024);
   queue.rank = me;
@@ -78,10 +84,10 @@ void check(int ranks, int me, size_t count, bool average) {
   std::vector<char*> sources;
   for (int rank = 0; rank < ranks; ++rank) {
     inputs.push_back(random_elements(type, count, false, random));
-    blocks.emplace_back(bytes);
+    blocks.emplace_back(bytes + shift);
   }
   for (int rank = 0; rank < ranks; ++rank) {
-    sources.push_back(blocks[static_cast<size_t>(rank)].get());
+    sources.push_back(blocks[static_cast<size_t>(rank)].get() + (rank == me ? shift : 0));
     std::memcpy(sources.back(), inputs[static_cast<size_t>(rank)].data(), bytes);
   }
   Block output(bytes);
@@ -99,7 +105,8 @@ void check(int ranks, int me, size_t count, bool average) {
   Bytes pushed = sink.content();
   pushed.resize(bytes);
   const bool right = output.content() == expected && pushed == expected && output.intact();
-  ASSERT_TRUE(right) << ranks << " ranks, rank " << me << ", " << count << " elements" << (average ? ", average" : "");
+  ASSERT_TRUE(right) << ranks << " ranks, rank " << me << ", " << count << " elements" << (average ? ", average" : "")
+                     << ", own data " << shift << " bytes after a multiple of 16";
 }
 
 template <DataType type, Combine how>
@@ -108,8 +115,11 @@ void check_all() {
     for (const int me : {0, 1, ranks - 1}) {
       for (const size_t count : {1, 5, 160, 1000, 3072, 8192, 8233}) {
         for (const bool average : {false, true}) {
-          check<type, how>(ranks, me, count, average);
-          if (testing::Test::HasFatalFailure()) return;
+          const size_t elements = 16 / bytes_of(type);
+          for (const size_t shift : {size_t{0}, (1 + count % (elements - 1)) * bytes_of(type)}) {
+            check<type, how>(ranks, me, count, average, shift);
+            if (testing::Test::HasFatalFailure()) return;
+          }
         }
       }
     }
@@ -161,6 +171,29 @@ TEST(DataPath, IntegersOfEverySize) {
   check_all<DataType::kInt8, Combine::kSum>();
   check_all<DataType::kUint32, Combine::kMax>();
   check_all<DataType::kInt64, Combine::kMin>();
+}
+
+TEST(DataPath, OwnDataIsPushedFromAnyAddress) {
+  std::mt19937 random(3);
+  QueueView queue;
+  queue.layout = cuda::make_layout(2, 1, 2, 1024);
+  blockDim.x = kWorkers + 32;
+  for (size_t shift = 1; shift < 16; ++shift) {
+    for (const size_t count : {1, 15, 16, 31, 32, 33, 1000, 6159, 6160, 20000}) {
+      const Bytes input = random_elements(DataType::kUint8, count, false, random);
+      Block own(count + shift);
+      Block sink(count + 16);
+      std::memcpy(own.get() + shift, input.data(), count);
+      for (threadIdx.x = 0; threadIdx.x < kWorkers; ++threadIdx.x) {
+        Worker<DataType::kUint8, Combine::kSum> worker{Connections<Simple>(queue, 0, 0)};
+        worker.push(Job{own.get() + shift, nullptr, static_cast<uint32_t>(count), false, false}, sink.get());
+      }
+      Bytes pushed = sink.content();
+      pushed.resize(count);
+      ASSERT_EQ(pushed, input) << count << " bytes, " << shift << " after a multiple of 16";
+      ASSERT_TRUE(sink.intact());
+    }
+  }
 }
 
 }  // namespace

@@ -7,6 +7,10 @@
 
 namespace nitinol::cuda {
 
+/// How a worker reaches the user's buffers: by whole vectors; the same, but own data by two vectors of which it cuts
+/// its own out; in any way.
+enum class Access { kPlain, kShifted, kAny };
+
 /// What a transfer does with its data, apart from where it comes from.
 struct Job {
   const char* own;
@@ -46,29 +50,40 @@ class WorkerBase : public WorkerConnections<Wire> {
     return job.bytes % Wire::kPieceBytes == 0 ? units_in(job.bytes) : job.bytes / Wire::kUnitBytes;
   }
 
-  template <bool kPlain>
+  /// Units of own data that may be loaded shifted: with Simple, where the result goes is aligned but the own data is
+  /// not. The last one would need a vector that ends beyond the buffer.
+  __device__ __forceinline__ static uint32_t shifted_units(const Job& job) {
+    if constexpr (!Wire::kCounted || how != Combine::kSum) return 0;
+    if (Memory::aligned(job.own) || !Memory::aligned(job.into) || job.scale) return 0;
+    const uint32_t whole = job.bytes / Wire::kUnitBytes;
+    return whole == 0 ? 0 : whole - 1;
+  }
+
+  template <Access kAccess>
   __device__ __forceinline__ void load(const Job& job, uint32_t unit, uint32_t (&words)[kWords]) const {
-    if constexpr (kPlain) {
+    if constexpr (kAccess == Access::kPlain) {
       Memory::load_pieces(job.own, job.bytes, unit, this->lane_, words);
+    } else if constexpr (kAccess == Access::kShifted) {
+      load_shifted(job.own + unit * Wire::kUnitBytes, words);
     } else {
       Memory::load(job.own, Memory::aligned(job.own), job.bytes, unit, this->lane_, words);
       if (job.scale) scale_words(words);
     }
   }
-  template <bool kPlain>
+  template <Access kAccess>
   __device__ __forceinline__ void store(const Job& job, uint32_t unit, const uint32_t (&words)[kWords]) const {
     if (job.into == nullptr) return;
-    if constexpr (kPlain) {
+    if constexpr (kAccess != Access::kAny) {
       Memory::store_pieces(job.into, job.bytes, unit, this->lane_, words);
     } else {
       Memory::store(job.into, Memory::aligned(job.into), job.bytes, unit, this->lane_, words);
     }
   }
-  template <int kUnits, bool kPlain>
+  template <int kUnits, Access kAccess>
   __device__ __forceinline__ void give(const Job& job, uint32_t unit, int sinks,
                                        const uint32_t (&words)[kUnits][kWords]) const {
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) store<kPlain>(job, unit + u * units_apart(), words[u]);
+    for (int u = 0; u < kUnits; ++u) store<kAccess>(job, unit + u * units_apart(), words[u]);
     for (int s = 0; s < sinks; ++s) {
       const Endpoint sink = this->sinks_[s];
 #pragma unroll
@@ -141,12 +156,12 @@ class WorkerBase : public WorkerConnections<Wire> {
     }
   }
 
-  template <int kUnits, bool kPlain>
+  template <int kUnits, Access kAccess>
   __device__ __forceinline__ void move_own_units(const Job& job, uint32_t unit, int sinks) {
     uint32_t words[kUnits][kWords];
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) load<kPlain>(job, unit + u * units_apart(), words[u]);
-    give<kUnits, kPlain>(job, unit, sinks, words);
+    for (int u = 0; u < kUnits; ++u) load<kAccess>(job, unit + u * units_apart(), words[u]);
+    give<kUnits, kAccess>(job, unit, sinks, words);
   }
   __device__ __forceinline__ void move_own(const Job& job, Peers to_kind, int to) {
     const int sinks = this->await_sinks(to_kind, to);
@@ -157,30 +172,38 @@ class WorkerBase : public WorkerConnections<Wire> {
     uint32_t unit = first_unit();
     if constexpr (Wire::kBatch > 1) {
       for (; unit + (Wire::kBatch - 1) * apart < plain; unit += Wire::kBatch * apart) {
-        move_own_units<Wire::kBatch, true>(job, unit, sinks);
+        move_own_units<Wire::kBatch, Access::kPlain>(job, unit, sinks);
       }
     }
     if constexpr (Wire::kBatch > 4) {
-      for (; unit + 2 * apart < plain; unit += 3 * apart) move_own_units<3, true>(job, unit, sinks);
+      for (; unit + 2 * apart < plain; unit += 3 * apart) move_own_units<3, Access::kPlain>(job, unit, sinks);
     }
-    for (; unit < plain; unit += apart) move_own_units<1, true>(job, unit, sinks);
+    for (; unit < plain; unit += apart) move_own_units<1, Access::kPlain>(job, unit, sinks);
     if (unit < units) [[unlikely]] {
       WorkerBase apart_from_this = *this;  // so that this object can stay in registers
       apart_from_this.move_own_rest(job, unit, sinks);
     }
   }
   __device__ __noinline__ void move_own_rest(Job job, uint32_t unit, int sinks) {
-    for (; unit < units_in(job.bytes); unit += units_apart()) move_own_units<1, false>(job, unit, sinks);
+    if constexpr (Wire::kCounted && how == Combine::kSum) {
+      constexpr int kUnits = 4;
+      const uint32_t shifted = shifted_units(job);
+      const uint32_t apart = units_apart();
+      for (; unit + (kUnits - 1) * apart < shifted; unit += kUnits * apart) {
+        move_own_units<kUnits, Access::kShifted>(job, unit, sinks);
+      }
+    }
+    for (; unit < units_in(job.bytes); unit += units_apart()) move_own_units<1, Access::kAny>(job, unit, sinks);
   }
 
-  template <int kUnits, bool kPlain>
+  template <int kUnits, Access kAccess>
   __device__ __forceinline__ bool move_arrived_units(const Job& job, uint32_t unit, int sinks) {
     Raw raw[1][kUnits];
     if (!fetch<1, kUnits>(this->sources_, 1, unit, raw)) return false;
     uint32_t words[kUnits][kWords];
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) Wire::open(raw[0][u], this->lane_, words[u]);
-    give<kUnits, kPlain>(job, unit, sinks, words);
+    give<kUnits, kAccess>(job, unit, sinks, words);
     return true;
   }
   __device__ __forceinline__ void move_arrived(const Job& job, int from, Peers to_kind, int to) {
@@ -193,16 +216,16 @@ class WorkerBase : public WorkerConnections<Wire> {
     uint32_t unit = first_unit();
     if constexpr (Wire::kBatch > 1) {
       for (; unit + (Wire::kBatch - 1) * apart < plain; unit += Wire::kBatch * apart) {
-        if (!move_arrived_units<Wire::kBatch, true>(job, unit, sinks)) return;
+        if (!move_arrived_units<Wire::kBatch, Access::kPlain>(job, unit, sinks)) return;
       }
     }
     if constexpr (Wire::kBatch > 4) {
       for (; unit + 2 * apart < plain; unit += 3 * apart) {
-        if (!move_arrived_units<3, true>(job, unit, sinks)) return;
+        if (!move_arrived_units<3, Access::kPlain>(job, unit, sinks)) return;
       }
     }
     for (; unit < plain; unit += apart) {
-      if (!move_arrived_units<1, true>(job, unit, sinks)) return;
+      if (!move_arrived_units<1, Access::kPlain>(job, unit, sinks)) return;
     }
     if (unit < units) [[unlikely]] {
       WorkerBase apart_from_this = *this;
@@ -212,16 +235,16 @@ class WorkerBase : public WorkerConnections<Wire> {
   }
   __device__ __noinline__ void move_arrived_rest(Job job, uint32_t unit, int sinks) {
     for (; unit < units_in(job.bytes); unit += units_apart()) {
-      if (!move_arrived_units<1, false>(job, unit, sinks)) return;
+      if (!move_arrived_units<1, Access::kAny>(job, unit, sinks)) return;
     }
   }
 
   /// The slot first, then the own data.
-  template <int kUnits, bool kPlain>
+  template <int kUnits, Access kAccess>
   __device__ __forceinline__ bool combine_arrived_units(const Job& job, uint32_t unit, int sinks) {
     uint32_t words[kUnits][kWords];
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) load<kPlain>(job, unit + u * units_apart(), words[u]);
+    for (int u = 0; u < kUnits; ++u) load<kAccess>(job, unit + u * units_apart(), words[u]);
     Raw raw[1][kUnits];
     if (!fetch<1, kUnits>(this->sources_, 1, unit, raw)) return false;
 #pragma unroll
@@ -233,7 +256,7 @@ class WorkerBase : public WorkerConnections<Wire> {
       combine_words(values, words[u]);
       finish_words(values, job.average, words[u]);
     }
-    give<kUnits, kPlain>(job, unit, sinks, words);
+    give<kUnits, kAccess>(job, unit, sinks, words);
     return true;
   }
   __device__ __forceinline__ void combine_arrived(const Job& job, int from, Peers to_kind, int to) {
@@ -246,7 +269,7 @@ class WorkerBase : public WorkerConnections<Wire> {
     const uint32_t apart = units_apart();
     uint32_t unit = first_unit();
     for (; unit + (kUnits - 1) * apart < plain; unit += kUnits * apart) {
-      if (!combine_arrived_units<kUnits, true>(job, unit, sinks)) return;
+      if (!combine_arrived_units<kUnits, Access::kPlain>(job, unit, sinks)) return;
     }
     if (unit < units) [[unlikely]] {
       WorkerBase apart_from_this = *this;
@@ -256,16 +279,16 @@ class WorkerBase : public WorkerConnections<Wire> {
   }
   __device__ __noinline__ void combine_arrived_rest(Job job, uint32_t unit, int sinks) {
     for (; unit < units_in(job.bytes); unit += units_apart()) {
-      if (!combine_arrived_units<1, false>(job, unit, sinks)) return;
+      if (!combine_arrived_units<1, Access::kAny>(job, unit, sinks)) return;
     }
   }
 
   /// All ranks' data in rank order, kRanks ranks in flight at a time.
-  template <int kRanks, int kUnits, bool kPlain>
+  template <int kRanks, int kUnits, Access kAccess>
   __device__ __forceinline__ bool combine_all_units(const Job& job, uint32_t unit, int sinks) {
     uint32_t words[kUnits][kWords];
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) load<kPlain>(job, unit + u * units_apart(), words[u]);
+    for (int u = 0; u < kUnits; ++u) load<kAccess>(job, unit + u * units_apart(), words[u]);
     Accumulator values[kUnits][kElements];
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
@@ -296,14 +319,14 @@ class WorkerBase : public WorkerConnections<Wire> {
     }
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) finish_words(values[u], job.average, words[u]);
-    give<kUnits, kPlain>(job, unit, sinks, words);
+    give<kUnits, kAccess>(job, unit, sinks, words);
     return true;
   }
   template <int kRanks, int kUnits>
   __device__ __forceinline__ uint32_t combine_all_plain(const Job& job, uint32_t unit, uint32_t plain, int sinks) {
     const uint32_t apart = units_apart();
     for (; unit + (kUnits - 1) * apart < plain; unit += kUnits * apart) {
-      if (!combine_all_units<kRanks, kUnits, true>(job, unit, sinks)) return ~0U;
+      if (!combine_all_units<kRanks, kUnits, Access::kPlain>(job, unit, sinks)) return ~0U;
     }
     return unit;
   }
@@ -336,7 +359,7 @@ class WorkerBase : public WorkerConnections<Wire> {
         }
         finish_words(values, job.average, words[u]);
       }
-      give<kUnits, true>(job, unit, sinks, words);
+      give<kUnits, Access::kPlain>(job, unit, sinks, words);
     }
     return unit;
   }
@@ -367,8 +390,14 @@ class WorkerBase : public WorkerConnections<Wire> {
     }
   }
   __device__ __noinline__ void combine_all_rest(Job job, uint32_t unit, int sinks) {
+    if constexpr (Wire::kCounted && how == Combine::kSum) {
+      const uint32_t shifted = shifted_units(job);
+      for (; unit < shifted; unit += units_apart()) {
+        if (!combine_all_units<Wire::kFlight, 1, Access::kShifted>(job, unit, sinks)) return;
+      }
+    }
     for (; unit < units_in(job.bytes); unit += units_apart()) {
-      if (!combine_all_units<Wire::kFlight, 1, false>(job, unit, sinks)) return;
+      if (!combine_all_units<Wire::kFlight, 1, Access::kAny>(job, unit, sinks)) return;
     }
   }
 

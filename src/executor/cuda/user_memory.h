@@ -65,6 +65,24 @@ __device__ __noinline__ inline void store_unaligned(char* to, uint4 value, int c
   for (int i = count & ~3; i < count; ++i) to[i] = static_cast<char>(rest >> (8 * (i % 4)));
 }
 
+/// 16 bytes from an address that is not a multiple of 16, cut out of the two aligned vectors that hold them.
+__device__ __forceinline__ void load_shifted(const char* from, uint32_t (&words)[4]) {
+  const auto address = reinterpret_cast<uintptr_t>(from);
+  const auto* const vectors = reinterpret_cast<const uint4*>(address / 16 * 16);
+  const uint4 low = vectors[0];
+  const uint4 high = vectors[1];
+  uint32_t all[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  // In steps of powers of two: an index that is not known to the compiler would put the words into memory.
+#pragma unroll
+  for (int i = 0; i < 7; ++i) all[i] = (address & 4U) != 0 ? all[i + 1] : all[i];
+#pragma unroll
+  for (int i = 0; i < 6; ++i) all[i] = (address & 8U) != 0 ? all[i + 2] : all[i];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    words[i] = static_cast<uint32_t>((static_cast<uint64_t>(all[i + 1]) << 32 | all[i]) >> (address % 4 * 8));
+  }
+}
+
 /// A thread's part of one unit of the user's buffer.
 template <class Wire>
 struct UserMemory {
