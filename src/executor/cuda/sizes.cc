@@ -51,9 +51,10 @@ void set_crossovers_to_parts(const Machine& m, Limits& limits) {
 /// Measured with 2 and 4 H200 over NVLink; between more ranks what follows from that.
 void set_crossovers(const Machine& m, Limits& limits) {
   // Between 2 GPUs, where a second shot saves nothing on the wire, 512 KB took 6.1 us in one and 7.5 in two; 1 MB 8.7.
-  limits.one_shot_bytes = m.ranks == 2 ? 512 * kKi : m.ranks <= 4 ? 256 * kKi : 64 * kKi;
-  limits.broadcast_one_shot_bytes = limits.one_shot_bytes;
-  limits.reduce_one_shot_bytes = 4 * limits.one_shot_bytes;  // the root alone receives from all
+  // Between 4 it took 10.5 us and 12.5.
+  limits.one_shot_bytes = (m.ranks <= 4 ? 512 : 64) * kKi;
+  limits.broadcast_one_shot_bytes = (m.ranks == 2 ? 512 : m.ranks <= 4 ? 256 : 64) * kKi;
+  limits.reduce_one_shot_bytes = 4 * limits.broadcast_one_shot_bytes;  // the root alone receives from all
   limits.ll_bytes = 32 * kKi;
   limits.ll128_bytes = (m.ranks == 2 ? 8192 : 4096) * kKi;
   // Reduce of 64 MB took 247 us with LL128 and 311 with Simple, 256 MB 892 and 1029.
@@ -116,12 +117,19 @@ void set_message_protocols(const Machine& m, Sizes& sizes) {
   sizes.message_grain = {{{2 * kKi, 0}, {4 * kKi, 0}, {simple, simple}}};
 }
 
+/// All-reduce of 4 MB between 4 took 36 us with 32, 32 with 64, 29 with 96; all-gather of 8 MB 28 with 64, 25.5
+/// with 96.
+int usual_channels(const Machine& m) {
+  if (m.ranks > 4 || m.in_host_memory) return 32;
+  return m.ranks > 2 ? 96 : 64;
+}
+
 }  // namespace
 
 Sizes sizes_for(const Machine& m) {
   const int resident = std::max(1, m.multiprocessors * 3 / 4 / m.ranks_per_gpu);
-  const int usual = m.ranks <= 4 && !m.in_host_memory ? 64 : 32;  // 4 MB took 31 us with 64 and 36 with 32
-  const int channels = std::min(resident, m.max_channels > 0 ? std::min(m.max_channels, 64) : usual);
+  const int channels = std::min(resident, m.max_channels > 0 ? std::min(m.max_channels, 64) : usual_channels(m));
+  const int simple_channels = std::min(channels, 64);
   // Small CTAs where many lanes must be resident on one GPU.
   Sizes sizes;
   sizes.message_threads = message_lanes(m) > resident_ctas(m) ? 128 : 256;
@@ -134,7 +142,7 @@ Sizes sizes_for(const Machine& m) {
   // In host memory each slot is on pages of its own, of which the GPU has few at hand: few channels.
   const int low_channels = std::min(channels, m.in_host_memory ? 8 : 16);
 
-  const int sums = channels_apart(m, true, channels);
+  const int sums = channels_apart(m, true, simple_channels);
 
   const uint32_t simple_slots = 4;
   const auto asked = static_cast<uint32_t>(m.buffer_bytes / simple_slots) / kKi * kKi;
@@ -144,7 +152,7 @@ Sizes sizes_for(const Machine& m) {
   sizes.layouts = {
       fit(m.ranks, {low_channels, 8, 1 * kKi, 16 * kKi, size_t{16} << 20}),
       fit(m.ranks, {channels, channels > 32 ? 4U : 8U, 1 * kKi, 32 * kKi, size_t{28} << 20}),
-      fit(m.ranks, {channels, simple_slots, 2 * kKi, near_pair ? 2 * most : most, size_t{116} << 20}),
+      fit(m.ranks, {simple_channels, simple_slots, 2 * kKi, near_pair ? 2 * most : most, size_t{116} << 20}),
       fit(m.ranks, {message_channels(m, 8), 8, 1 * kKi, 8 * kKi, size_t{6} << 20}),
       fit(m.ranks, {message_lines, 8, 1 * kKi, 16 * kKi, size_t{14} << 20}),
       // 256 MB to a neighbour took 780 us with 512 KB of slots for a connection, 940 with 256 KB.
@@ -161,11 +169,11 @@ Sizes sizes_for(const Machine& m) {
   sizes.limits.channels = channels;
   // Two of them are resident at once then, with no more CTAs than the largest launch has; ranks that share a GPU have
   // no room to spare.
-  if (m.ranks_per_gpu == 1) sizes.ctas_ahead = channels / 2;
+  if (m.ranks_per_gpu == 1) sizes.ctas_ahead = simple_channels / 2;
   sizes.limits.grain_bytes = 128;
   sizes.limits.bytes_per_channel = 1 * kKi;
   sizes.limits.apart_sums = {sums, sizes.layouts[static_cast<size_t>(Queue::kSums)].slot_bytes};
-  sizes.limits.apart_moves = {channels_apart(m, false, channels), sizes.limits.slot_bytes[2]};
+  sizes.limits.apart_moves = {channels_apart(m, false, simple_channels), sizes.limits.slot_bytes[2]};
   set_crossovers(m, sizes.limits);
   set_message_protocols(m, sizes);
   return sizes;
