@@ -103,10 +103,11 @@ TEST(EvenChunks, NeverMoreRoundsNorLongerChunksAndAboutEven) {
       ASSERT_TRUE(even.chunk == share.chunk || even.chunk % kGrain == 0);
     }
   });
-  EXPECT_EQ(even_chunks(Share{0, 1100, 1000, 1100}, 1).chunk, 640u);
-  EXPECT_EQ(even_chunks(Share{0, 8800, 1000, 8800}, 8).chunk, 640u);
+  EXPECT_EQ(even_chunks(Share{0, 1100, 1000, 1100}, 1).chunk, 560u);
+  EXPECT_EQ(even_chunks(Share{0, 8800, 1000, 8800}, 8).chunk, 560u);
   EXPECT_EQ(even_chunks(Share{0, 1000, 1000, 1000}, 1).chunk, 1000u);
   EXPECT_EQ(even_chunks(Share{0, 10, 1000, 10}, 1).chunk, 1000u);
+  EXPECT_EQ(even_chunks(Share{0, 40000, 8192, 40000}, 1).chunk, 8192u) << "8000 would leave half a batch";
 }
 
 TEST(RankAfter, GoesAround) {

@@ -167,7 +167,8 @@ NITINOL_HOST_DEVICE Share even_chunks(Share share, int blocks) {
   if (count <= round) return share;
   const size_t rounds = (count + round - 1) / round;
   const size_t even = (count + rounds * blocks - 1) / (rounds * blocks);
-  const size_t step = (share.chunk / 8 + kGrain - 1) / kGrain * kGrain;
+  const size_t eighth = share.chunk / 8 / kGrain * kGrain;
+  const size_t step = eighth < kGrain ? kGrain : eighth;
   const size_t chunk = (even + step - 1) / step * step;
   if (chunk < share.chunk) share.chunk = chunk;
   return share;
