@@ -238,8 +238,8 @@ TEST(Revoke, StopsWhatRunsAndLeavesSplittingAndShrinking) {
               } else {
                 EXPECT_CALL(ncclCommDestroy(comm));
               }
-              EXPECT_CALL(cudaFree(data));
               must_work(self.comm, self.rank, 3, self.stream);
+              EXPECT_CALL(cudaFree(data));  // waits for the kernels of all ranks on the GPU
             }));
 }
 
