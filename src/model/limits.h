@@ -11,7 +11,8 @@ namespace nitinol {
 /// Equal on all ranks of a communicator.
 struct Limits {
   std::array<size_t, kProtocols> slot_bytes{};  ///< most payload bytes of one chunk; 0: the protocol is not offered
-  int channels = 1;                             ///< most channels (CTAs) of one operation
+  int channels = 1;                             ///< most channels (CTAs) of one operation,
+  int simple_channels = 64;                     ///< and with Simple, if that is less
   size_t grain_bytes = 64;                      ///< channels start at multiples of this
 
   /// Where the parts of a rank's program have CTAs of their own (algorithm/parts.h).

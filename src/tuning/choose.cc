@@ -61,12 +61,13 @@ Protocol choose_protocol(const Question& question, const Limits& limits, const R
   fail(ncclInvalidUsage, "{}: NCCL_PROTO allows no protocol that is available here", name_of(question.what));
 }
 
-int choose_channels(const Limits& limits, const Rules& rules, size_t bytes) {
+int choose_channels(const Limits& limits, const Rules& rules, size_t bytes, Protocol protocol) {
+  const int offered =
+      protocol == Protocol::kSimple ? std::min(limits.channels, limits.simple_channels) : limits.channels;
   const size_t wanted = std::max<size_t>(1, bytes / limits.bytes_per_channel);
-  const int most =
-      bytes < limits.many_channels_bytes ? std::min(limits.channels, limits.few_channels) : limits.channels;
+  const int most = bytes < limits.many_channels_bytes ? std::min(offered, limits.few_channels) : offered;
   int channels = static_cast<int>(std::min<size_t>(wanted, most));
-  channels = std::max({channels, 1, std::min(rules.min_channels, limits.channels)});
+  channels = std::max({channels, 1, std::min(rules.min_channels, offered)});
   return rules.max_channels > 0 ? std::min(channels, rules.max_channels) : channels;
 }
 
@@ -106,7 +107,7 @@ Plan choose(const Question& question, const Limits& limits, const Rules& rules) 
     slot = apart.slot_bytes;
   } else {
     plan.protocol = choose_protocol(question, limits, rules, plan.algorithm);
-    plan.channels = choose_channels(limits, rules, question.count * bytes_of(question.type));
+    plan.channels = choose_channels(limits, rules, question.count * bytes_of(question.type), plan.protocol);
     slot = limits.slot_bytes[static_cast<size_t>(plan.protocol)];
   }
   plan.chunk = choose_chunk(question, limits, plan, slot) / bytes_of(question.type);

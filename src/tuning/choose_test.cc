@@ -65,6 +65,17 @@ TEST(Choose, OnlyLargeBlocksGetManyChannels) {
   EXPECT_EQ(choose(all_reduce(8192), many, Rules::any()).channels, 8);
 }
 
+TEST(Choose, SimpleMayHaveFewerChannelsThanTheOthers) {
+  Limits few = limits();
+  few.bytes_per_channel = 1024;
+  few.simple_channels = 5;
+  EXPECT_EQ(choose(all_reduce(8192), few, Rules::any()).channels, 8);
+  EXPECT_EQ(choose(all_reduce(1 << 24), few, Rules::any()).channels, 5);
+  Rules rules = Rules::any();
+  rules.min_channels = 7;
+  EXPECT_EQ(choose(all_reduce(1 << 24), few, rules).channels, 5);
+}
+
 TEST(Choose, ReduceHasACrossoverOfItsOwn) {
   Question question = all_reduce(8192);
   question.what = Collective::kReduce;

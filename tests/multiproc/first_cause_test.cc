@@ -98,7 +98,7 @@ std::string all_hear(const Trouble& trouble) {
       heard.add();
     }
     EXPECT_CALL(ncclCommAbort(s.comm));
-    EXPECT_CALL(cudaStreamSynchronize(s.stream));
+    if (process != kVictim) EXPECT_CALL(cudaStreamSynchronize(s.stream));  // it may have harmed its GPU's context
   });
 }
 

@@ -207,10 +207,10 @@ TEST(RasTrouble, AFailureIsDumpedWhereTheSettingSays) {
               ncclComm_t comm = nullptr;
               EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
               int* data = nullptr;
-              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 64));
-              // Counts that do not match.
-              static_cast<void>(
-                  ncclAllReduce(data, data, 1 + static_cast<size_t>(self.rank), ncclInt, ncclSum, comm, self.stream));
+              // Counts that do not match, and that no GPU takes for the same.
+              const size_t count = self.rank == 0 ? 1 : 100000;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), count * sizeof(int)));
+              static_cast<void>(ncclAllReduce(data, data, count, ncclInt, ncclSum, comm, self.stream));
               if (wait_for_failure(comm) != ncclInvalidUsage) throw std::runtime_error("no mismatch");
               const auto dump =
                   nlohmann::json::parse(awaited_contents(folder.path() + "/" + std::to_string(self.rank) + "-%.json"));

@@ -56,7 +56,8 @@ void set_crossovers(const Machine& m, Limits& limits) {
   limits.broadcast_one_shot_bytes = (m.ranks == 2 ? 512 : m.ranks <= 4 ? 256 : 64) * kKi;
   limits.reduce_one_shot_bytes = 4 * limits.broadcast_one_shot_bytes;  // the root alone receives from all
   limits.ll_bytes = 32 * kKi;
-  limits.ll128_bytes = (m.ranks == 2 ? 8192 : 4096) * kKi;
+  // Between 4 GPUs 32 MB of all-reduce took 183 us with LL128 and 190 with Simple, of reduce-scatter 98 and 105.
+  limits.ll128_bytes = (m.ranks <= 4 ? 8192 : 4096) * kKi;
   // Reduce of 64 MB took 247 us with LL128 and 311 with Simple, 256 MB 892 and 1029.
   limits.reduce_ll128_bytes = m.ranks == 2 || m.in_host_memory ? 0 : std::numeric_limits<size_t>::max();
   limits.many_channels_bytes = 256 * kKi;
@@ -117,19 +118,19 @@ void set_message_protocols(const Machine& m, Sizes& sizes) {
   sizes.message_grain = {{{2 * kKi, 0}, {4 * kKi, 0}, {simple, simple}}};
 }
 
-/// All-reduce of 4 MB between 4 took 36 us with 32, 32 with 64, 29 with 96; all-gather of 8 MB 28 with 64, 25.5
-/// with 96.
-int usual_channels(const Machine& m) {
-  if (m.ranks > 4 || m.in_host_memory) return 32;
-  return m.ranks > 2 ? 96 : 64;
-}
+/// All-reduce of 4 MB took 37 us with 32, 33 with 64 and 29 with 96 channels between 4 GPUs, 22.7 with 64 and 20.8 with
+/// 96 between 2; all-gather of 8 MB 28 and 25.5, and 19.0 and 17.9.
+int usual_channels(const Machine& m) { return m.ranks > 4 || m.in_host_memory ? 32 : 96; }
+
+/// With chunks that go as a whole more CTAs gain nothing.
+constexpr int kMostOfSimple = 64;
 
 }  // namespace
 
 Sizes sizes_for(const Machine& m) {
   const int resident = std::max(1, m.multiprocessors * 3 / 4 / m.ranks_per_gpu);
   const int channels = std::min(resident, m.max_channels > 0 ? std::min(m.max_channels, 64) : usual_channels(m));
-  const int simple_channels = std::min(channels, 64);
+  const int simple_channels = std::min(channels, kMostOfSimple);
   // Small CTAs where many lanes must be resident on one GPU.
   Sizes sizes;
   sizes.message_threads = message_lanes(m) > resident_ctas(m) ? 128 : 256;
@@ -167,6 +168,7 @@ Sizes sizes_for(const Machine& m) {
   sizes.two_shot_chunk = size_t{kMaxWorkers} * shape_of(Protocol::kLL128).bytes;
   if (!m.lines_stay_whole) sizes.limits.slot_bytes[static_cast<size_t>(Protocol::kLL128)] = 0;
   sizes.limits.channels = channels;
+  sizes.limits.simple_channels = simple_channels;
   // Two of them are resident at once then, with no more CTAs than the largest launch has; ranks that share a GPU have
   // no room to spare.
   if (m.ranks_per_gpu == 1) sizes.ctas_ahead = simple_channels / 2;

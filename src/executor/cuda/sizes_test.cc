@@ -61,7 +61,8 @@ TEST(Sizes, ConfiguredLimitsAreObeyed) {
 }
 
 TEST(Sizes, MoreThan32CtasForFewRanksOrWhereTheUserAllowsThem) {
-  EXPECT_EQ(sizes_for(machine(4)).limits.channels, 64);
+  EXPECT_EQ(sizes_for(machine(4)).limits.channels, 96);
+  EXPECT_EQ(sizes_for(machine(4)).limits.simple_channels, 64);
   EXPECT_EQ(sizes_for(machine(4)).limits.few_channels, 32);
   EXPECT_EQ(sizes_for(machine(8)).limits.channels, 32);
   Machine allowed = machine(8);
