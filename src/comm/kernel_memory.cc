@@ -1,8 +1,10 @@
 #include "comm/kernel_memory.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,9 @@
 
 namespace nitinol {
 namespace {
+
+/// Memory is freed within milliseconds.
+constexpr std::chrono::seconds kPatience{1};
 
 struct Kept {
   std::shared_ptr<void> memory;
@@ -81,14 +86,16 @@ KernelsOfProcess::KernelsOfProcess(Idle idle) : entry_(std::make_shared<Entry>()
   keeper().running.emplace_back(entry_);
 }
 
-// Each side says what it is about to do before it looks at what the other does, so one of them sees the other.
+// Each side says what it is about to do before it looks at what the other does, so one of them sees the other. Graphs
+// are launched without a word to anybody: whoever frees may wait for a kernel that needs this launch, so not for ever.
 KernelsOfProcess::Launch::Launch(Entry* entry) : entry_(entry) {
   if (entry_ == nullptr) return;
-  std::atomic<int>& frees = keeper().frees;
   entry_->launching = true;
-  for (int under_way = frees; under_way != 0; under_way = frees) {
+  if (keeper().frees == 0) return;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (keeper().frees != 0 && std::chrono::steady_clock::now() < deadline) {
     entry_->launching = false;
-    frees.wait(under_way);
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
     entry_->launching = true;
   }
 }
@@ -123,10 +130,7 @@ void keep_until_idle(std::shared_ptr<void> memory, Idle idle) {
 class Free {
  public:
   Free() { ++keeper().frees; }
-  ~Free() {
-    --keeper().frees;
-    keeper().frees.notify_all();
-  }
+  ~Free() { --keeper().frees; }
   Free(const Free&) = delete;
   Free& operator=(const Free&) = delete;
 };

@@ -27,8 +27,8 @@ class KernelsOfProcess {
     std::atomic<bool> launching{false};
   };
 
-  /// While it lives a launch is under way, which `idle` need not know of yet: nothing is freed, and what was being
-  /// freed when it began has gone. One at a time; its communicator outlives it.
+  /// While it lives a launch is under way, which `idle` need not know of yet: nothing is freed. What is being freed
+  /// when it begins it lets go first, for a second at most. One at a time; its communicator outlives it.
   class Launch {
    public:
     explicit Launch(Entry* entry);
