@@ -60,14 +60,14 @@ typedef enum {
 
 /* ---- Options of a communicator. Start from NCCL_CONFIG_INITIALIZER; an undefined field takes its default, and an
    environment variable of the same meaning wins over the field. A value that is out of range gives
-   ncclInvalidArgument. In this version blocking, minCTAs and maxCTAs (on GPUs) and commName have an effect, the others
-   none; CTAPolicy, minCTAs and maxCTAs must be the same on all ranks. */
+   ncclInvalidArgument. In this version blocking, CTAPolicy, minCTAs and maxCTAs (on GPUs) and commName have an effect,
+   the others none; CTAPolicy, minCTAs and maxCTAs must be the same on all ranks. */
 
 #define NCCL_CONFIG_UNDEF_INT INT_MIN
 #define NCCL_CONFIG_UNDEF_PTR NULL
 #define NCCL_UNDEF_FLOAT -1.0f
 
-/* CTAPolicy, a set of flags: the fastest; few CTAs, to leave room for compute; none where copy engines can do it. */
+/* CTAPolicy, a set of flags: the fastest; few CTAs, to leave room for compute; none (in this version: few, too). */
 #define NCCL_CTA_POLICY_DEFAULT 0x00
 #define NCCL_CTA_POLICY_EFFICIENCY 0x01
 #define NCCL_CTA_POLICY_ZERO 0x02

@@ -24,7 +24,7 @@ Rules make_rules(const Config& config) {
   if (const auto text = settings().text_if_set(Setting::kProto)) restrict_protocols(*text, rules);
   rules.reproducible = settings().flag(Setting::kReproducible);
   rules.min_channels = config.min_ctas;
-  rules.max_channels = config.max_ctas;
+  rules.max_channels = most_ctas(config);
   return rules;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstring>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -66,14 +67,49 @@ void take_fields(const ncclConfig_t& c, Config& config) {
   take(c.nvlinkCentricSched, "nvlinkCentricSched", 0, 1, config.nvlink_centric);
 }
 
+int flag_of_policy(std::string_view word) {
+  struct Word {
+    std::string_view name;
+    std::string_view number;  ///< the older form
+    int flag;
+  };
+  static constexpr Word kWords[] = {{"DEFAULT", "0", NCCL_CTA_POLICY_DEFAULT},
+                                    {"EFFICIENCY", "1", NCCL_CTA_POLICY_EFFICIENCY},
+                                    {"ZERO", "2", NCCL_CTA_POLICY_ZERO}};
+  for (const Word& known : kWords) {
+    if (word == known.name || word == known.number) return known.flag;
+  }
+  fail(ncclInvalidUsage, "NCCL_CTA_POLICY: unknown word '{}'; DEFAULT, EFFICIENCY and ZERO may be joined by |",
+       std::string(word));
+}
+
+int parse_policy(std::string_view text) {
+  int flags = 0;
+  while (true) {
+    const size_t end = text.find('|');
+    flags |= flag_of_policy(text.substr(0, end));
+    if (end == std::string_view::npos) return flags;
+    text.remove_prefix(end + 1);
+  }
+}
+
 void take_environment(Config& config) {
   const Settings& s = settings();
   if (const auto blocking = s.integer_if_set(Setting::kCommBlocking)) config.blocking = *blocking != 0;
   if (const auto ctas = s.integer_if_set(Setting::kMinCtas)) config.min_ctas = static_cast<int>(*ctas);
   if (const auto ctas = s.integer_if_set(Setting::kMaxCtas)) config.max_ctas = static_cast<int>(*ctas);
+  if (const auto policy = s.text_if_set(Setting::kCtaPolicy)) config.cta_policy = parse_policy(*policy);
 }
 
+/// With so many large operations between 4 H200 run at 60 (reduce) to 90 % of their speed; NCCL takes no more.
+constexpr int kCtasOfEfficiency = 32;
+
 }  // namespace
+
+int most_ctas(const Config& config) {
+  if (config.max_ctas > 0 || config.cta_policy == NCCL_CTA_POLICY_DEFAULT) return config.max_ctas;
+  return std::max(kCtasOfEfficiency, config.min_ctas);
+}
 
 Config read_config(const ncclConfig_t* config, const Config& base) {
   Config result = base;

@@ -25,9 +25,13 @@ struct Config {
   int nvlink_centric = 0;
 };
 
+/// The most CTAs of an operation on GPUs: as the user says, else by the policy; 0: free. No copy engines are used, so
+/// NCCL_CTA_POLICY_ZERO has the effect of NCCL_CTA_POLICY_EFFICIENCY.
+int most_ctas(const Config& config);
+
 /// Reads the caller's struct as far as its size says; undefined fields keep what `base` has; then the environment wins.
 /// Null means nothing is set. Throws Error(ncclInvalidArgument) for a struct that was not initialised and for values
-/// out of range.
+/// out of range, Error(ncclInvalidUsage) for words in NCCL_CTA_POLICY that it does not know.
 Config read_config(const ncclConfig_t* config, const Config& base);
 
 /// The same for a communicator that is made of another one. `shares`: it may use the parent's resources; it has its own

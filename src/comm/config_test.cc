@@ -127,6 +127,36 @@ TEST(Config, TheEnvironmentWinsOverFieldsAndParents) {
   }
 }
 
+TEST(Config, AThriftyPolicyLimitsCtasUnlessTheUserDoes) {
+  Config config;
+  EXPECT_EQ(most_ctas(config), 0);
+  for (const int policy : {NCCL_CTA_POLICY_EFFICIENCY, NCCL_CTA_POLICY_ZERO}) {
+    config = Config{};
+    config.cta_policy = policy;
+    EXPECT_EQ(most_ctas(config), 32);
+    config.min_ctas = 40;
+    EXPECT_EQ(most_ctas(config), 40);
+    config.max_ctas = 50;
+    EXPECT_EQ(most_ctas(config), 50);
+  }
+}
+
+TEST(Config, ThePolicyOfTheEnvironmentIsWordsOrANumber) {
+  const auto policy = [](const char* text) {
+    const ScopedVariable set("NCCL_CTA_POLICY", text);
+    ncclConfig_t config = initialised();
+    config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+    return read_config(&config, Config{}).cta_policy;
+  };
+  EXPECT_EQ(policy("DEFAULT"), NCCL_CTA_POLICY_DEFAULT);
+  EXPECT_EQ(policy("EFFICIENCY"), NCCL_CTA_POLICY_EFFICIENCY);
+  EXPECT_EQ(policy("ZERO|EFFICIENCY"), NCCL_CTA_POLICY_ZERO | NCCL_CTA_POLICY_EFFICIENCY);
+  EXPECT_EQ(policy("1"), NCCL_CTA_POLICY_EFFICIENCY);
+  EXPECT_THROW(policy("EFFICIENCY|"), Error);
+  EXPECT_THROW(policy("cheap"), Error);
+  EXPECT_THROW(policy("3"), Error);
+}
+
 TEST(Config, AStructThatWasNotInitialisedIsRefused) {
   ncclConfig_t config;
   std::memset(static_cast<void*>(&config), 0, sizeof(config));

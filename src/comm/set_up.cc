@@ -215,7 +215,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers) {
   std::memcpy(setup.identity.data(), id.data(), sizeof(id));
   setup.handles = handles_.get();
   setup.min_channels = config_.min_ctas;
-  setup.max_channels = config_.max_ctas;
+  setup.max_channels = most_ctas(config_);
   setup.buffer_bytes = static_cast<size_t>(settings().integer_if_set(Setting::kBuffSize).value_or(0));
   setup.peer_access = !settings().flag(Setting::kP2pDisable);
   setup.timeout = std::chrono::seconds(settings().integer(Setting::kTimeout));
