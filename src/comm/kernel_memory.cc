@@ -78,6 +78,15 @@ bool no_kernels_run() {
   });
 }
 
+/// While it lives no launch begins.
+class Free {
+ public:
+  Free() { ++keeper().frees; }
+  ~Free() { --keeper().frees; }
+  Free(const Free&) = delete;
+  Free& operator=(const Free&) = delete;
+};
+
 }  // namespace
 
 KernelsOfProcess::KernelsOfProcess(Idle idle) : entry_(std::make_shared<Entry>()) {
@@ -125,15 +134,6 @@ void keep_until_idle(std::shared_ptr<void> memory, Idle idle) {
   const std::lock_guard lock(keeper().mutex);
   keeper().kept.push_back({std::move(memory), {}, std::move(idle)});
 }
-
-/// While it lives no launch begins.
-class Free {
- public:
-  Free() { ++keeper().frees; }
-  ~Free() { --keeper().frees; }
-  Free(const Free&) = delete;
-  Free& operator=(const Free&) = delete;
-};
 
 void let_go_of_idle_memory() {
   const RelaxedCaptureGuard relaxed;  // what goes is freed, and this may happen during another capture
