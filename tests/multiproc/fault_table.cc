@@ -57,9 +57,11 @@ std::string cause_of(const Case& c, const std::string& sentence) {
   return "";
 }
 
-/// "rank 1 (host h, pid 7, device 1)" for V.
-std::string about(const std::string& number, std::string cause) {
-  const std::string place = "rank " + number + R"( \(host [^ ]+, pid \d+, device \d+\))";
+/// "rank 1 (host h, pid 7, device 1)" for V. Ranks that are about to make a communicator may not know the device yet.
+std::string about(const Case& c, const std::string& number, std::string cause) {
+  const bool making = c.moment == Moment::kInit || c.moment == Moment::kSplit;
+  const std::string place =
+      "rank " + number + R"( \(host [^ ]+, pid \d+)" + (making ? R"((, device \d+)?\))" : R"(, device \d+\))");
   for (size_t at = cause.find('V'); at != std::string::npos; at = cause.find('V', at + place.size())) {
     cause.replace(at, 1, place);
   }
@@ -79,7 +81,7 @@ std::string what_lacks(const Case& c, const std::string& sentence) {
                      sentence.find("ranks " + number) != std::string::npos;
   if (!named) return "'" + sentence + "' does not name the victim";
   const std::string cause = cause_of(c, sentence);
-  if (cause.empty() || matches(sentence, about(number, cause))) return "";
+  if (cause.empty() || matches(sentence, about(c, number, cause))) return "";
   return "'" + sentence + "' lacks '" + cause + "', where V is the victim";
 }
 
