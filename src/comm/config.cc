@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "base/split.h"
 
 namespace nitinol {
 namespace {
@@ -85,12 +86,8 @@ int flag_of_policy(std::string_view word) {
 
 int parse_policy(std::string_view text) {
   int flags = 0;
-  while (true) {
-    const size_t end = text.find('|');
-    flags |= flag_of_policy(text.substr(0, end));
-    if (end == std::string_view::npos) return flags;
-    text.remove_prefix(end + 1);
-  }
+  for (const std::string_view word : split(text, '|')) flags |= flag_of_policy(word);
+  return flags;
 }
 
 void take_environment(Config& config) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/split.h"
 
 namespace nitinol {
 namespace {
@@ -47,16 +48,6 @@ std::string lower(std::string_view text) {
   std::string result(text);
   std::transform(result.begin(), result.end(), result.begin(), [](unsigned char c) { return std::tolower(c); });
   return result;
-}
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const size_t end = text.find(separator);
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
 }
 
 /// The names of one section, `^` included, as bits.
