@@ -4,6 +4,7 @@
 #include <chrono>
 #include <iterator>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -138,12 +139,14 @@ void keep_until_idle(std::shared_ptr<void> memory, Idle idle) {
 void let_go_of_idle_memory() {
   const RelaxedCaptureGuard relaxed;  // what goes is freed, and this may happen during another capture
   static std::mutex one_at_a_time;
-  const Free free;
+  std::optional<Free> free;
   std::vector<Kept> to_be_freed;  // goes after the lock
   const std::lock_guard lock(one_at_a_time);
   Taken kept;
   drop_what_others_hold(kept.all);
-  if (kept.all.empty() || !no_kernels_run()) return;
+  if (kept.all.empty()) return;
+  free.emplace();  // before it looks whether kernels run
+  if (!no_kernels_run()) return;
   const auto through = std::partition(kept.all.begin(), kept.all.end(), [](const Kept& one) { return !one.idle(); });
   std::move(through, kept.all.end(), std::back_inserter(to_be_freed));
   kept.all.erase(through, kept.all.end());
