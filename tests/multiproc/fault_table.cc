@@ -57,11 +57,12 @@ std::string cause_of(const Case& c, const std::string& sentence) {
   return "";
 }
 
-/// "rank 1 (host h, pid 7, device 1)" for V. Ranks that are about to make a communicator may not know the device yet.
+/// "rank 1 (host h, pid 7, device 1)" for V; of a case that was drawn, while a communicator is made, maybe without the
+/// device.
 std::string about(const Case& c, const std::string& number, std::string cause) {
-  const bool making = c.moment == Moment::kInit || c.moment == Moment::kSplit;
+  const bool may_lack_device = c.drawn && (c.moment == Moment::kInit || c.moment == Moment::kSplit);
   const std::string place =
-      "rank " + number + R"( \(host [^ ]+, pid \d+)" + (making ? R"((, device \d+)?\))" : R"(, device \d+\))");
+      "rank " + number + R"( \(host [^ ]+, pid \d+)" + (may_lack_device ? R"((, device \d+)?\))" : R"(, device \d+\))");
   for (size_t at = cause.find('V'); at != std::string::npos; at = cause.find('V', at + place.size())) {
     cause.replace(at, 1, place);
   }
