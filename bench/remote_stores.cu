@@ -7,8 +7,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <stdexcept>
-#include <string>
 #include <vector>
+
+#include "cuda_status.h"
 
 namespace {
 
@@ -25,11 +26,6 @@ struct Stores {
   uint32_t* flags;     ///< a line for each CTA, on the other GPU
   uint32_t* fence_ns;  ///< for each CTA and chunk
 };
-
-/// That of the library is not for nvcc.
-void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
-}
 
 __device__ uint64_t nanoseconds() {
   uint64_t t;

@@ -3,12 +3,12 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
-#include <string>
 #include <vector>
+
+#include "cuda_status.h"
 
 namespace {
 
@@ -31,11 +31,6 @@ struct Stores {
   bool apart;    ///< CTAs begin with different peers; with kAllAtOnce warps do
 };
 
-/// That of the library is not for nvcc.
-void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
-}
-
 struct Batch {
   uint4 units[kInFlight];
 };
@@ -51,27 +46,35 @@ __device__ void store(char* to, const Batch& batch) {
   for (int u = 0; u < kInFlight; ++u) reinterpret_cast<uint4*>(to)[threadIdx.x + u * kThreads] = batch.units[u];
 }
 
-__global__ void __launch_bounds__(kThreads) store_all(const __grid_constant__ Stores s) {
-  const size_t share = kPerPeer / gridDim.x / kBatch * kBatch;
-  const size_t begin = blockIdx.x * share;
-  const unsigned own = s.order == Order::kAllAtOnce ? threadIdx.x / 32 : blockIdx.x;
-  const int first = s.apart ? static_cast<int>(own % static_cast<unsigned>(s.peers)) : 0;
-  const auto peer = [&](int turn) { return (first + turn) % s.peers; };
-  const auto source = [&](int to, size_t at) { return s.from + static_cast<size_t>(to) * kPerPeer + begin + at; };
+/// The CTA's share of what goes to each peer, other bytes to each.
+__device__ void store_in_turn(const Stores& s, size_t begin, size_t share) {
+  const int first = s.apart ? static_cast<int>(blockIdx.x) % s.peers : 0;
   const size_t chunk = s.order == Order::kOneAfterTheOther ? share : s.chunk;
   for (size_t done = 0; done < share; done += chunk) {
     const size_t end = min(done + chunk, share);
     for (int turn = 0; turn < s.peers; ++turn) {
-      const int to = s.order == Order::kNextAlone ? 0 : peer(turn);
-      for (size_t at = done; at < end; at += kBatch) {
-        if (s.order != Order::kAllAtOnce) {
-          store(s.to[to] + begin + at, load(source(to, at)));
-        } else if (turn == 0) {
-          const Batch batch = load(source(0, at));
-          for (int i = 0; i < s.peers; ++i) store(s.to[peer(i)] + begin + at, batch);
-        }
-      }
+      const int to = s.order == Order::kNextAlone ? 0 : (first + turn) % s.peers;
+      const char* const from = s.from + static_cast<size_t>(to) * kPerPeer + begin;
+      for (size_t at = done; at < end; at += kBatch) store(s.to[to] + begin + at, load(from + at));
     }
+  }
+}
+
+__device__ void store_to_all(const Stores& s, size_t begin, size_t share) {
+  const int first = s.apart ? static_cast<int>(threadIdx.x / 32) % s.peers : 0;
+  for (size_t at = begin; at < begin + share; at += kBatch) {
+    const Batch batch = load(s.from + at);
+    for (int turn = 0; turn < s.peers; ++turn) store(s.to[(first + turn) % s.peers] + at, batch);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) store_all(const __grid_constant__ Stores s) {
+  const size_t share = kPerPeer / gridDim.x / kBatch * kBatch;
+  const size_t begin = blockIdx.x * share;
+  if (s.order == Order::kAllAtOnce) {
+    store_to_all(s, begin, share);
+  } else {
+    store_in_turn(s, begin, share);
   }
 }
 
