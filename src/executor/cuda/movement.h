@@ -50,10 +50,10 @@ class WorkerBase : public WorkerConnections<Wire> {
     return job.bytes % Wire::kPieceBytes == 0 ? units_in(job.bytes) : job.bytes / Wire::kUnitBytes;
   }
 
-  /// Units of own data that may be loaded shifted: with Simple, where the result goes is aligned but the own data is
-  /// not. The last one would need a vector that ends beyond the buffer.
+  static constexpr bool kShifts = Wire::kCounted && how == Combine::kSum;
+  /// Units of own data that may be loaded shifted: where the result goes is aligned but the own data is not. The last
+  /// one would need a vector that ends beyond the buffer.
   __device__ __forceinline__ static uint32_t shifted_units(const Job& job) {
-    if constexpr (!Wire::kCounted || how != Combine::kSum) return 0;
     if (Memory::aligned(job.own) || !Memory::aligned(job.into) || job.scale) return 0;
     const uint32_t whole = job.bytes / Wire::kUnitBytes;
     return whole == 0 ? 0 : whole - 1;
@@ -185,7 +185,7 @@ class WorkerBase : public WorkerConnections<Wire> {
     }
   }
   __device__ __noinline__ void move_own_rest(Job job, uint32_t unit, int sinks) {
-    if constexpr (Wire::kCounted && how == Combine::kSum) {
+    if constexpr (kShifts) {
       constexpr int kUnits = 4;
       const uint32_t shifted = shifted_units(job);
       const uint32_t apart = units_apart();
@@ -390,7 +390,7 @@ class WorkerBase : public WorkerConnections<Wire> {
     }
   }
   __device__ __noinline__ void combine_all_rest(Job job, uint32_t unit, int sinks) {
-    if constexpr (Wire::kCounted && how == Combine::kSum) {
+    if constexpr (kShifts) {
       const uint32_t shifted = shifted_units(job);
       for (; unit < shifted; unit += units_apart()) {
         if (!combine_all_units<Wire::kFlight, 1, Access::kShifted>(job, unit, sinks)) return;
