@@ -28,6 +28,15 @@ bool plausible(const Tree& parent, const std::vector<int>& members, int my_index
   return true;
 }
 
+// As the parent knows them, if it does.
+std::vector<int> devices_of(const Tree& parent, const std::vector<int>& members) {
+  const std::vector<int> all = parent.devices();
+  std::vector<int> devices;
+  if (all.empty()) return devices;
+  for (const int member : members) devices.push_back(all[static_cast<std::size_t>(member)]);
+  return devices;
+}
+
 struct OwnPart {
   std::shared_ptr<Tree> tree;
   std::optional<Error> problem;
@@ -53,6 +62,7 @@ OwnPart start_own(Tree& parent, const std::vector<int>& members, int my_index, c
   arguments.abort_flag = abort_flag;
   try {
     own.tree = Tree::start(arguments);
+    if (const auto devices = devices_of(parent, members); !devices.empty()) own.tree->know_devices(devices);
   } catch (const std::exception& thrown) {
     own.problem = as_error(thrown);
   }

@@ -54,6 +54,19 @@ TEST(Child, ChildrenOfChildrenAndRepeatedSplits) {
   });
 }
 
+TEST(Child, SentencesNameTheDevicesThatTheParentKnows) {
+  auto all = join_all(3);
+  run_threads(3, [&](int rank) {
+    auto& mine = all[static_cast<std::size_t>(rank)];
+    mine->know_devices(std::vector<int>{5, 6, 7});
+    auto child = rank == 0 ? mine->make_child({}, -1) : mine->make_child({2, 1}, 2 - rank);
+    if (rank == 2) {
+      EXPECT_THAT(error_of([&] { child->barrier(); }).what(), HasSubstr("device 6) exited"));
+    }
+    child.reset();  // of rank 1: without a shutdown
+  });
+}
+
 TEST(Child, DifferentListsAreAnError) {
   auto all = join_all(3);
   run_threads(3, [&](int rank) {

@@ -18,7 +18,7 @@ namespace nitinol {
 struct PeerIdentity {
   std::string host;
   std::int64_t pid = 0;
-  int device = -1;  // known once the ranks have told each other; not sent with the rest
+  int device = -1;  // a rank's, if it is known; not sent with the rest
 };
 PeerIdentity this_process();
 /// "rank 3 (host h, pid 123, device 2)"

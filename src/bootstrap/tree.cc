@@ -95,7 +95,7 @@ void Tree::connect_parent(const ParentReply& parent, Deadline deadline, const In
   };
   SocketAddress address = parent.listener;
   if (address.is_link_local()) address.scope = listener_->address().scope;
-  const std::string name = describe_rank(parent.rank, parent.identity);
+  const std::string name = name_of(parent.rank, parent.identity);
   const auto fate = [&parent] { return fate_of(parent.identity); };
   UniqueFd fd =
       connect_to_peer({address, rank_key(secret_, parent.rank, parent.contact), name, options_, deadline, any, fate});
@@ -244,19 +244,29 @@ std::optional<Failure> Tree::failure() const {
 
 std::string Tree::name_locked(int rank) const {
   const auto found = neighbours_.find(rank);
-  return describe_rank(rank, found == neighbours_.end() ? PeerIdentity() : found->second.identity);
+  return describe_rank(rank, on_its_device(rank, found == neighbours_.end() ? PeerIdentity() : found->second.identity));
 }
 
-std::string Tree::own_name_locked() const {
-  PeerIdentity self = this_process();
-  self.device = device_;
-  return describe_rank(rank_, self);
+std::string Tree::name_of(int rank, const PeerIdentity& identity) const {
+  const std::lock_guard lock(mutex_);
+  return describe_rank(rank, on_its_device(rank, identity));
 }
+
+PeerIdentity Tree::on_its_device(int rank, PeerIdentity identity) const {
+  if (!devices_.empty()) identity.device = devices_[static_cast<std::size_t>(rank)];
+  return identity;
+}
+
+std::string Tree::own_name_locked() const { return describe_rank(rank_, on_its_device(rank_, this_process())); }
 
 void Tree::know_devices(std::span<const int> devices) {
   const std::lock_guard lock(mutex_);
-  device_ = devices[static_cast<std::size_t>(rank_)];
-  for (auto& [rank, neighbour] : neighbours_) neighbour.identity.device = devices[static_cast<std::size_t>(rank)];
+  devices_.assign(devices.begin(), devices.end());
+}
+
+std::vector<int> Tree::devices() const {
+  const std::lock_guard lock(mutex_);
+  return devices_;
 }
 
 void Tree::check_locked() const {

@@ -79,6 +79,8 @@ class Tree : public std::enable_shared_from_this<Tree> {
   [[noreturn]] void fail_operation(const Failure& failure);
   /// By rank, for sentences from now on.
   void know_devices(std::span<const int> devices);
+  /// The same; empty if they are not known.
+  std::vector<int> devices() const;
   /// "rank 3 (host h, pid 123, device 2)", of this rank.
   std::string name() const {
     const std::lock_guard lock(mutex_);
@@ -126,6 +128,8 @@ class Tree : public std::enable_shared_from_this<Tree> {
   void check_locked() const;
   std::string name_locked(int rank) const;
   std::string own_name_locked() const;
+  std::string name_of(int rank, const PeerIdentity& identity) const;
+  PeerIdentity on_its_device(int rank, PeerIdentity identity) const;
   std::chrono::milliseconds grace_for(int neighbour) const;
   bool wait_slice(std::unique_lock<std::mutex>& lock, Deadline deadline);
   void expect_step(const Frame& frame, int neighbour, const OperationStep& step);
@@ -165,7 +169,7 @@ class Tree : public std::enable_shared_from_this<Tree> {
   std::map<int, Neighbour> neighbours_;  // parent and children
   std::optional<Failure> failure_;
   bool shut_down_ = false;
-  int device_ = -1;  // this rank's, once that was told
+  std::vector<int> devices_;  // by rank, once they have been told
 
   std::mutex callback_mutex_;  // held while the callback runs; taken before mutex_
   FailureCallback callback_;

@@ -38,7 +38,9 @@ std::string cause_of(const Case& c, const std::string& sentence) {
   if (!in_touch) return "";
   const std::string of_nobody_else = R"(((?!rank \d).)*)";
   switch (c.fault) {
-    case Fault::kStop: return "V" + of_nobody_else + R"(stopped \(SIGSTOP|stopped \(SIGSTOP[^)]*\): V)";
+    case Fault::kStop:
+      return "V" + of_nobody_else + R"(stopped \(SIGSTOP|stopped \(SIGSTOP[^)]*\): V)" +
+             R"(|V did not arrive: it did not connect to rank \d+ within [^;]*; its process is stopped \(SIGSTOP)";
     case Fault::kNeverCalls: return "V" + of_nobody_else + "alive";
     case Fault::kFullDescriptors: return "V failed.*Too many open files";
     case Fault::kOutOfMemory:  // a background thread may not even have the memory to say so
@@ -57,10 +59,10 @@ std::string cause_of(const Case& c, const std::string& sentence) {
   return "";
 }
 
-/// "rank 1 (host h, pid 7, device 1)" for V; of a case that was drawn, while a communicator is made, maybe without the
-/// device.
+/// "rank 1 (host h, pid 7, device 1)" for V; of a case that was drawn, while the first communicator is made, maybe
+/// without the device.
 std::string about(const Case& c, const std::string& number, std::string cause) {
-  const bool may_lack_device = c.drawn && (c.moment == Moment::kInit || c.moment == Moment::kSplit);
+  const bool may_lack_device = c.drawn && c.moment == Moment::kInit;
   const std::string place =
       "rank " + number + R"( \(host [^ ]+, pid \d+)" + (may_lack_device ? R"((, device \d+)?\))" : R"(, device \d+\))");
   for (size_t at = cause.find('V'); at != std::string::npos; at = cause.find('V', at + place.size())) {
