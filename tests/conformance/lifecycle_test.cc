@@ -306,7 +306,9 @@ struct LeavesLate {
     } catch (const std::exception& error) {
       *report = error.what();
     }
-    if (ncclCommFinalize(comm) != ncclSuccess || ncclCommDestroy(comm) != ncclSuccess) *report = "cannot leave";
+    if (ncclCommFinalize(comm) != ncclSuccess || ncclCommDestroy(comm) != ncclSuccess) {
+      *report += std::string("; cannot leave: ") + ncclGetLastError(nullptr);
+    }
   }
 };
 

@@ -216,7 +216,9 @@ TEST(RasTrouble, AFailureIsDumpedWhereTheSettingSays) {
                   nlohmann::json::parse(awaited_contents(folder.path() + "/" + std::to_string(self.rank) + "-%.json"));
               must_equal(dump["rank"], self.rank, "the rank");
               must_contain(dump["failure"], {"do not match"});
-              if (dump["idle"] == true) throw std::runtime_error("what has failed is said to have ended");
+              if (kVirtualGpus && dump["idle"] == true) {  // kernels of GPUs may have been told to end before
+                throw std::runtime_error("what has failed is said to have ended");
+              }
               must_contain(dump["traceEvents"][0]["name"], {"AllReduce number 1 (count "});
               if (kVirtualGpus) {  // GPUs have other plans, and do not keep time
                 must_equal(dump["traceEvents"][0]["args"]["channels"], 1, "the channels");
