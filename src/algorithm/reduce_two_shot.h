@@ -1,5 +1,6 @@
 // Reduce in two steps: each rank but the root reduces one block of each round and sends the sum to the root. The work
-// of reducing is shared, and every link carries the data about once.
+// of reducing is shared, and every link carries the data about once. Each round's blocks are sent before those of the
+// round before are reduced.
 #pragma once
 
 #include "algorithm/two_shot.h"
@@ -36,10 +37,13 @@ struct ReduceTwoShot {
   template <class P>
   static NITINOL_HOST_DEVICE void follow(P& p, const Share& share) {
     const size_t rounds = rounds_in(share, p.ranks() - 1);
-    for (size_t k = 0; k < rounds; ++k) {
-      const Round round = round_of(share, k, p.ranks() - 1);
-      scatter(p, round, share.turn);
-      const Run mine = block_beside_root(p, round, p.rank());
+    Round next = round_of(share, 0, p.ranks() - 1);
+    scatter(p, next, share.turn);
+    for (size_t k = 1; k <= rounds; ++k) {
+      const Round now = next;
+      next = round_of(share, k, p.ranks() - 1);
+      scatter(p, next, share.turn);
+      const Run mine = block_beside_root(p, now, p.rank());
       if (mine.count > 0) p.reduce_from_all_and_send(input(mine.offset, mine.count), p.root());
     }
   }
