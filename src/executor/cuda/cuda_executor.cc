@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "algorithm/parts.h"
-#include "algorithm/table.h"
 #include "device/check.h"
 #include "device/guards.h"
 #include "executor/cuda/beside.h"
@@ -62,12 +61,10 @@ const void* kernel_of(const CollectiveWork& work, int ranks) {
          "this build of the library leaves out the reduction {} of data type {} (NITINOL_CUDA_TYPES, _OPS)",
          static_cast<int>(work.reduction.combine), static_cast<int>(work.type));
   }
-  if (work.plan.apart || work.plan.small) {  // never with one rank: it is offered none
-    const auto& kernels = work.plan.apart ? set->apart : set->small;
-    const void* kernel = kernels[static_cast<size_t>(work.what)][static_cast<size_t>(work.plan.algorithm)];
+  if (work.plan.apart) {  // never with one rank: it is offered none
+    const void* kernel = set->apart[static_cast<size_t>(work.what)][static_cast<size_t>(work.plan.algorithm)];
     if (kernel != nullptr) return kernel;
-    fail(ncclInternalError, "no kernel for {} by {} {}", name_of(work.what), name_of(work.plan.algorithm),
-         work.plan.apart ? "in parts" : "by small CTAs");
+    fail(ncclInternalError, "no kernel for {} by {} in parts", name_of(work.what), name_of(work.plan.algorithm));
   }
   const auto row = ranks == 1 ? size_t{kCollectives} : static_cast<size_t>(work.what);
   const void* kernel =
@@ -168,8 +165,7 @@ class CudaExecutor : public Executor {
 
  private:
   Queue queue_for(const CollectiveWork& work) const {
-    if (work.plan.small && algorithm::goes_along_line(work.what, work.plan.algorithm, ranks_)) return Queue::kLine;
-    if (work.plan.small || (work.plan.apart && reduces(work.what))) return Queue::kSums;
+    if (work.plan.apart && reduces(work.what)) return Queue::kSums;
     return queue_of(protocol_of(work, ranks_));
   }
   Queue queue_for(const MessageWork& work) const { return message_queue_of(message_protocol(sizes_, work.bytes)); }
@@ -259,25 +255,21 @@ class CudaExecutor : public Executor {
     parameters.channels = channels;
     if (works[0].plan.apart) {
       const int parts = algorithm::parts_of(reduces(works[0].what), ranks_);
-      run(kernel, channels * parts, (kFewWorkers + 1) * 32, parameters, stream);
+      run(kernel, channels * parts, (kWorkersApart + 1) * 32, parameters, stream);
     } else {
-      const int workers = works[0].plan.small ? kFewWorkers : kMaxWorkers;
-      run(kernel, channels, threads_for(protocol, most_bytes, workers), parameters, stream);
+      run(kernel, channels, threads_for(protocol, most_bytes), parameters, stream);
     }
   }
 
   int channels_of(const CollectiveWork& work, const QueueLayout& layout) const {
-    const Limits& limits = sizes_.limits;
-    const int most = work.plan.apart   ? limits.apart(work.what).channels
-                     : work.plan.small ? limits.small(work.what).channels
-                                       : layout.channels;
+    const int most = work.plan.apart ? sizes_.limits.apart(work.what).channels : layout.channels;
     return std::clamp(work.plan.channels, 1, most);
   }
 
-  static int threads_for(Protocol protocol, size_t bytes, size_t most_workers) {
+  static int threads_for(Protocol protocol, size_t bytes) {
     const size_t per_warp = shape_of(protocol).bytes * 32 / shape_of(protocol).threads;
     const size_t clerk = protocol == Protocol::kSimple ? 1 : 0;
-    const size_t workers = std::clamp<size_t>((bytes + per_warp - 1) / per_warp, 1, most_workers);
+    const size_t workers = std::clamp<size_t>((bytes + per_warp - 1) / per_warp, 1, kMaxWorkers);
     return static_cast<int>(workers + clerk) * 32;
   }
 
@@ -287,7 +279,10 @@ class CudaExecutor : public Executor {
     const size_t grain = std::max<size_t>(1, sizes_.limits.grain_bytes / size);
     const auto channels = static_cast<size_t>(channels_of(from, layout));
     const size_t grains = (from.count + grain - 1) / grain;
-    const size_t slot = payload_of(protocol, layout.slot_bytes) / 128 * 128 / size;
+    const Limits& limits = sizes_.limits;
+    const size_t slot_bytes =
+        from.plan.apart ? limits.apart(from.what).slot_bytes : limits.slot_bytes[static_cast<size_t>(protocol)];
+    const size_t slot = slot_bytes / size;
     Work work;
     work.input = static_cast<const char*>(from.input);
     work.output = static_cast<char*>(from.output);
