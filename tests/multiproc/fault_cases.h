@@ -41,7 +41,6 @@ struct Case {
   /// Not negative: the fault strikes so long after the moment, while the ranks repeat the call. Only if
   /// can_strike_later().
   std::chrono::microseconds delay{-1};
-  bool drawn = false;  ///< at random: beside others, so that a rank may be gone before the rest know its device
 };
 
 /// Whether the fault can strike at any time, and the call be repeated.

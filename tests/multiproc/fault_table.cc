@@ -59,12 +59,9 @@ std::string cause_of(const Case& c, const std::string& sentence) {
   return "";
 }
 
-/// "rank 1 (host h, pid 7, device 1)" for V; of a case that was drawn, while the first communicator is made, maybe
-/// without the device.
-std::string about(const Case& c, const std::string& number, std::string cause) {
-  const bool may_lack_device = c.drawn && c.moment == Moment::kInit;
-  const std::string place =
-      "rank " + number + R"( \(host [^ ]+, pid \d+)" + (may_lack_device ? R"((, device \d+)?\))" : R"(, device \d+\))");
+/// "rank 1 (host h, pid 7, device 1)" for V.
+std::string about(const std::string& number, std::string cause) {
+  const std::string place = "rank " + number + R"( \(host [^ ]+, pid \d+, device \d+\))";
   for (size_t at = cause.find('V'); at != std::string::npos; at = cause.find('V', at + place.size())) {
     cause.replace(at, 1, place);
   }
@@ -84,7 +81,7 @@ std::string what_lacks(const Case& c, const std::string& sentence) {
                      sentence.find("ranks " + number) != std::string::npos;
   if (!named) return "'" + sentence + "' does not name the victim";
   const std::string cause = cause_of(c, sentence);
-  if (cause.empty() || matches(sentence, about(c, number, cause))) return "";
+  if (cause.empty() || matches(sentence, about(number, cause))) return "";
   return "'" + sentence + "' lacks '" + cause + "', where V is the victim";
 }
 

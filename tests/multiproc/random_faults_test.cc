@@ -18,8 +18,7 @@ Case draw(std::mt19937& random) {
     Case c{.fault = static_cast<Fault>(random() % kFaults),
            .moment = static_cast<Moment>(random() % kMoments),
            .victim = static_cast<int>(random() % 3),
-           .blocking = random() % 2 == 0,
-           .drawn = true};
+           .blocking = random() % 2 == 0};
     if (outcome_of(c) == Outcome::kNoCase) continue;
     if (can_strike_later(c) && random() % 4 != 0) c.delay = std::chrono::microseconds(random() % kLongestDelay);
     return c;
