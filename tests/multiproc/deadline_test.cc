@@ -141,6 +141,32 @@ void look_after(pid_t process, const SharedCount& stopped) {
   _exit(0);
 }
 
+/// Whoever waits for the stream and asks then must not take what it has left for a result.
+TEST(Deadline, EndsNoStreamBeforeItsCommunicatorHasFailed) {
+  const SharedCount met;
+  EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              float* data = nullptr;
+              use_device_of(process);
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              EXPECT_CALL(ncclCommInitRank(&comm, 2, id, process));
+              EXPECT_CALL(ncclAllReduce(data, data, 9, ncclFloat, ncclMax, comm, nullptr));
+              EXPECT_CALL(cudaStreamSynchronize(nullptr));
+              met.meet(2);
+              if (process == 0) {
+                EXPECT_CALL(nitinolCommSetTimeout(comm, 0.5));
+                EXPECT_CALL(ncclAllReduce(data, data, 11, ncclFloat, ncclSum, comm, nullptr));
+                EXPECT_CALL(cudaStreamSynchronize(nullptr));
+                ncclResult_t state = ncclSuccess;
+                EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+                if (state != ncclRemoteError) throw std::runtime_error("the stream has ended, but nothing has failed");
+              }
+              if (wait_for_failure(comm) != ncclRemoteError) throw std::runtime_error("not a remote error");
+              EXPECT_CALL(ncclCommAbort(comm));
+              EXPECT_CALL(cudaFree(data));
+            }));
+}
+
 TEST(Deadline, TellsAStoppedRankFromASlowOne) {
   const SharedCount met;
   const SharedCount stopped;

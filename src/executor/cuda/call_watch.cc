@@ -185,7 +185,7 @@ Executor::Passed CallWatch::passed() {
   return passed_;
 }
 
-/// What was aborted, or has given up waiting, is over, but has not come to its end: then nothing is known.
+/// What was aborted is over, but has not come to its end, nor may what has waited too long: then nothing is known.
 Executor::Passed CallWatch::passed_now() const {
   Executor::Passed passed;
   if (const auto& count = domain_->setup().exactly_through) passed.launches = count();
@@ -304,7 +304,7 @@ void CallWatch::answer() {
   page.answered.store(question, std::memory_order_release);
 }
 
-/// Kernels that give up waiting leave a note of whom they waited for.
+/// Kernels leave a note of whom they have waited for too long, and wait on until they are told to end.
 std::vector<int> CallWatch::noted_as_late() const {
   std::vector<int> noted;
   for (int peer = 0; peer < ranks_; ++peer) {

@@ -1,5 +1,5 @@
 // One rank's part in finding out what goes wrong between ranks: it writes its calls on the call board, and a thread of
-// the process looks now and then whether they match the others', and whether kernels have given up waiting.
+// the process looks now and then whether they match the others', and whether kernels have waited too long.
 #pragma once
 
 #include <array>

@@ -10,7 +10,7 @@ namespace nitinol::cuda {
 struct Signals {
   uint32_t aborted;          ///< not zero once the communicator is aborted
   uint32_t patience;         ///< how long kernels wait for a peer, in units of 2^20 nanoseconds; 0: for ever
-  uint32_t late[kMaxRanks];  ///< not zero: a kernel gave up waiting for that rank
+  uint32_t late[kMaxRanks];  ///< not zero: a kernel has waited longer than that for the rank
 };
 
 /// One queue set as the kernel sees it.

@@ -7,36 +7,43 @@
 namespace nitinol::cuda {
 
 /// Counts turns of a waiting loop and looks at the host's signals now and then: they are a microsecond away.
+///
+/// When the time is up, whoever is waited for is noted as late, and the host then aborts the communicator. Until it has
+/// the wait goes on: what ends before its failure is known must be right. A wait that the host leaves alone ends too, a
+/// while later.
 class Patience {
  public:
   __device__ __forceinline__ explicit Patience(volatile Signals* signals) : signals_(signals) {}
 
-  /// Whether to give up: the communicator is aborted, or the time is up. Then whoever is waited for counts as late:
-  /// each source of which the bit is set.
+  /// Whether to give up. Bit s of `waited_for`: it is the peer of sources[s] that is waited for.
   __device__ __forceinline__ bool exhausted(const Endpoint* sources, uint32_t waited_for) {
     if (++turns_ % kTurnsPerLook != 0) return false;
     if (signals_->aborted != 0) return true;
-    if (!out_of_time()) return false;
+    const int32_t over = overtime();
+    if (over <= 0) return false;
     for (uint32_t left = waited_for; left != 0; left &= left - 1) signals_->late[sources[__ffs(left) - 1].peer] = 1;
-    return true;
+    return over > kPatienceWithHost;
   }
   __device__ __forceinline__ bool exhausted(int waited_for) {
     if (++turns_ % kTurnsPerLook != 0) return false;
     if (signals_->aborted != 0) return true;
-    if (!out_of_time()) return false;
+    const int32_t over = overtime();
+    if (over <= 0) return false;
     signals_->late[waited_for] = 1;
-    return true;
+    return over > kPatienceWithHost;
   }
 
  private:
-  __device__ __forceinline__ bool out_of_time() {
+  /// For how long the time has been up, in units of Signals::patience; not positive: it is not.
+  __device__ __forceinline__ int32_t overtime() {
     const uint32_t limit = signals_->patience;
     const auto now = static_cast<uint32_t>(nanoseconds() >> 20);
     if (turns_ == kTurnsPerLook || limit == 0) began_ = now;
-    return now - began_ > limit;
+    return limit == 0 ? 0 : static_cast<int32_t>(now - began_ - limit);
   }
 
   static constexpr uint32_t kTurnsPerLook = 0x1000;
+  static constexpr int32_t kPatienceWithHost = 10'000;
 
   volatile Signals* signals_;
   uint32_t turns_ = 0;
