@@ -81,4 +81,18 @@ constexpr bool apart(Collective what, Algorithm algorithm) {
   return kIndex.apart[static_cast<int>(what)][static_cast<int>(algorithm)];
 }
 
+/// Whether each rank takes from one other alone, the one before it.
+constexpr bool goes_along_line(Collective what, Algorithm algorithm, int ranks) {
+  return (what == Collective::kBroadcast && algorithm == Algorithm::kRing) ||
+         (what == Collective::kReduce && algorithm == Algorithm::kOneShot && ranks == 2);
+}
+
+/// Whether GPUs have kernels of small CTAs for it: where there is a gain, and of reductions for the types that are
+/// often reduced by many megabytes, so that the library stays small.
+constexpr bool suits_small_ctas(Collective what, Algorithm algorithm, DataType type, int ranks) {
+  const bool is_long = !reduces(what) || (is_float(type) && bytes_of(type) >= 2);
+  const bool sums = what == Collective::kAllReduce || what == Collective::kReduce;
+  return is_long && (goes_along_line(what, algorithm, ranks) || (sums && algorithm == Algorithm::kTwoShot));
+}
+
 }  // namespace nitinol::algorithm

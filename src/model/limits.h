@@ -15,20 +15,24 @@ struct Limits {
   int simple_channels = 64;                     ///< and with Simple, if that is less
   size_t grain_bytes = 64;                      ///< channels start at multiples of this
 
-  /// Where the parts of a rank's program have CTAs of their own (algorithm/parts.h).
-  struct Apart {
-    int channels = 0;       ///< of each part; 0: not offered
+  /// What small CTAs use with Simple.
+  struct Small {
+    int channels = 0;       ///< 0: not offered
     size_t slot_bytes = 0;  ///< most bytes of one chunk
   };
-  Apart apart_sums;
-  Apart apart_moves;
-  const Apart& apart(Collective what) const { return reduces(what) ? apart_sums : apart_moves; }
+  /// Where the parts of a rank's program have CTAs of their own (algorithm/parts.h); channels of each part.
+  Small apart_sums;
+  Small apart_moves;
+  const Small& apart(Collective what) const { return reduces(what) ? apart_sums : apart_moves; }
+  /// Where each rank takes from the one before it alone: broadcast by Ring, and reduce by OneShot between two.
+  Small line;
+  Small small_sums;  ///< all-reduce and reduce by TwoShot
+  const Small& small(Algorithm algorithm) const { return algorithm == Algorithm::kTwoShot ? small_sums : line; }
 
   // Measured crossovers.
   size_t one_shot_bytes = 16384;            ///< all-reduce: up to this many bytes in one shot
   size_t broadcast_one_shot_bytes = 16384;  ///< the same for broadcast
-  size_t broadcast_ring_bytes = SIZE_MAX;   ///< broadcast by LL128 of so many bytes and more goes in a ring,
-  size_t broadcast_ring_most = SIZE_MAX;    ///< of so many at most
+  size_t broadcast_ring_bytes = SIZE_MAX;   ///< broadcast of so many bytes and more goes in a ring
   size_t reduce_one_shot_bytes = 16384;     ///< the same for reduce
   size_t ll_bytes = 0;                      ///< up to this many bytes from one rank to one peer with LL,
   size_t ll128_bytes = 0;                   ///< and up to this many with LL128
@@ -39,6 +43,7 @@ struct Limits {
   size_t many_channels_bytes = 0;           ///< blocks of fewer bytes are not worth more than
   int few_channels = 32;                    ///< so many channels
   std::array<size_t, kCollectives> apart_bytes{};  ///< blocks of so many bytes and more in parts; 0: never
+  std::array<size_t, kCollectives> small_bytes{};  ///< and by small CTAs
 };
 
 }  // namespace nitinol

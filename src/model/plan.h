@@ -14,6 +14,7 @@ struct Plan {
   int channels = 1;    ///< CTAs (GPU); virtual GPUs use one
   size_t chunk = 0;    ///< elements per chunk: at most one slot of the protocol
   bool apart = false;  ///< parts of a rank's program at the same time (algorithm/parts.h), each with so many channels
+  bool small = false;  ///< by CTAs of few threads, of which there are many
 };
 
 /// One collective of one rank. Counts are in elements of `type`, as in the API: `count` is the size of one rank's

@@ -19,15 +19,6 @@ bool serves(const Question& question, const Rules& rules, Algorithm algorithm) {
   return any_order || algorithm::canonical(question.what, algorithm);
 }
 
-/// Whether a ring is faster than shots.
-bool goes_around(const Question& question, const Limits& limits, const Rules& rules) {
-  constexpr int kWith = static_cast<int>(Protocol::kLL128);
-  const size_t bytes = question.count * bytes_of(question.type);
-  return question.what == Collective::kBroadcast && question.ranks > 2 && bytes >= limits.broadcast_ring_bytes &&
-         bytes <= limits.broadcast_ring_most && limits.slot_bytes[kWith] > 0 &&
-         allowed(rules.protocols[static_cast<size_t>(question.what)], kWith);
-}
-
 Algorithm choose_algorithm(const Question& question, const Limits& limits, const Rules& rules) {
   const size_t bytes = question.count * bytes_of(question.type);
   // Between two ranks the second shot of these would only add a hop.
@@ -36,9 +27,9 @@ Algorithm choose_algorithm(const Question& question, const Limits& limits, const
                       : question.what == Collective::kBroadcast ? limits.broadcast_one_shot_bytes
                                                                 : limits.one_shot_bytes;
   const bool small = bytes <= most || (direct && question.ranks == 2);
+  const bool around = question.what == Collective::kBroadcast && bytes >= limits.broadcast_ring_bytes;
   const Algorithm shots[] = {small ? Algorithm::kOneShot : Algorithm::kTwoShot,
                              small ? Algorithm::kTwoShot : Algorithm::kOneShot};
-  const bool around = goes_around(question, limits, rules);
   const Algorithm by_preference[] = {around ? Algorithm::kRing : shots[0], shots[0], shots[1], Algorithm::kRing,
                                      Algorithm::kTree};
   for (const Algorithm algorithm : by_preference) {
@@ -92,14 +83,25 @@ size_t choose_chunk(const Question& question, const Limits& limits, const Plan& 
   return std::min(slot, std::max(limits.least_chunk_bytes, (even + 1023) / 1024 * 1024));
 }
 
+/// Whether the operation is long enough for small CTAs, and the user leaves it free how many there are.
+bool may_be_small(const Question& question, const Limits::Small& offered, const Rules& rules, size_t least) {
+  const uint32_t protocols = rules.protocols[static_cast<size_t>(question.what)];
+  return offered.channels > 0 && least > 0 && question.count * bytes_of(question.type) >= least && question.sum &&
+         rules.max_channels == 0 && allowed(protocols, static_cast<int>(Protocol::kSimple));
+}
+
 /// Whether the parts of the algorithm run at the same time.
 bool goes_apart(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
-  const auto what = static_cast<size_t>(question.what);
-  const Limits::Apart& apart = limits.apart(question.what);
-  const size_t least = limits.apart_bytes[what];
-  return apart.channels > 0 && least > 0 && question.count * bytes_of(question.type) >= least && question.sum &&
-         algorithm::apart(question.what, algorithm) && rules.max_channels == 0 &&
-         allowed(rules.protocols[what], static_cast<int>(Protocol::kSimple));
+  const size_t least = limits.apart_bytes[static_cast<size_t>(question.what)];
+  return algorithm::apart(question.what, algorithm) &&
+         may_be_small(question, limits.apart(question.what), rules, least);
+}
+
+/// Whether it is done by small CTAs that all do the same.
+bool goes_small(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
+  const size_t least = limits.small_bytes[static_cast<size_t>(question.what)];
+  return algorithm::suits_small_ctas(question.what, algorithm, question.type, question.ranks) &&
+         may_be_small(question, limits.small(algorithm), rules, least);
 }
 
 }  // namespace
@@ -108,12 +110,13 @@ Plan choose(const Question& question, const Limits& limits, const Rules& rules) 
   Plan plan;
   plan.algorithm = choose_algorithm(question, limits, rules);
   plan.apart = goes_apart(question, limits, rules, plan.algorithm);
+  plan.small = !plan.apart && goes_small(question, limits, rules, plan.algorithm);
   size_t slot = 0;
-  if (plan.apart) {
-    const Limits::Apart& apart = limits.apart(question.what);
+  if (plan.apart || plan.small) {
+    const Limits::Small& offered = plan.apart ? limits.apart(question.what) : limits.small(plan.algorithm);
     plan.protocol = Protocol::kSimple;
-    plan.channels = apart.channels;
-    slot = apart.slot_bytes;
+    plan.channels = offered.channels;
+    slot = offered.slot_bytes;
   } else {
     plan.protocol = choose_protocol(question, limits, rules, plan.algorithm);
     plan.channels = choose_channels(limits, rules, question.count * bytes_of(question.type), plan.protocol);

@@ -38,7 +38,7 @@ TEST(Choose, BroadcastHasACrossoverOfItsOwn) {
   EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kTwoShot);
 }
 
-TEST(Choose, BroadcastsMayGoInARing) {
+TEST(Choose, LargeBroadcastsMayGoInARing) {
   Question question = all_reduce(8192);
   Limits crossed = limits();
   crossed.broadcast_ring_bytes = 4 * 8192;
@@ -52,15 +52,54 @@ TEST(Choose, BroadcastsMayGoInARing) {
   Rules rules = Rules::any();
   restrict_algorithms("broadcast:^ring", rules);
   EXPECT_EQ(choose(question, crossed, rules).algorithm, Algorithm::kTwoShot);
-  rules = Rules::any();
-  restrict_protocols("^LL128", rules);
-  EXPECT_EQ(choose(question, crossed, rules).algorithm, Algorithm::kTwoShot) << "it was measured with that alone";
-  crossed.broadcast_ring_most = 4 * 8192;
-  EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kRing);
+}
+
+TEST(Choose, LargeOperationsThatSuitThemGoBySmallCtas) {
+  Limits offers = limits();
+  offers.line = {100, 8192};
+  offers.small_sums = {90, 4096};
+  offers.small_bytes.fill(1 << 20);
+  Question question = all_reduce(1 << 18);
+  const auto plan_of = [&](const Question& asked) { return choose(asked, offers, Rules::any()); };
+  EXPECT_TRUE(plan_of(question).small);
+  EXPECT_EQ(plan_of(question).algorithm, Algorithm::kTwoShot);
+  EXPECT_EQ(plan_of(question).protocol, Protocol::kSimple);
+  EXPECT_EQ(plan_of(question).channels, 90);
+  EXPECT_EQ(plan_of(question).chunk, 1024U);
+  --question.count;
+  EXPECT_FALSE(plan_of(question).small);
   ++question.count;
-  EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kTwoShot);
-  question = {.what = Collective::kBroadcast, .count = 8192, .type = DataType::kFloat32, .ranks = 2};
-  EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kOneShot) << "two ranks are no ring";
+  question.sum = false;
+  EXPECT_FALSE(plan_of(question).small) << "no kernels";
+
+  question = all_reduce(1 << 18);
+  question.what = Collective::kBroadcast;
+  EXPECT_FALSE(plan_of(question).small) << "two shots";
+  offers.broadcast_ring_bytes = 1;
+  EXPECT_TRUE(plan_of(question).small);
+  EXPECT_EQ(plan_of(question).channels, 100);
+  EXPECT_EQ(plan_of(question).chunk, 2048U);
+
+  question.what = Collective::kReduce;
+  EXPECT_TRUE(plan_of(question).small);
+  EXPECT_EQ(plan_of(question).algorithm, Algorithm::kTwoShot);
+  EXPECT_EQ(plan_of(question).channels, 90);
+  question.ranks = 2;
+  EXPECT_TRUE(plan_of(question).small);
+  EXPECT_EQ(plan_of(question).algorithm, Algorithm::kOneShot);
+}
+
+TEST(Choose, SmallCtasAreForWhereTheUserSaysNeitherHowManyNorNoSimple) {
+  Limits offers = limits();
+  offers.small_sums = {90, 4096};
+  offers.small_bytes.fill(1 << 20);
+  Rules rules = Rules::any();
+  EXPECT_TRUE(choose(all_reduce(1 << 18), offers, rules).small);
+  rules.max_channels = 16;
+  EXPECT_FALSE(choose(all_reduce(1 << 18), offers, rules).small);
+  rules = Rules::any();
+  restrict_protocols("LL128", rules);
+  EXPECT_FALSE(choose(all_reduce(1 << 18), offers, rules).small);
 }
 
 TEST(Choose, OnlyLargeBlocksGetManyChannels) {

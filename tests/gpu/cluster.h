@@ -25,18 +25,28 @@ struct Case {
 inline std::string describe(const Case& test, int ranks) {
   const CollectiveWork& w = test.work;
   return std::string(name_of(w.what)) + " " + name_of(w.plan.algorithm) + " " + name_of(w.plan.protocol) +
-         (w.plan.apart ? " apart" : "") + " ranks " + std::to_string(ranks) + " type " +
-         std::to_string(static_cast<int>(w.type)) + " op " + std::to_string(static_cast<int>(w.reduction.combine)) +
-         " count " + std::to_string(w.count) + " root " + std::to_string(w.root) + " channels " +
-         std::to_string(w.plan.channels) + " chunk " + std::to_string(w.plan.chunk) + " shift " +
-         std::to_string(test.misaligned) + (test.in_place ? " in place" : "");
+         (w.plan.apart   ? " apart"
+          : w.plan.small ? " small"
+                         : "") +
+         " ranks " + std::to_string(ranks) + " type " + std::to_string(static_cast<int>(w.type)) + " op " +
+         std::to_string(static_cast<int>(w.reduction.combine)) + " count " + std::to_string(w.count) + " root " +
+         std::to_string(w.root) + " channels " + std::to_string(w.plan.channels) + " chunk " +
+         std::to_string(w.plan.chunk) + " shift " + std::to_string(test.misaligned) +
+         (test.in_place ? " in place" : "");
 }
 
 inline bool built(DataType type, Combine combine) { return cuda::find_reduce_kernels(type, combine) != nullptr; }
 
+/// Whether that has kernels for the work's way of doing it.
+inline bool built(const CollectiveWork& work, DataType type, Combine combine, int ranks) {
+  if (!built(type, combine)) return false;
+  if ((work.plan.apart || work.plan.small) && combine != Combine::kSum) return false;
+  return !work.plan.small || algorithm::suits_small_ctas(work.what, work.plan.algorithm, type, ranks);
+}
+
 /// All rows of the table of algorithms with all protocols the executor offers.
 template <class Visit>
-void for_each_algorithm(const Limits& limits, Visit&& visit) {
+void for_each_algorithm(int ranks, const Limits& limits, Visit&& visit) {
   algorithm::Table::for_each([&](auto entry) {
     for (int protocol = 0; protocol < kProtocols; ++protocol) {
       if (limits.slot_bytes[static_cast<size_t>(protocol)] == 0) continue;
@@ -45,8 +55,13 @@ void for_each_algorithm(const Limits& limits, Visit&& visit) {
       work.plan.algorithm = decltype(entry)::row.algorithm;
       work.plan.protocol = static_cast<Protocol>(protocol);
       visit(work);
-      work.plan.apart =
-          work.plan.protocol == Protocol::kSimple && decltype(entry)::row.apart && limits.apart(work.what).channels > 0;
+      if (work.plan.protocol != Protocol::kSimple) continue;
+      const DataType type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
+      work.plan.small = algorithm::suits_small_ctas(work.what, work.plan.algorithm, type, ranks) &&
+                        limits.small(work.plan.algorithm).channels > 0;
+      if (work.plan.small) visit(work);
+      work.plan.small = false;
+      work.plan.apart = decltype(entry)::row.apart && limits.apart(work.what).channels > 0;
       if (work.plan.apart) visit(work);
     }
   });

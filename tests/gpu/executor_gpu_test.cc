@@ -23,7 +23,7 @@ TEST_P(OverRanks, EveryAlgorithmGivesExactlyTheExpectedBitsAtEverySize) {
   REQUIRE_GPU();
   Cluster cluster(GetParam());
   const Limits limits = cluster.ranks().limits();
-  for_each_algorithm(limits, [&](CollectiveWork work) {
+  for_each_algorithm(GetParam(), limits, [&](CollectiveWork work) {
     if (testing::Test::HasFailure()) return;
     work.type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
     int turn = 0;
@@ -44,12 +44,11 @@ TEST_P(OverRanks, EveryAlgorithmGivesExactlyTheExpectedBitsAtEverySize) {
 TEST_P(OverRanks, AllTypesAndReductionsGiveTheBitsOfTheRules) {
   REQUIRE_GPU();
   Cluster cluster(GetParam());
-  for_each_algorithm(cluster.ranks().limits(), [&](CollectiveWork work) {
+  for_each_algorithm(cluster.ranks().size(), cluster.ranks().limits(), [&](CollectiveWork work) {
     if (!reduces(work.what)) return;
     for (int type = 0; type < kDataTypes; ++type) {
       for (int combine = 0; combine < kCombines; ++combine) {
-        if (!built(static_cast<DataType>(type), static_cast<Combine>(combine))) continue;
-        if (work.plan.apart && static_cast<Combine>(combine) != Combine::kSum) continue;  // sums alone are built so
+        if (!built(work, static_cast<DataType>(type), static_cast<Combine>(combine), GetParam())) continue;
         Case test{.work = work};
         test.work.type = static_cast<DataType>(type);
         test.work.reduction.combine = static_cast<Combine>(combine);
@@ -70,10 +69,10 @@ TEST_P(OverRanks, AllTypesAndReductionsGiveTheBitsOfTheRules) {
 TEST_P(OverRanks, AveragesAndScalarsApply) {
   REQUIRE_GPU();
   Cluster cluster(GetParam());
-  for_each_algorithm(cluster.ranks().limits(), [&](CollectiveWork work) {
+  for_each_algorithm(cluster.ranks().size(), cluster.ranks().limits(), [&](CollectiveWork work) {
     if (!reduces(work.what) || !algorithm::canonical(work.what, work.plan.algorithm)) return;
     for (const DataType type : {DataType::kFloat32, DataType::kBfloat16, DataType::kInt32, DataType::kInt8}) {
-      if (!built(type, Combine::kSum)) continue;
+      if (!built(work, type, Combine::kSum, GetParam())) continue;
       Case test{.work = work};
       test.work.type = type;
       test.work.count = 1501;
@@ -91,7 +90,7 @@ TEST_P(OverRanks, AveragesAndScalarsApply) {
 TEST_P(OverRanks, OperationsWorkInPlace) {
   REQUIRE_GPU();
   Cluster cluster(GetParam());
-  for_each_algorithm(cluster.ranks().limits(), [&](CollectiveWork work) {
+  for_each_algorithm(cluster.ranks().size(), cluster.ranks().limits(), [&](CollectiveWork work) {
     if (work.what != Collective::kAllReduce && work.what != Collective::kReduceScatter &&
         work.what != Collective::kAllGather) {
       return;
@@ -111,7 +110,7 @@ TEST_P(OverRanks, LargeBuffersGoThroughManyRounds) {
   REQUIRE_GPU();
   Cluster cluster(GetParam());
   const Limits limits = cluster.ranks().limits();
-  for_each_algorithm(limits, [&](CollectiveWork work) {
+  for_each_algorithm(GetParam(), limits, [&](CollectiveWork work) {
     work.type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
     Case test{.work = work};
     const bool many_blocks = input_blocks(work.what, 2, true) > 1 || output_blocks(work.what, 2, true) > 1;
@@ -170,8 +169,8 @@ TEST_P(OverRanks, GroupsOfLargeCollectivesRunInPartsOneByOne) {
   const Limits limits = cluster.ranks().limits();
   std::vector<CollectiveWork> works;
   for (int turn = 0; turn < 3; ++turn) {
-    for_each_algorithm(limits, [&](CollectiveWork work) {
-      if (!work.plan.apart) return;
+    for_each_algorithm(GetParam(), limits, [&](CollectiveWork work) {
+      if (!work.plan.apart && !work.plan.small) return;
       work.type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
       work.count = 5000 + 16 * works.size();
       work.root = turn % n;
@@ -222,7 +221,7 @@ TEST_P(OverRanks, GraphsReplayAndMixWithEagerCalls) {
   REQUIRE_GPU();
   const int n = GetParam();
   Cluster cluster(n);
-  for_each_algorithm(cluster.ranks().limits(), [&](CollectiveWork work) {
+  for_each_algorithm(cluster.ranks().size(), cluster.ranks().limits(), [&](CollectiveWork work) {
     if (work.what != Collective::kAllReduce || work.plan.algorithm == Algorithm::kRing ||
         work.plan.algorithm == Algorithm::kTree) {
       return;
@@ -282,7 +281,7 @@ TEST(CudaExecutor, AbortEndsKernelsThatWaitForARankThatNeverCalls) {
 TEST(CudaExecutor, WithoutPeerAccessDataGoesThroughHostMemory) {
   REQUIRE_GPU();
   Cluster cluster(3, false);
-  for_each_algorithm(cluster.ranks().limits(), [&](CollectiveWork work) {
+  for_each_algorithm(cluster.ranks().size(), cluster.ranks().limits(), [&](CollectiveWork work) {
     work.type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
     for (const size_t count : {5UL, 30001UL}) {
       Case test{.work = work};

@@ -28,6 +28,7 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
     if (publishes && static_cast<int32_t>(fenced_ - this->transfers_) < 0) {
       fence_all_gpus();  // covers whatever the workers have finished meanwhile
       fenced_ = passed_;
+      __syncwarp();  // each lane has seen one worker's progress, and one lane may publish
     }
     if (to_kind == Peers::kOne) {
       if (this->lane_ == 0) publish(to);

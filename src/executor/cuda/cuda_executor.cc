@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "algorithm/parts.h"
+#include "algorithm/table.h"
 #include "device/check.h"
 #include "device/guards.h"
 #include "executor/cuda/beside.h"
@@ -61,10 +62,12 @@ const void* kernel_of(const CollectiveWork& work, int ranks) {
          "this build of the library leaves out the reduction {} of data type {} (NITINOL_CUDA_TYPES, _OPS)",
          static_cast<int>(work.reduction.combine), static_cast<int>(work.type));
   }
-  if (work.plan.apart) {  // never with one rank: it is offered none
-    const void* kernel = set->apart[static_cast<size_t>(work.what)][static_cast<size_t>(work.plan.algorithm)];
+  if (work.plan.apart || work.plan.small) {  // never with one rank: it is offered none
+    const auto& kernels = work.plan.apart ? set->apart : set->small;
+    const void* kernel = kernels[static_cast<size_t>(work.what)][static_cast<size_t>(work.plan.algorithm)];
     if (kernel != nullptr) return kernel;
-    fail(ncclInternalError, "no kernel for {} by {} in parts", name_of(work.what), name_of(work.plan.algorithm));
+    fail(ncclInternalError, "no kernel for {} by {} {}", name_of(work.what), name_of(work.plan.algorithm),
+         work.plan.apart ? "in parts" : "by small CTAs");
   }
   const auto row = ranks == 1 ? size_t{kCollectives} : static_cast<size_t>(work.what);
   const void* kernel =
@@ -92,6 +95,7 @@ class CudaExecutor : public Executor {
       : device_(setup.peers[static_cast<size_t>(setup.rank)].device),
         rank_(setup.rank),
         ranks_(static_cast<int>(setup.peers.size())),
+        ranks_share_gpus_(most_ranks_on_a_gpu(setup.peers) > 1),
         sizes_(sizes_for(machine_of(setup))),
         ctas_ahead_(can_launch_ahead(setup) ? sizes_.ctas_ahead : 0) {
     if (ranks_ > kMaxRanks) {
@@ -165,7 +169,8 @@ class CudaExecutor : public Executor {
 
  private:
   Queue queue_for(const CollectiveWork& work) const {
-    if (work.plan.apart && reduces(work.what)) return Queue::kSums;
+    if (work.plan.small && algorithm::goes_along_line(work.what, work.plan.algorithm, ranks_)) return Queue::kLine;
+    if (work.plan.small || (work.plan.apart && reduces(work.what))) return Queue::kSums;
     return queue_of(protocol_of(work, ranks_));
   }
   Queue queue_for(const MessageWork& work) const { return message_queue_of(message_protocol(sizes_, work.bytes)); }
@@ -204,10 +209,21 @@ class CudaExecutor : public Executor {
     if (attributes.ptxVersion < kCanWaitForEarlierKernels) ctas_ahead_ = 0;
     const size_t most = shared_bytes(ranks_, kMaxWorkers + 1);
     if (most > 48 * 1024) {
-      cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most)),
-                 "cudaFuncSetAttribute of a communication kernel");
+      set_attribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most));
     }
+    if (ranks_share_gpus_) make_room_beside(kernel);
     loaded_.push_back(kernel);
+  }
+
+  /// A multiprocessor that has CTAs takes others only where its division of memory into cache and shared memory suits
+  /// them: with little shared memory none but those that want as little, however much room there is. Large operations
+  /// of some ranks, which have CTAs everywhere, would so keep the small kernels of one that they wait for from the GPU.
+  /// Otherwise it is better to have the cache: large reduce-scatters take half the time.
+  static void make_room_beside(const void* kernel) {
+    set_attribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+  }
+  static void set_attribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+    cuda_check(cudaFuncSetAttribute(kernel, attribute, value), "cudaFuncSetAttribute of a communication kernel");
   }
 
   void launch_collectives(const std::vector<CollectiveWork>& all, cudaStream_t stream) {
@@ -255,21 +271,25 @@ class CudaExecutor : public Executor {
     parameters.channels = channels;
     if (works[0].plan.apart) {
       const int parts = algorithm::parts_of(reduces(works[0].what), ranks_);
-      run(kernel, channels * parts, (kWorkersApart + 1) * 32, parameters, stream);
+      run(kernel, channels * parts, (kFewWorkers + 1) * 32, parameters, stream);
     } else {
-      run(kernel, channels, threads_for(protocol, most_bytes), parameters, stream);
+      const int workers = works[0].plan.small ? kFewWorkers : kMaxWorkers;
+      run(kernel, channels, threads_for(protocol, most_bytes, workers), parameters, stream);
     }
   }
 
   int channels_of(const CollectiveWork& work, const QueueLayout& layout) const {
-    const int most = work.plan.apart ? sizes_.limits.apart(work.what).channels : layout.channels;
+    const Limits& limits = sizes_.limits;
+    const int most = work.plan.apart   ? limits.apart(work.what).channels
+                     : work.plan.small ? limits.small(work.plan.algorithm).channels
+                                       : layout.channels;
     return std::clamp(work.plan.channels, 1, most);
   }
 
-  static int threads_for(Protocol protocol, size_t bytes) {
+  static int threads_for(Protocol protocol, size_t bytes, size_t most_workers) {
     const size_t per_warp = shape_of(protocol).bytes * 32 / shape_of(protocol).threads;
     const size_t clerk = protocol == Protocol::kSimple ? 1 : 0;
-    const size_t workers = std::clamp<size_t>((bytes + per_warp - 1) / per_warp, 1, kMaxWorkers);
+    const size_t workers = std::clamp<size_t>((bytes + per_warp - 1) / per_warp, 1, most_workers);
     return static_cast<int>(workers + clerk) * 32;
   }
 
@@ -279,10 +299,7 @@ class CudaExecutor : public Executor {
     const size_t grain = std::max<size_t>(1, sizes_.limits.grain_bytes / size);
     const auto channels = static_cast<size_t>(channels_of(from, layout));
     const size_t grains = (from.count + grain - 1) / grain;
-    const Limits& limits = sizes_.limits;
-    const size_t slot_bytes =
-        from.plan.apart ? limits.apart(from.what).slot_bytes : limits.slot_bytes[static_cast<size_t>(protocol)];
-    const size_t slot = slot_bytes / size;
+    const size_t slot = payload_of(protocol, layout.slot_bytes) / 128 * 128 / size;
     Work work;
     work.input = static_cast<const char*>(from.input);
     work.output = static_cast<char*>(from.output);
@@ -365,6 +382,7 @@ class CudaExecutor : public Executor {
   const int device_;
   const int rank_;
   const int ranks_;
+  const bool ranks_share_gpus_;
   const Sizes sizes_;
   int ctas_ahead_;  ///< as in Sizes; 0 if kernels cannot wait for those before them
   std::shared_ptr<Domain> domain_;

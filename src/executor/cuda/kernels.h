@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <type_traits>
 
 #include "executor/cuda/parameters.h"
 
@@ -18,8 +19,8 @@ namespace nitinol::cuda {
 inline constexpr int kMaxWorkers = 16;
 constexpr int max_threads(Protocol protocol) { return (kMaxWorkers + (protocol == Protocol::kSimple ? 1 : 0)) * 32; }
 
-/// Warps that work where a CTA carries out one part of the program; two of these fit on a multiprocessor.
-inline constexpr int kWorkersApart = 8;
+/// Warps of a small CTA that work; two of these CTAs fit on a multiprocessor.
+inline constexpr int kFewWorkers = 8;
 
 /// Threads of the largest CTA that carries messages; two of these fit on a multiprocessor.
 inline constexpr int kMaxMessageThreads = 8 * 32;
@@ -125,8 +126,8 @@ __device__ __forceinline__ Connections<Wire> connect(const CollectiveParameters&
 
 /// Runs works whose algorithms are among Entries; kAlone: a communicator of one rank, where all algorithms are copies.
 template <class Wire, DataType type, Combine how, class Entries, bool kInline, bool kAlone = false>
-__global__ void __launch_bounds__(Wire::kApart ? (kWorkersApart + 1) * 32 : max_threads(Wire::kProtocol),
-                                  Wire::kApart ? 2 : 1)
+__global__ void __launch_bounds__(Wire::kSmall ? (kFewWorkers + 1) * 32 : max_threads(Wire::kProtocol),
+                                  Wire::kSmall ? 2 : 1)
     run_collectives(const __grid_constant__ CollectiveParameters parameters) {
   // Each line of the parameters costs a trip to memory at its first use: better all at once.
   asm volatile("" ::"r"(parameters.queue.rank), "l"(parameters.queue.region[0]), "l"(parameters.queue.region[4]),
@@ -199,7 +200,9 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
 /// take them. Null: there is none. Rows: collectives; the last row holds the kernels for a communicator of one rank.
 struct KernelSet {
   const void* kernel[kCollectives + 1][kAlgorithms][kProtocols] = {};
-  /// The same for Simple, with CTAs of their own for each part of a rank's program.
+  /// The same for Simple, with small CTAs,
+  const void* small[kCollectives][kAlgorithms] = {};
+  /// and with such for each part of a rank's program.
   const void* apart[kCollectives][kAlgorithms] = {};
 };
 
@@ -216,48 +219,48 @@ std::array<std::array<const void*, kProtocols>, 2> message_kernels();
 
 #if defined(__CUDACC__)
 
-/// Whether the algorithm has kernels of the protocol at all.
-template <class Wire, class Entry>
+/// Whether the algorithm has kernels of the wire at all.
+template <class Wire, DataType type, class Entry>
 constexpr bool is_built() {
-  return !Wire::kApart || Entry::row.apart;
+  if (Wire::kApart) return Entry::row.apart;
+  return !Wire::kSmall || algorithm::suits_small_ctas(Entry::row.what, Entry::row.algorithm, type, 2);
 }
 
+/// Whether the algorithm has a kernel of its own, where every transfer is inlined; the others share one.
 template <class Wire, class Entry>
 constexpr bool is_hot() {
-  if (Wire::kCounted) return false;  // with so much data per transfer a call does not matter
   constexpr Algorithm algorithm = Entry::row.algorithm;
+  if (Wire::kSmall && !Wire::kApart) return true;
+  if (Wire::kCounted) return false;  // with so much data per transfer a call matters little
   constexpr bool is_ring = Entry::row.what == Collective::kBroadcast && algorithm == Algorithm::kRing;
   return algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot || (is_ring && Wire::kPerWarp);
 }
 
 /// The entries of the table that reduce (or that do not) and share a kernel, for size.
-template <class Wire, bool kReduces, class... Chosen, class Entry, class... More>
+template <class Wire, DataType type, bool kReduces, class... Chosen, class Entry, class... More>
 constexpr auto shared_entries(algorithm::List<Chosen...>, algorithm::List<Entry, More...>) {
+  constexpr bool shares =
+      reduces(Entry::row.what) == kReduces && is_built<Wire, type, Entry>() && !is_hot<Wire, Entry>();
+  using Found = std::conditional_t<shares, algorithm::List<Chosen..., Entry>, algorithm::List<Chosen...>>;
   if constexpr (sizeof...(More) == 0) {
-    if constexpr (reduces(Entry::row.what) == kReduces && is_built<Wire, Entry>() && !is_hot<Wire, Entry>()) {
-      return algorithm::List<Chosen..., Entry>{};
-    } else {
-      return algorithm::List<Chosen...>{};
-    }
-  } else if constexpr (reduces(Entry::row.what) == kReduces && is_built<Wire, Entry>() && !is_hot<Wire, Entry>()) {
-    return shared_entries<Wire, kReduces>(algorithm::List<Chosen..., Entry>{}, algorithm::List<More...>{});
+    return Found{};
   } else {
-    return shared_entries<Wire, kReduces>(algorithm::List<Chosen...>{}, algorithm::List<More...>{});
+    return shared_entries<Wire, type, kReduces>(Found{}, algorithm::List<More...>{});
   }
 }
 
-/// One-shot and two-shot algorithms of the fast protocols have kernels of their own, where every transfer is inlined,
-/// and so has broadcast in a ring by LL128; the others share one.
 template <class Wire, DataType type, Combine how, bool kReduces>
 void add_kernels(KernelSet& set) {
-  using Shared = decltype(shared_entries<Wire, kReduces>(algorithm::List<>{}, algorithm::Table{}));
+  using Shared = decltype(shared_entries<Wire, type, kReduces>(algorithm::List<>{}, algorithm::Table{}));
   const auto protocol = static_cast<size_t>(Wire::kProtocol);
   algorithm::Table::for_each([&](auto entry) {
     using Entry = decltype(entry);
-    if constexpr (reduces(Entry::row.what) == kReduces && is_built<Wire, Entry>()) {
+    if constexpr (reduces(Entry::row.what) == kReduces && is_built<Wire, type, Entry>()) {
       const auto what = static_cast<size_t>(Entry::row.what);
       const auto which = static_cast<size_t>(Entry::row.algorithm);
-      const void*& place = Wire::kApart ? set.apart[what][which] : set.kernel[what][which][protocol];
+      const void*& place = Wire::kApart   ? set.apart[what][which]
+                           : Wire::kSmall ? set.small[what][which]
+                                          : set.kernel[what][which][protocol];
       if constexpr (is_hot<Wire, Entry>()) {
         place = reinterpret_cast<const void*>(&run_collectives<Wire, type, how, algorithm::List<Entry>, true>);
       } else {
@@ -274,6 +277,7 @@ KernelSet make_kernel_set() {
   // Sums are what matters; for the rest LL128 is not worth the space. The executor then takes Simple.
   if constexpr (how == Combine::kSum) {
     add_kernels<LL128, type, how, kReduces>(set);
+    add_kernels<Small, type, how, kReduces>(set);
     add_kernels<Apart<kReduces>, type, how, kReduces>(set);
   }
   add_kernels<Simple, type, how, kReduces>(set);

@@ -5,7 +5,7 @@
 //   credits  [channel][peer]          how many of R's steps `peer` has consumed; written by `peer`
 //   filled   [channel][peer]          how many steps `peer` has published to R; written by `peer` (Simple only)
 //   state    [channel][peer]          R's own counters, from one operation to the next; unused in host memory
-//   slots    [channel][sender][slot]  written by `sender`
+//   slots    [channel][sender][slot]  written by `sender`: all others, or the rank before R alone
 // Channels keep their credits and flags in lines of their own: looks at the same line of host memory wait for each
 // other, a microsecond each.
 #pragma once
@@ -20,9 +20,10 @@ namespace nitinol::cuda {
 inline constexpr int kMaxRanks = 72;
 
 /// The queue sets. Messages have their own, so that they and collectives never share a connection; and so have sums
-/// whose parts have CTAs of their own, as they take many channels with short slots.
-enum class Queue : int { kLL, kLL128, kSimple, kMessageLL, kMessageLL128, kMessageSimple, kSums };
-inline constexpr int kQueues = 7;
+/// whose parts have CTAs of their own, as they take many channels with short slots, and data that goes along a line of
+/// ranks (kLine), where each takes from the one before it alone, so that there is room for many slots.
+enum class Queue : int { kLL, kLL128, kSimple, kMessageLL, kMessageLL128, kMessageSimple, kSums, kLine };
+inline constexpr int kQueues = 8;
 
 constexpr Queue queue_of(Protocol protocol) { return static_cast<Queue>(protocol); }
 constexpr Queue message_queue_of(Protocol protocol) {
@@ -40,6 +41,7 @@ struct ConnectionState {
 struct QueueLayout {
   int ranks = 0;
   int channels = 0;
+  int senders = 0;          ///< of each rank: all others, or one, the rank before it
   uint32_t slots = 0;       ///< per connection, a power of two
   uint32_t slot_bytes = 0;  ///< as stored, flags included; a multiple of 1024
   int row = 0;              ///< words of a channel's credits, and of its flags
@@ -48,7 +50,7 @@ struct QueueLayout {
   uint32_t slots_at = 0;
 
   NITINOL_HOST_DEVICE size_t bytes() const {
-    return slots_at + static_cast<size_t>(channels) * static_cast<size_t>(ranks - 1) * slots * slot_bytes;
+    return slots_at + static_cast<size_t>(channels) * static_cast<size_t>(senders) * slots * slot_bytes;
   }
   NITINOL_HOST_DEVICE uint32_t* credit(char* region, int channel, int peer) const {
     return reinterpret_cast<uint32_t*>(region) + (channel * row + peer);
@@ -61,9 +63,10 @@ struct QueueLayout {
     return reinterpret_cast<ConnectionState*>(counters) + (channel * ranks + peer);
   }
   uint32_t counter_bytes() const { return slots_at - state_at; }
-  /// The slot of step `step` from `sender`, in the region of `receiver`.
+  /// The slot of step `step` from `sender`, in the region of `receiver`. Of no meaning for one that does not send to
+  /// it.
   NITINOL_HOST_DEVICE char* slot(char* region, int receiver, int sender, int channel, uint32_t step) const {
-    const int place = channel * (ranks - 1) + (sender < receiver ? sender : sender - 1);
+    const int place = channel * senders + (senders == 1 ? 0 : sender < receiver ? sender : sender - 1);
     const size_t index = static_cast<size_t>(place) * slots + (step & (slots - 1));
     return region + slots_at + index * slot_bytes;
   }
@@ -95,16 +98,20 @@ constexpr size_t shared_bytes(int ranks, int warps) {
   return 128 + static_cast<size_t>(ranks) * (16 + static_cast<size_t>(warps) * 64);
 }
 
-inline QueueLayout make_layout(int ranks, int channels, uint32_t slots, uint32_t slot_bytes) {
+inline QueueLayout make_layout(int ranks, int channels, uint32_t slots, uint32_t slot_bytes, int senders) {
   const auto align = [](size_t bytes) { return static_cast<uint32_t>((bytes + 1023) / 1024 * 1024); };
   const size_t connections = static_cast<size_t>(ranks) * static_cast<size_t>(channels);
-  QueueLayout layout{.ranks = ranks, .channels = channels, .slots = slots, .slot_bytes = slot_bytes};
+  QueueLayout layout{
+      .ranks = ranks, .channels = channels, .senders = senders, .slots = slots, .slot_bytes = slot_bytes};
   layout.row = (ranks + 31) / 32 * 32;
   const size_t words = static_cast<size_t>(layout.row) * static_cast<size_t>(channels);
   layout.filled_at = align(words * sizeof(uint32_t));
   layout.state_at = layout.filled_at + align(words * sizeof(uint32_t));
   layout.slots_at = layout.state_at + align(connections * sizeof(ConnectionState)) + 1024;  // the last for the probe
   return layout;
+}
+inline QueueLayout make_layout(int ranks, int channels, uint32_t slots, uint32_t slot_bytes) {
+  return make_layout(ranks, channels, slots, slot_bytes, ranks - 1);
 }
 
 }  // namespace nitinol::cuda

@@ -17,18 +17,19 @@ struct Wish {
   uint32_t slots;
   uint32_t least;  ///< stored bytes per slot
   uint32_t most;
-  size_t budget;  ///< bytes of the whole region
+  size_t budget;          ///< bytes of the whole region
+  bool from_one = false;  ///< each rank takes from one other alone
 };
 
 /// What all workers of a CTA move in one go with Simple: slots that are multiples of it are filled without rests.
 constexpr size_t kStride = 64 * kKi;
 
 QueueLayout fit(int ranks, const Wish& wish) {
-  const size_t peers = static_cast<size_t>(std::max(ranks - 1, 1));
+  const size_t peers = static_cast<size_t>(std::max(wish.from_one ? 1 : ranks - 1, 1));
   size_t share = wish.budget / (peers * static_cast<size_t>(wish.channels) * wish.slots) / kKi * kKi;
   if (share > kStride) share = share / kStride * kStride;
   const auto bytes = static_cast<uint32_t>(std::clamp<size_t>(share, std::min(wish.least, wish.most), wish.most));
-  return make_layout(ranks, wish.channels, wish.slots, bytes);
+  return make_layout(ranks, wish.channels, wish.slots, bytes, wish.from_one ? 1 : ranks - 1);
 }
 
 /// From where on parts with CTAs of their own are faster, in bytes of a block; measured with 2 and 4 H200.
@@ -36,8 +37,9 @@ void set_crossovers_to_parts(const Machine& m, Limits& limits) {
   const auto from = [&](Collective what, size_t mega) { limits.apart_bytes[static_cast<size_t>(what)] = mega << 20; };
   const bool pair = m.ranks == 2;
   if (limits.apart_sums.channels > 0) {
-    // Not all-reduce between two (64 MB: 236 us so, 231 with CTAs that do all), and reduce never (268, with LL128 249).
-    if (!pair) from(Collective::kAllReduce, 48);
+    // All-reduce between more, not measured: small CTAs of few ranks do all (set_crossovers_to_small_ctas). Reduce
+    // never: 64 MB took 268 us so and 249 with LL128.
+    if (m.ranks > 4) from(Collective::kAllReduce, 48);
     from(Collective::kReduceScatter, pair ? 24 : 12);
   }
   if (limits.apart_moves.channels > 0) {
@@ -45,6 +47,30 @@ void set_crossovers_to_parts(const Machine& m, Limits& limits) {
     from(Collective::kAllToAll, pair ? 16 : 4);
     from(Collective::kBroadcast, 16);
   }
+}
+
+/// From where on small CTAs are faster. Between 4 all-reduce of 16 MB took 92 us so and 97 by LL128, of 64 MB 316 and
+/// 336 in parts; between 2 all-reduce of 32 MB 122 and 130 by LL128, reduce of 256 MB 744 and 764 by larger CTAs.
+void set_crossovers_to_small_ctas(const Machine& m, Limits& limits) {
+  constexpr size_t kMega = size_t{1} << 20;
+  const auto from = [&](Collective what, size_t bytes) { limits.small_bytes[static_cast<size_t>(what)] = bytes; };
+  if (m.ranks == 2) {
+    from(Collective::kBroadcast, 16 * kMega + 1);
+    from(Collective::kReduce, 16 * kMega + 1);
+    from(Collective::kAllReduce, 24 * kMega);
+  } else {
+    from(Collective::kBroadcast, (m.ranks <= 4 ? 32 : 256) * kMega);
+    from(Collective::kAllReduce, m.ranks <= 4 ? 12 * kMega : 0);
+    from(Collective::kReduce, m.ranks <= 4 ? 12 * kMega : 0);
+  }
+}
+
+/// Broadcast between 4 in a ring took 3.3 us for 181 KB, in one shot 4.2 and in two 6.0; 1 MB 6.3 and in two shots 8.6,
+/// 64 MB 198 and 225. By LL, which is what is shorter, a ring is slow: 128 KB took 6.5 us, in one shot 3.5. Between 2
+/// it is the same as one shot, but of small CTAs. With more: not measured.
+size_t least_of_ring(const Machine& m, const Limits& limits) {
+  if (m.ranks == 2) return limits.small_bytes[static_cast<size_t>(Collective::kBroadcast)];
+  return m.ranks <= 4 ? static_cast<size_t>(m.ranks) * limits.ll_bytes + 1 : size_t{256} << 20;
 }
 
 /// Measured with 2 and 4 H200 over NVLink; between more ranks what follows from that.
@@ -63,18 +89,12 @@ void set_crossovers(const Machine& m, Limits& limits) {
   if (!m.in_host_memory) {
     // 64 MB of all-gather took 187 us with chunks of 128 KB, 180 with 64 KB; 256 MB 638 and 648.
     limits.least_chunk_bytes = 32 * kKi;
-    // Broadcast between 4 in a ring by LL128 took 3.3 us for 181 KB, in one shot 4.2 and in two 6.0; 1 MB 6.3 and in
-    // two shots 8.3, 32 MB 110 and 119. Shorter ones would go by LL, with which a ring is slow: 128 KB took 6.5 us, in
-    // one shot 3.5. Longer ones would go by Simple. Between 2 it is the same as one shot; between more it was not
-    // measured.
-    if (m.ranks == 3 || m.ranks == 4) {
-      limits.broadcast_ring_bytes = static_cast<size_t>(m.ranks) * limits.ll_bytes + 1;
-      limits.broadcast_ring_most = static_cast<size_t>(m.ranks) * limits.ll128_bytes;
-    }
     // All-reduce of 32 MB between 2 took 123 us with chunks of 128 KB and 129 with 64 KB, reduce of 16 MB 56.6
     // and 58.2.
     if (m.ranks == 2) limits.least_rounds = 2;
     set_crossovers_to_parts(m, limits);
+    set_crossovers_to_small_ctas(m, limits);
+    limits.broadcast_ring_bytes = least_of_ring(m, limits);
     return;
   }
   // Measured with 4. A message costs two microseconds with LL and five with Simple, what passes the bus of a GPU 20 us
@@ -100,6 +120,14 @@ int channels_apart(const Machine& m, bool sums, int most) {
   if (m.ranks == 1 || m.max_channels > 0 || m.in_host_memory) return 0;
   const int resident = resident_ctas(m) / algorithm::parts_of(sums, m.ranks);
   return resident < 8 ? 0 : std::min(resident, most);
+}
+
+/// Where data goes along a line of ranks it is the number of channels that counts: broadcast of 256 MB between 4 GPUs
+/// reached 333 GB/s with 64, 348 with 96, 354 with 120 and 355 with 128, with 8 workers as with 16, and 346 with chunks
+/// of 16 KB, 337 with 64 KB.
+int channels_in_line(const Machine& m) {
+  const int most = m.in_host_memory ? 32 : 128;
+  return std::max(1, std::min(resident_ctas(m), m.max_channels > 0 ? std::min(m.max_channels, 64) : most));
 }
 
 /// Channels of messages: the lanes of all ranks on a GPU must be resident at once, and those of a rank fit into a
@@ -151,6 +179,7 @@ Sizes sizes_for(const Machine& m) {
   const int sums = channels_apart(m, true, simple_channels);
 
   const uint32_t simple_slots = 4;
+  const uint32_t sums_slots = m.ranks == 3 || m.ranks == 4 ? 8 : 4;
   const auto asked = static_cast<uint32_t>(m.buffer_bytes / simple_slots) / kKi * kKi;
   const auto most = m.buffer_bytes == 0 ? 128 * kKi : std::max<uint32_t>(asked, kKi);
   // Between 2 GPUs all-reduce of 256 MB took 829 us with 256 KB, 871 with 128 KB; reduce of 64 MB 197 and 209.
@@ -163,7 +192,8 @@ Sizes sizes_for(const Machine& m) {
       fit(m.ranks, {message_lines, 8, 1 * kKi, 16 * kKi, size_t{14} << 20}),
       // 256 MB to a neighbour took 780 us with 512 KB of slots for a connection, 940 with 256 KB.
       fit(m.ranks, {message_slots, simple_slots, 2 * kKi, most, size_t{52} << 20}),
-      fit(m.ranks, {2 * std::max(sums, 1), simple_slots, 2 * kKi, std::min(most, 32 * kKi), size_t{128} << 20}),
+      fit(m.ranks, {2 * std::max(sums, 1), sums_slots, 2 * kKi, std::min(most, 32 * kKi), size_t{128} << 20}),
+      fit(m.ranks, {channels_in_line(m), 16, 1 * kKi, std::min(most, 32 * kKi), size_t{65} << 20, true}),
   };
   sizes.limits.slot_bytes = {payload_of(Protocol::kLL, sizes.layouts[0].slot_bytes),
                              payload_of(Protocol::kLL128, sizes.layouts[1].slot_bytes),
@@ -181,6 +211,9 @@ Sizes sizes_for(const Machine& m) {
   sizes.limits.bytes_per_channel = 1 * kKi;
   sizes.limits.apart_sums = {sums, sizes.layouts[static_cast<size_t>(Queue::kSums)].slot_bytes};
   sizes.limits.apart_moves = {channels_apart(m, false, simple_channels), sizes.limits.slot_bytes[2]};
+  const QueueLayout& line = sizes.layouts[static_cast<size_t>(Queue::kLine)];
+  if (m.ranks > 1) sizes.limits.line = {line.channels, line.slot_bytes};
+  if (sums > 0) sizes.limits.small_sums = {2 * sums, sizes.limits.apart_sums.slot_bytes};
   set_crossovers(m, sizes.limits);
   set_message_protocols(m, sizes);
   return sizes;

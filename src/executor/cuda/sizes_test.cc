@@ -99,7 +99,6 @@ TEST(Sizes, PartsAreOfferedWhereThereIsRoomAndNobodyLimitsCtas) {
   EXPECT_EQ(sizes_for(machine(4)).limits.apart_sums.channels, 64);
   EXPECT_EQ(sizes_for(machine(4)).limits.apart_moves.channels, 28);
   EXPECT_GT(sizes_for(machine(8)).limits.apart_moves.channels, 0);
-  EXPECT_EQ(sizes_for(machine(1)).limits.apart_moves.channels, 0);
   EXPECT_EQ(sizes_for(machine(72)).limits.apart_moves.channels, 0);
   EXPECT_EQ(sizes_for(machine(8, 8)).limits.apart_sums.channels, 8);
   Machine other = machine(4);
@@ -110,6 +109,48 @@ TEST(Sizes, PartsAreOfferedWhereThereIsRoomAndNobodyLimitsCtas) {
   EXPECT_EQ(sizes_for(other).limits.apart_sums.channels, 0);
 }
 
+TEST(Sizes, SmallCtasHaveQueuesThatAreLargeEnoughTwoOnAMultiprocessor) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+    for (const int sharing : {1, 2, ranks}) {
+      const Sizes sizes = sizes_for(machine(ranks, sharing));
+      const QueueLayout& line = sizes.layouts[static_cast<size_t>(Queue::kLine)];
+      const QueueLayout& sums = sizes.layouts[static_cast<size_t>(Queue::kSums)];
+      EXPECT_LE(sizes.limits.line.channels, line.channels);
+      EXPECT_LE(sizes.limits.line.slot_bytes, line.slot_bytes);
+      EXPECT_LE(sizes.limits.small_sums.channels, sums.channels);
+      EXPECT_LE(sizes.limits.small_sums.slot_bytes, sums.slot_bytes);
+      EXPECT_LE(sizes.limits.line.channels * sharing, 2 * 132);
+      EXPECT_LE(sizes.limits.small_sums.channels * sharing, 2 * 132);
+    }
+  }
+  EXPECT_EQ(sizes_for(machine(4)).limits.line.channels, 128);
+  EXPECT_EQ(sizes_for(machine(4)).limits.small_sums.channels, 128);
+}
+
+TEST(Sizes, ARankByItselfIsOfferedOneWayToCopy) {
+  const Limits limits = sizes_for(machine(1)).limits;
+  EXPECT_EQ(limits.line.channels, 0);
+  EXPECT_EQ(limits.small_sums.channels, 0);
+  EXPECT_EQ(limits.apart_sums.channels, 0);
+  EXPECT_EQ(limits.apart_moves.channels, 0);
+}
+
+TEST(Sizes, ALineHasSlotsForOneSenderAlone) {
+  for (const int ranks : {2, 3, 8, 72}) {
+    const QueueLayout line = sizes_for(machine(ranks)).layouts[static_cast<size_t>(Queue::kLine)];
+    EXPECT_LT(line.bytes(), size_t{67} << 20) << ranks << " ranks";
+    char region[1] = {};
+    const char* end = region + line.bytes();
+    for (int receiver = 0; receiver < ranks; ++receiver) {
+      const int sender = (receiver + ranks - 1) % ranks;
+      const char* first = line.slot(region, receiver, sender, 0, 0);
+      const char* last = line.slot(region, receiver, sender, line.channels - 1, line.slots - 1);
+      EXPECT_EQ(first, region + line.slots_at);
+      EXPECT_EQ(last + line.slot_bytes, end);
+    }
+  }
+}
+
 TEST(Sizes, EightRanksFillSlotsInWholeStrides) {
   const Sizes sizes = sizes_for(machine(8));
   EXPECT_EQ(sizes.layouts[static_cast<size_t>(Queue::kSimple)].slot_bytes, uint32_t{128} << 10);
@@ -118,13 +159,16 @@ TEST(Sizes, EightRanksFillSlotsInWholeStrides) {
 
 TEST(Sizes, RulesForLargeMessagesHoldWhereTheyWereMeasured) {
   EXPECT_LT(sizes_for(machine(4)).limits.least_chunk_bytes, sizes_for(machine(4)).limits.slot_bytes[2]);
-  Machine limited = machine(4);
-  limited.max_channels = 16;
-  for (const Machine& four : {limited, machine(4)}) {
-    EXPECT_EQ(sizes_for(four).limits.broadcast_ring_bytes, (size_t{128} << 10) + 1) << "where LL128 begins";
-    EXPECT_EQ(sizes_for(four).limits.broadcast_ring_most, size_t{32} << 20) << "where it ends";
-  }
-  EXPECT_EQ(sizes_for(machine(8)).limits.broadcast_ring_bytes, Limits{}.broadcast_ring_bytes);
+  EXPECT_EQ(sizes_for(machine(4)).limits.broadcast_ring_bytes, (size_t{128} << 10) + 1) << "where LL128 begins";
+  EXPECT_EQ(sizes_for(machine(8)).limits.broadcast_ring_bytes, size_t{256} << 20);
+  EXPECT_EQ(sizes_for(machine(2)).limits.broadcast_ring_bytes, (size_t{16} << 20) + 1) << "one shot is the same";
+  const auto small_from = [](int ranks, Collective what) {
+    return sizes_for(machine(ranks)).limits.small_bytes[static_cast<size_t>(what)];
+  };
+  EXPECT_GT(small_from(4, Collective::kAllReduce), 0U);
+  EXPECT_EQ(small_from(8, Collective::kAllReduce), 0U);
+  EXPECT_GT(small_from(4, Collective::kReduce), 0U);
+  EXPECT_EQ(small_from(4, Collective::kReduceScatter), 0U) << "no kernels";
   Machine host = machine(4);
   host.in_host_memory = true;
   EXPECT_EQ(sizes_for(host).limits.least_chunk_bytes, size_t{16} << 10);

@@ -22,6 +22,7 @@ struct LL {
   static constexpr Protocol kProtocol = Protocol::kLL;
   static constexpr bool kPerWarp = false;
   static constexpr bool kCounted = false;  ///< arrival is told by a counter, not by the data
+  static constexpr bool kSmall = false;    ///< CTAs have few workers, so that two fit on a multiprocessor
   static constexpr bool kApart = false;    ///< a CTA carries out one part of the program (algorithm/parts.h)
   static constexpr int kWords = 2;         ///< payload of a thread and unit, in 4-byte words
   static constexpr int kPieces = 1;        ///< contiguous runs of user data that this is
@@ -55,6 +56,7 @@ struct LL128 {
   static constexpr Protocol kProtocol = Protocol::kLL128;
   static constexpr bool kPerWarp = true;
   static constexpr bool kCounted = false;
+  static constexpr bool kSmall = false;
   static constexpr bool kApart = false;
   static constexpr int kWords = 8;
   static constexpr int kPieces = 2;
@@ -108,6 +110,7 @@ struct Simple {
   static constexpr Protocol kProtocol = Protocol::kSimple;
   static constexpr bool kPerWarp = false;
   static constexpr bool kCounted = true;
+  static constexpr bool kSmall = false;
   static constexpr bool kApart = false;
   static constexpr int kWords = 4;
   static constexpr int kPieces = 1;
@@ -137,9 +140,14 @@ struct Simple {
   }
 };
 
-/// Simple, but with CTAs of their own for each part of a rank's program.
+/// Simple, but with small CTAs.
+struct Small : Simple {
+  static constexpr bool kSmall = true;
+};
+
+/// The same, with CTAs of their own for each part of a rank's program.
 template <bool kReduces>
-struct Apart : Simple {
+struct Apart : Small {
   static constexpr bool kApart = true;
   static constexpr bool kReducesApart = kReduces;
 };
