@@ -91,8 +91,8 @@ constexpr bool goes_along_line(Collective what, Algorithm algorithm, int ranks) 
 /// often reduced by many megabytes, so that the library stays small.
 constexpr bool suits_small_ctas(Collective what, Algorithm algorithm, DataType type, int ranks) {
   const bool is_long = !reduces(what) || (is_float(type) && bytes_of(type) >= 2);
-  const bool sums = what == Collective::kAllReduce || what == Collective::kReduce;
-  return is_long && (goes_along_line(what, algorithm, ranks) || (sums && algorithm == Algorithm::kTwoShot));
+  return is_long && (goes_along_line(what, algorithm, ranks) ||
+                     (what == Collective::kAllReduce && algorithm == Algorithm::kTwoShot));
 }
 
 }  // namespace nitinol::algorithm

@@ -26,13 +26,13 @@ struct Limits {
   const Small& apart(Collective what) const { return reduces(what) ? apart_sums : apart_moves; }
   /// Where each rank takes from the one before it alone: broadcast by Ring, and reduce by OneShot between two.
   Small line;
-  Small small_sums;  ///< all-reduce and reduce by TwoShot
+  Small small_sums;  ///< all-reduce by TwoShot
   const Small& small(Algorithm algorithm) const { return algorithm == Algorithm::kTwoShot ? small_sums : line; }
 
   // Measured crossovers.
   size_t one_shot_bytes = 16384;            ///< all-reduce: up to this many bytes in one shot
   size_t broadcast_one_shot_bytes = 16384;  ///< the same for broadcast
-  size_t broadcast_ring_bytes = SIZE_MAX;   ///< broadcast of so many bytes and more goes in a ring
+  size_t broadcast_ring_bytes = SIZE_MAX;   ///< broadcast of so many bytes and more may go in a ring
   size_t reduce_one_shot_bytes = 16384;     ///< the same for reduce
   size_t ll_bytes = 0;                      ///< up to this many bytes from one rank to one peer with LL,
   size_t ll128_bytes = 0;                   ///< and up to this many with LL128

@@ -19,6 +19,30 @@ bool serves(const Question& question, const Rules& rules, Algorithm algorithm) {
   return any_order || algorithm::canonical(question.what, algorithm);
 }
 
+/// Whether the operation is long enough for small CTAs, and the user leaves it free how many there are.
+bool may_be_small(const Question& question, const Limits::Small& offered, const Rules& rules, size_t least) {
+  const uint32_t protocols = rules.protocols[static_cast<size_t>(question.what)];
+  return offered.channels > 0 && least > 0 && question.count * bytes_of(question.type) >= least && question.sum &&
+         rules.max_channels == 0 && allowed(protocols, static_cast<int>(Protocol::kSimple));
+}
+
+/// Whether it is done by small CTAs that all do the same.
+bool goes_small(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
+  const size_t least = limits.small_bytes[static_cast<size_t>(question.what)];
+  return algorithm::suits_small_ctas(question.what, algorithm, question.type, question.ranks) &&
+         may_be_small(question, limits.small(algorithm), rules, least);
+}
+
+/// Whether a broadcast goes in a ring: by LL128, or by small CTAs.
+bool goes_around(const Question& question, const Limits& limits, const Rules& rules) {
+  constexpr int kFast = static_cast<int>(Protocol::kLL128);
+  const size_t bytes = question.count * bytes_of(question.type);
+  if (question.what != Collective::kBroadcast || bytes < limits.broadcast_ring_bytes) return false;
+  const bool fast = bytes <= static_cast<size_t>(question.ranks) * limits.ll128_bytes && limits.slot_bytes[kFast] > 0 &&
+                    allowed(rules.protocols[static_cast<size_t>(question.what)], kFast);
+  return fast || goes_small(question, limits, rules, Algorithm::kRing);
+}
+
 Algorithm choose_algorithm(const Question& question, const Limits& limits, const Rules& rules) {
   const size_t bytes = question.count * bytes_of(question.type);
   // Between two ranks the second shot of these would only add a hop.
@@ -27,7 +51,7 @@ Algorithm choose_algorithm(const Question& question, const Limits& limits, const
                       : question.what == Collective::kBroadcast ? limits.broadcast_one_shot_bytes
                                                                 : limits.one_shot_bytes;
   const bool small = bytes <= most || (direct && question.ranks == 2);
-  const bool around = question.what == Collective::kBroadcast && bytes >= limits.broadcast_ring_bytes;
+  const bool around = goes_around(question, limits, rules);
   const Algorithm shots[] = {small ? Algorithm::kOneShot : Algorithm::kTwoShot,
                              small ? Algorithm::kTwoShot : Algorithm::kOneShot};
   const Algorithm by_preference[] = {around ? Algorithm::kRing : shots[0], shots[0], shots[1], Algorithm::kRing,
@@ -83,25 +107,11 @@ size_t choose_chunk(const Question& question, const Limits& limits, const Plan& 
   return std::min(slot, std::max(limits.least_chunk_bytes, (even + 1023) / 1024 * 1024));
 }
 
-/// Whether the operation is long enough for small CTAs, and the user leaves it free how many there are.
-bool may_be_small(const Question& question, const Limits::Small& offered, const Rules& rules, size_t least) {
-  const uint32_t protocols = rules.protocols[static_cast<size_t>(question.what)];
-  return offered.channels > 0 && least > 0 && question.count * bytes_of(question.type) >= least && question.sum &&
-         rules.max_channels == 0 && allowed(protocols, static_cast<int>(Protocol::kSimple));
-}
-
 /// Whether the parts of the algorithm run at the same time.
 bool goes_apart(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
   const size_t least = limits.apart_bytes[static_cast<size_t>(question.what)];
   return algorithm::apart(question.what, algorithm) &&
          may_be_small(question, limits.apart(question.what), rules, least);
-}
-
-/// Whether it is done by small CTAs that all do the same.
-bool goes_small(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
-  const size_t least = limits.small_bytes[static_cast<size_t>(question.what)];
-  return algorithm::suits_small_ctas(question.what, algorithm, question.type, question.ranks) &&
-         may_be_small(question, limits.small(algorithm), rules, least);
 }
 
 }  // namespace

@@ -54,6 +54,28 @@ TEST(Choose, LargeBroadcastsMayGoInARing) {
   EXPECT_EQ(choose(question, crossed, rules).algorithm, Algorithm::kTwoShot);
 }
 
+TEST(Choose, BroadcastsGoInARingByLL128OrBySmallCtasOnly) {
+  Limits crossed = limits();
+  crossed.broadcast_ring_bytes = 1;
+  Question question = all_reduce(1 << 18);
+  question.what = Collective::kBroadcast;
+  const auto ring = [&](const Rules& rules) { return choose(question, crossed, rules).algorithm == Algorithm::kRing; };
+  Rules without = Rules::any();
+  restrict_protocols("^LL128", without);
+  question.count = 8 * 8192;
+  EXPECT_TRUE(ring(Rules::any()));
+  EXPECT_FALSE(ring(without));
+  ++question.count;
+  EXPECT_FALSE(ring(Rules::any())) << "too long for LL128";
+  crossed.line = {100, 8192};
+  crossed.small_bytes.fill(1);
+  EXPECT_TRUE(ring(Rules::any()));
+  EXPECT_TRUE(ring(without));
+  Rules few = Rules::any();
+  few.max_channels = 8;
+  EXPECT_FALSE(ring(few));
+}
+
 TEST(Choose, LargeOperationsThatSuitThemGoBySmallCtas) {
   Limits offers = limits();
   offers.line = {100, 8192};
@@ -81,9 +103,7 @@ TEST(Choose, LargeOperationsThatSuitThemGoBySmallCtas) {
   EXPECT_EQ(plan_of(question).chunk, 2048U);
 
   question.what = Collective::kReduce;
-  EXPECT_TRUE(plan_of(question).small);
-  EXPECT_EQ(plan_of(question).algorithm, Algorithm::kTwoShot);
-  EXPECT_EQ(plan_of(question).channels, 90);
+  EXPECT_FALSE(plan_of(question).small);
   question.ranks = 2;
   EXPECT_TRUE(plan_of(question).small);
   EXPECT_EQ(plan_of(question).algorithm, Algorithm::kOneShot);

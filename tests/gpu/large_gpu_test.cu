@@ -38,6 +38,8 @@ constexpr std::array<const char*, 7> kNames = {"all-reduce",     "broadcast",  "
 constexpr size_t kLeast = size_t{1} << 18;  ///< elements: 1 MB
 constexpr size_t kMost = size_t{1} << 24;   ///< of the larger buffer of an operation: 64 MB
 
+constexpr float kPoison = -1;
+
 /// One operation, the same on every rank.
 struct Operation {
   What what;
@@ -60,26 +62,26 @@ struct Finding {
   unsigned long long elements;
   unsigned long long first;  ///< the lowest index
   uint32_t turn;
-  uint32_t got;
-  uint32_t wanted;
+  float got;
+  float wanted;
 };
 
 __host__ __device__ bool has_blocks(What what) {
   return what == What::kAllGather || what == What::kReduceScatter || what == What::kAllToAll;
 }
 
-/// Element `i` of the input of `rank`.
-__device__ uint32_t number(uint32_t rank, uint32_t turn, size_t i) {
+/// Element `i` of the input of `rank`, of which all sums are exact.
+__device__ float number(uint32_t rank, uint32_t turn, size_t i) {
   uint32_t x = static_cast<uint32_t>(i) * 0x9e3779b9U + turn * 0x85ebca6bU + rank * 0xc2b2ae35U;
   x ^= x >> 15;
   x *= 0x2c1b3c6dU;
-  return x ^ x >> 13;
+  return static_cast<float>((x ^ x >> 13) & 0xffffU);
 }
 
 /// Element `i` of the output of `rank`.
-__device__ uint32_t expected(const Operation& one, int rank, size_t i) {
+__device__ float expected(const Operation& one, int rank, size_t i) {
   const auto sum = [&one](size_t at) {
-    uint32_t total = 0;
+    float total = 0;
     for (int r = 0; r < one.ranks; ++r) total += number(r, one.turn, at);
     return total;
   };
@@ -95,18 +97,18 @@ __device__ uint32_t expected(const Operation& one, int rank, size_t i) {
   return 0;
 }
 
-__global__ void write_numbers(uint32_t* to, size_t count, int rank, uint32_t turn) {
+__global__ void write_numbers(float* to, size_t count, int rank, uint32_t turn) {
   for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
     to[i] = number(rank, turn, i);
   }
 }
 
 /// Compares and poisons.
-__global__ void compare(uint32_t* got, size_t count, Operation one, int rank, Finding* found) {
+__global__ void compare(float* got, size_t count, Operation one, int rank, Finding* found) {
   for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
-    const uint32_t wanted = expected(one, rank, i);
-    const uint32_t is = got[i];
-    got[i] = 0xeeeeeeeeU;
+    const float wanted = expected(one, rank, i);
+    const float is = got[i];
+    got[i] = kPoison;
     if (is == wanted) continue;
     atomicAdd(&found->elements, 1ULL);
     if (atomicMin(&found->first, i) > i) {
@@ -151,8 +153,8 @@ class Rank {
   Rank(int rank, int ranks, ncclComm_t comm) : rank_(rank), ranks_(ranks), comm_(comm) {}
 
   void set_up() {
-    CUDA_OK(cudaMalloc(&input_, kMost * sizeof(uint32_t)));
-    CUDA_OK(cudaMalloc(&output_, kMost * sizeof(uint32_t)));
+    CUDA_OK(cudaMalloc(&input_, kMost * sizeof(float)));
+    CUDA_OK(cudaMalloc(&output_, kMost * sizeof(float)));
     CUDA_OK(cudaMalloc(&small_, 64 * 1024));
     CUDA_OK(cudaMalloc(&found_, sizeof(Finding)));
     CUDA_OK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
@@ -206,7 +208,7 @@ class Rank {
     EXPECT_EQ(ncclCommGetAsyncError(comm_, &error), ncclSuccess);
     return error;
   }
-  /// What every rank has to write before a large operation that has `root`, but the root may be late with.
+  /// A small reduction, which ranks but the root are done with at once.
   void issue_small(int root) { NCCL_OK(ncclReduce(input_, small_, 2, ncclFloat, ncclSum, root, comm_, stream_)); }
   void issue_alone(const Operation& one) { NCCL_OK(call(one)); }
 
@@ -236,32 +238,32 @@ class Rank {
     NCCL_OK(call(one));
     if (style.among_small) {
       NCCL_OK(ncclAllReduce(input_, small_, 212, ncclFloat, ncclSum, comm_, stream_));
-      NCCL_OK(ncclAllGather(input_, small_, 39, ncclUint32, comm_, stream_));
+      NCCL_OK(ncclAllGather(input_, small_, 39, ncclFloat, comm_, stream_));
     }
   }
   ncclResult_t call(const Operation& one) {
     switch (one.what) {
-      case What::kAllReduce: return ncclAllReduce(input_, output_, one.count, ncclUint32, ncclSum, comm_, stream_);
-      case What::kBroadcast: return ncclBroadcast(input_, output_, one.count, ncclUint32, one.root, comm_, stream_);
-      case What::kReduce: return ncclReduce(input_, output_, one.count, ncclUint32, ncclSum, one.root, comm_, stream_);
-      case What::kAllGather: return ncclAllGather(input_, output_, one.count, ncclUint32, comm_, stream_);
+      case What::kAllReduce: return ncclAllReduce(input_, output_, one.count, ncclFloat, ncclSum, comm_, stream_);
+      case What::kBroadcast: return ncclBroadcast(input_, output_, one.count, ncclFloat, one.root, comm_, stream_);
+      case What::kReduce: return ncclReduce(input_, output_, one.count, ncclFloat, ncclSum, one.root, comm_, stream_);
+      case What::kAllGather: return ncclAllGather(input_, output_, one.count, ncclFloat, comm_, stream_);
       case What::kReduceScatter:
-        return ncclReduceScatter(input_, output_, one.count, ncclUint32, ncclSum, comm_, stream_);
-      case What::kAllToAll: return ncclAlltoAll(input_, output_, one.count, ncclUint32, comm_, stream_);
+        return ncclReduceScatter(input_, output_, one.count, ncclFloat, ncclSum, comm_, stream_);
+      case What::kAllToAll: return ncclAlltoAll(input_, output_, one.count, ncclFloat, comm_, stream_);
       case What::kNext: break;
     }
     ncclGroupStart();
-    ncclSend(input_, one.count, ncclUint32, (rank_ + 1) % ranks_, comm_, stream_);
-    ncclRecv(output_, one.count, ncclUint32, (rank_ + ranks_ - 1) % ranks_, comm_, stream_);
+    ncclSend(input_, one.count, ncclFloat, (rank_ + 1) % ranks_, comm_, stream_);
+    ncclRecv(output_, one.count, ncclFloat, (rank_ + ranks_ - 1) % ranks_, comm_, stream_);
     return ncclGroupEnd();
   }
 
   int rank_;
   int ranks_;
   ncclComm_t comm_;
-  uint32_t* input_ = nullptr;
-  uint32_t* output_ = nullptr;
-  uint32_t* small_ = nullptr;
+  float* input_ = nullptr;
+  float* output_ = nullptr;
+  float* small_ = nullptr;
   Finding* found_ = nullptr;
   std::vector<cudaGraphExec_t> graphs_;
   cudaStream_t stream_ = nullptr;

@@ -37,6 +37,7 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
         if (peer != this->rank() && !(to_kind == Peers::kAllBut && peer == to)) publish(peer);
       }
     }
+    __syncwarp();  // a peer's counters may have been another lane's just now
     if (from_kind == Peers::kOne) {
       if (this->lane_ == 0) release(from);
     } else if (from_kind == Peers::kAll) {

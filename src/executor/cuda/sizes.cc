@@ -61,7 +61,6 @@ void set_crossovers_to_small_ctas(const Machine& m, Limits& limits) {
   } else {
     from(Collective::kBroadcast, (m.ranks <= 4 ? 32 : 256) * kMega);
     from(Collective::kAllReduce, m.ranks <= 4 ? 12 * kMega : 0);
-    from(Collective::kReduce, m.ranks <= 4 ? 12 * kMega : 0);
   }
 }
 
@@ -179,7 +178,7 @@ Sizes sizes_for(const Machine& m) {
   const int sums = channels_apart(m, true, simple_channels);
 
   const uint32_t simple_slots = 4;
-  const uint32_t sums_slots = m.ranks == 3 || m.ranks == 4 ? 8 : 4;
+  const uint32_t sums_slots = m.ranks <= 4 ? 8 : 4;
   const auto asked = static_cast<uint32_t>(m.buffer_bytes / simple_slots) / kKi * kKi;
   const auto most = m.buffer_bytes == 0 ? 128 * kKi : std::max<uint32_t>(asked, kKi);
   // Between 2 GPUs all-reduce of 256 MB took 829 us with 256 KB, 871 with 128 KB; reduce of 64 MB 197 and 209.
