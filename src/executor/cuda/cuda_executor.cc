@@ -169,8 +169,11 @@ class CudaExecutor : public Executor {
 
  private:
   Queue queue_for(const CollectiveWork& work) const {
-    if (work.plan.small && algorithm::goes_along_line(work.what, work.plan.algorithm, ranks_)) return Queue::kLine;
-    if (work.plan.small || (work.plan.apart && reduces(work.what))) return Queue::kSums;
+    if (work.plan.small) {
+      const bool line = algorithm::goes_along_line(work.what, work.plan.algorithm, ranks_);
+      return line ? Queue::kLine : Queue::kSmallSums;
+    }
+    if (work.plan.apart && reduces(work.what)) return Queue::kSums;
     return queue_of(protocol_of(work, ranks_));
   }
   Queue queue_for(const MessageWork& work) const { return message_queue_of(message_protocol(sizes_, work.bytes)); }

@@ -20,10 +20,11 @@ namespace nitinol::cuda {
 inline constexpr int kMaxRanks = 72;
 
 /// The queue sets. Messages have their own, so that they and collectives never share a connection; and so have sums
-/// whose parts have CTAs of their own, as they take many channels with short slots, and data that goes along a line of
-/// ranks (kLine), where each takes from the one before it alone, so that there is room for many slots.
-enum class Queue : int { kLL, kLL128, kSimple, kMessageLL, kMessageLL128, kMessageSimple, kSums, kLine };
-inline constexpr int kQueues = 8;
+/// whose parts have CTAs of their own, as they take many channels with few short slots; those by small CTAs, with twice
+/// as many slots; and data that goes along a line of ranks (kLine), where each takes from the one before it alone, so
+/// that there is room for many slots.
+enum class Queue : int { kLL, kLL128, kSimple, kMessageLL, kMessageLL128, kMessageSimple, kSums, kSmallSums, kLine };
+inline constexpr int kQueues = 9;
 
 constexpr Queue queue_of(Protocol protocol) { return static_cast<Queue>(protocol); }
 constexpr Queue message_queue_of(Protocol protocol) {

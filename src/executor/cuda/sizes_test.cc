@@ -74,7 +74,7 @@ TEST(Sizes, SlotsAreAsSmallAsTheUserWants) {
   Machine small = machine(4);
   small.buffer_bytes = 1024;  // less than a slot has otherwise
   const Sizes sizes = sizes_for(small);
-  for (const Queue queue : {Queue::kSimple, Queue::kMessageSimple, Queue::kSums}) {
+  for (const Queue queue : {Queue::kSimple, Queue::kMessageSimple, Queue::kSums, Queue::kSmallSums, Queue::kLine}) {
     EXPECT_EQ(sizes.layouts[static_cast<size_t>(queue)].slot_bytes, 1024U);
   }
   EXPECT_EQ(sizes.limits.apart_sums.slot_bytes, 1024U);
@@ -114,7 +114,7 @@ TEST(Sizes, SmallCtasHaveQueuesThatAreLargeEnoughTwoOnAMultiprocessor) {
     for (const int sharing : {1, 2, ranks}) {
       const Sizes sizes = sizes_for(machine(ranks, sharing));
       const QueueLayout& line = sizes.layouts[static_cast<size_t>(Queue::kLine)];
-      const QueueLayout& sums = sizes.layouts[static_cast<size_t>(Queue::kSums)];
+      const QueueLayout& sums = sizes.layouts[static_cast<size_t>(Queue::kSmallSums)];
       EXPECT_LE(sizes.limits.line.channels, line.channels);
       EXPECT_LE(sizes.limits.line.slot_bytes, line.slot_bytes);
       EXPECT_LE(sizes.limits.small_sums.channels, sums.channels);
