@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <barrier>
+#include <bit>
 #include <chrono>
 #include <cstdlib>
 #include <deque>
@@ -30,12 +31,14 @@ using nitinol::gpu_testing::gpus;
 enum class What : int { kAllReduce, kBroadcast, kReduce, kAllGather, kReduceScatter, kAllToAll, kRing };
 constexpr int kKinds = 7;
 
-/// One operation, the same on every rank, with integers so that every order of adding gives the same.
+/// One operation, the same on every rank, on integers or on floats that hold such: every order of adding gives the
+/// same.
 struct Operation {
   What what = What::kAllReduce;
   size_t count = 0;  ///< of a rank's block
   size_t root = 0;
   size_t stream = 0;
+  bool floats = false;
 };
 
 /// Operations that run together. Each has a part of the output buffer to itself.
@@ -71,10 +74,16 @@ Batch draw(std::mt19937& random, size_t ranks) {
     one.what = static_cast<What>(random() % kKinds);
     one.count = draw_count(random, kLargest / blocks_of(one.what, ranks));
     one.root = random() % ranks;
+    one.floats = random() % 2 == 0;
     one.stream = batch.in_graph || batch.grouped ? 0 : random() % kStreams;
     batch.operations.push_back(one);
   }
   return batch;
+}
+
+/// As it lies in memory.
+int bits_of(const Operation& one, int number) {
+  return one.floats ? std::bit_cast<int>(static_cast<float>(number)) : number;
 }
 
 int value(size_t rank, size_t i) { return static_cast<int>(i % 1000 + 3 * rank); }
@@ -109,18 +118,22 @@ class Rank {
   Rank(size_t rank, size_t ranks, ncclComm_t comm) : rank_(rank), ranks_(ranks), comm_(comm) {}
 
   void set_up() {
-    CUDA_OK(cudaMalloc(&input_, kLargest * sizeof(int)));
+    CUDA_OK(cudaMalloc(&integers_, kLargest * sizeof(int)));
+    CUDA_OK(cudaMalloc(&floats_, kLargest * sizeof(float)));
     CUDA_OK(cudaMalloc(&output_, kMostOperations * kPart * sizeof(int)));
     for (cudaStream_t& stream : streams_) CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     std::vector<int> data(kLargest);
     for (size_t i = 0; i < data.size(); ++i) data[i] = value(rank_, i);
-    CUDA_OK(cudaMemcpy(input_, data.data(), data.size() * sizeof(int), cudaMemcpyHostToDevice));
+    CUDA_OK(cudaMemcpy(integers_, data.data(), data.size() * sizeof(int), cudaMemcpyHostToDevice));
+    const std::vector<float> same(data.begin(), data.end());
+    CUDA_OK(cudaMemcpy(floats_, same.data(), same.size() * sizeof(float), cudaMemcpyHostToDevice));
     NCCL_OK(nitinolCommSetTimeout(comm_, 30));  // after a failure the others are not to wait for ever
   }
   void tear_down() {
     for (const Kept& kept : graphs_) EXPECT_EQ(cudaGraphExecDestroy(kept.graph), cudaSuccess);
     for (const cudaStream_t stream : streams_) EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
-    EXPECT_EQ(cudaFree(input_), cudaSuccess);
+    EXPECT_EQ(cudaFree(integers_), cudaSuccess);
+    EXPECT_EQ(cudaFree(floats_), cudaSuccess);
     EXPECT_EQ(cudaFree(output_), cudaSuccess);
   }
 
@@ -163,9 +176,12 @@ class Rank {
 
   void synchronize() {
     for (const cudaStream_t stream : streams_) CUDA_OK(cudaStreamSynchronize(stream));
+    ncclResult_t error = ncclSuccess;
+    NCCL_OK(ncclCommGetAsyncError(comm_, &error));
+    ASSERT_EQ(error, ncclSuccess) << ncclGetLastError(comm_);
   }
-  void check(const Batch& batch) {
-    for (size_t i = 0; i < batch.operations.size(); ++i) check(batch, i);
+  void check(const Batch& batch, size_t number) {
+    for (size_t i = 0; i < batch.operations.size(); ++i) check(batch, number, i);
   }
 
  private:
@@ -190,42 +206,46 @@ class Rank {
   ncclResult_t call(const Operation& one, int* out) {
     const cudaStream_t stream = streams_[one.stream];
     const auto root = static_cast<int>(one.root);
+    const void* const in = one.floats ? static_cast<const void*>(floats_) : integers_;
+    const ncclDataType_t type = one.floats ? ncclFloat : ncclInt;
     switch (one.what) {
-      case What::kAllReduce: return ncclAllReduce(input_, out, one.count, ncclInt, ncclSum, comm_, stream);
-      case What::kBroadcast: return ncclBroadcast(input_, out, one.count, ncclInt, root, comm_, stream);
-      case What::kReduce: return ncclReduce(input_, out, one.count, ncclInt, ncclMax, root, comm_, stream);
-      case What::kAllGather: return ncclAllGather(input_, out, one.count, ncclInt, comm_, stream);
-      case What::kReduceScatter: return ncclReduceScatter(input_, out, one.count, ncclInt, ncclSum, comm_, stream);
-      case What::kAllToAll: return ncclAlltoAll(input_, out, one.count, ncclInt, comm_, stream);
+      case What::kAllReduce: return ncclAllReduce(in, out, one.count, type, ncclSum, comm_, stream);
+      case What::kBroadcast: return ncclBroadcast(in, out, one.count, type, root, comm_, stream);
+      case What::kReduce: return ncclReduce(in, out, one.count, type, ncclMax, root, comm_, stream);
+      case What::kAllGather: return ncclAllGather(in, out, one.count, type, comm_, stream);
+      case What::kReduceScatter: return ncclReduceScatter(in, out, one.count, type, ncclSum, comm_, stream);
+      case What::kAllToAll: return ncclAlltoAll(in, out, one.count, type, comm_, stream);
       case What::kRing: break;
     }
     const auto next = static_cast<int>((rank_ + 1) % ranks_);
     const auto previous = static_cast<int>((rank_ + ranks_ - 1) % ranks_);
     ncclGroupStart();
-    ncclSend(input_, one.count, ncclInt, next, comm_, stream);
-    ncclRecv(out, one.count, ncclInt, previous, comm_, stream);
+    ncclSend(in, one.count, type, next, comm_, stream);
+    ncclRecv(out, one.count, type, previous, comm_, stream);
     return ncclGroupEnd();
   }
 
-  void check(const Batch& batch, size_t index) {
+  void check(const Batch& batch, size_t number, size_t index) {
     const Operation& one = batch.operations[index];
     const size_t count = output_count(one, rank_, ranks_);
     std::vector<int> got(count + kGuard);
     CUDA_OK(cudaMemcpy(got.data(), part(index), got.size() * sizeof(int), cudaMemcpyDeviceToHost));
     ASSERT_EQ(got.back(), static_cast<int>(0xeeeeeeee)) << "beyond the end";
     for (size_t i = 0; i < count; ++i) {
-      if (got[i] == expected(one, rank_, ranks_, i)) continue;
-      FAIL() << "operation " << static_cast<int>(one.what) << " (" << index + 1 << " of " << batch.operations.size()
-             << ") of " << one.count << " root " << one.root << ": element " << i << " on rank " << rank_ << " is "
-             << got[i] << ", not " << expected(one, rank_, ranks_, i) << (batch.grouped ? ", in a group" : "")
-             << (batch.in_graph ? ", in a graph" : "");
+      const int wanted = bits_of(one, expected(one, rank_, ranks_, i));
+      if (got[i] == wanted) continue;
+      FAIL() << "batch " << number << ", operation " << static_cast<int>(one.what) << " (" << index + 1 << " of "
+             << batch.operations.size() << ") of " << one.count << " root " << one.root << ": element " << i
+             << " on rank " << rank_ << " is " << got[i] << ", not " << wanted << (one.floats ? " (floats)" : "")
+             << (batch.grouped ? ", in a group" : "") << (batch.in_graph ? ", in a graph" : "");
     }
   }
 
   size_t rank_;
   size_t ranks_;
   ncclComm_t comm_;
-  int* input_ = nullptr;
+  int* integers_ = nullptr;
+  float* floats_ = nullptr;
   int* output_ = nullptr;
   cudaStream_t streams_[kStreams] = {};
   std::deque<Kept> graphs_;
@@ -261,7 +281,7 @@ TEST(Soak, RandomBatchesGiveWhatTheyMust) {
       for (int i = 0; i < repeats; ++i) mine.launch(batch);
       mine.synchronize();
       together.arrive_and_wait();
-      mine.check(batch);
+      mine.check(batch, batches);
       if (mine.graphs() > kGraphsKept) mine.drop_oldest();
       if (rank == 0) {
         ++batches;
