@@ -20,34 +20,31 @@
 #include "gpus.h"
 #include "nccl.h"
 #include "nitinol.h"
+#include "operations.h"
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-using nitinol::gpu_testing::gpus;
+namespace gpu_testing = nitinol::gpu_testing;
+using gpu_testing::gpus;
+using gpu_testing::What;
 
-// Kernels of several ranks on one GPU must not stand in line behind each other, nor may one be loaded meanwhile.
-[[maybe_unused]] const int kConnections = ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+// No kernel may be loaded while another waits.
 [[maybe_unused]] const int kLoading = ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 
-enum class What : int { kAllReduce, kBroadcast, kReduce, kAllGather, kReduceScatter, kAllToAll, kNext };
-constexpr std::array<const char*, 7> kNames = {"all-reduce",     "broadcast",  "reduce", "all-gather",
-                                               "reduce-scatter", "all-to-all", "next"};
+constexpr std::array<const char*, gpu_testing::kKinds> kNames = {"all-reduce",     "broadcast",  "reduce", "all-gather",
+                                                                 "reduce-scatter", "all-to-all", "next"};
 
 constexpr size_t kLeast = size_t{1} << 18;  ///< elements: 1 MB
 constexpr size_t kMost = size_t{1} << 24;   ///< of the larger buffer of an operation: 64 MB
 
 constexpr float kPoison = -1;
 
-/// One operation, the same on every rank.
-struct Operation {
-  What what;
-  size_t count;  ///< of a rank's block
-  int root;
-  int ranks;
-  uint32_t turn;    ///< makes the numbers others than before
-  int repetitions;  ///< one right behind the other, into the same output
+/// One operation, the same on every rank, on floats.
+struct Operation : gpu_testing::Operation {
+  uint32_t turn = 0;    ///< makes the numbers others than before
+  int repetitions = 1;  ///< one right behind the other, into the same output
 };
 
 /// How the operations of a round are issued.
@@ -66,35 +63,12 @@ struct Finding {
   float wanted;
 };
 
-__host__ __device__ bool has_blocks(What what) {
-  return what == What::kAllGather || what == What::kReduceScatter || what == What::kAllToAll;
-}
-
 /// Element `i` of the input of `rank`, of which all sums are exact.
-__device__ float number(uint32_t rank, uint32_t turn, size_t i) {
+__host__ __device__ float number(uint32_t rank, uint32_t turn, size_t i) {
   uint32_t x = static_cast<uint32_t>(i) * 0x9e3779b9U + turn * 0x85ebca6bU + rank * 0xc2b2ae35U;
   x ^= x >> 15;
   x *= 0x2c1b3c6dU;
   return static_cast<float>((x ^ x >> 13) & 0xffffU);
-}
-
-/// Element `i` of the output of `rank`.
-__device__ float expected(const Operation& one, int rank, size_t i) {
-  const auto sum = [&one](size_t at) {
-    float total = 0;
-    for (int r = 0; r < one.ranks; ++r) total += number(r, one.turn, at);
-    return total;
-  };
-  switch (one.what) {
-    case What::kAllReduce:
-    case What::kReduce: return sum(i);
-    case What::kReduceScatter: return sum(rank * one.count + i);
-    case What::kBroadcast: return number(one.root, one.turn, i);
-    case What::kAllGather: return number(static_cast<int>(i / one.count), one.turn, i % one.count);
-    case What::kAllToAll: return number(static_cast<int>(i / one.count), one.turn, rank * one.count + i % one.count);
-    case What::kNext: return number((rank + one.ranks - 1) % one.ranks, one.turn, i);
-  }
-  return 0;
 }
 
 __global__ void write_numbers(float* to, size_t count, int rank, uint32_t turn) {
@@ -104,9 +78,10 @@ __global__ void write_numbers(float* to, size_t count, int rank, uint32_t turn) 
 }
 
 /// Compares and poisons.
-__global__ void compare(float* got, size_t count, Operation one, int rank, Finding* found) {
+__global__ void compare(float* got, size_t count, Operation one, int rank, int ranks, Finding* found) {
+  const auto input = [&one](int r, size_t at) { return number(r, one.turn, at); };
   for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
-    const float wanted = expected(one, rank, i);
+    const float wanted = gpu_testing::expected(one, rank, ranks, i, input);
     const float is = got[i];
     got[i] = kPoison;
     if (is == wanted) continue;
@@ -130,12 +105,11 @@ std::vector<Operation> draw_round(std::mt19937& random, int ranks) {
   std::vector<Operation> round(16);
   for (Operation& one : round) {
     one.what = draw_what(random);
-    const size_t blocks = has_blocks(one.what) ? static_cast<size_t>(ranks) : 1;
+    const size_t blocks = gpu_testing::most_blocks(one.what, ranks);
     const size_t range = (kMost - kLeast) / blocks / (random() % 2 == 0 ? 1 : 8);
     one.count = kLeast / blocks + random() % range;
     if (random() % 2 == 0) one.count &= ~size_t{0xff};
     one.root = static_cast<int>(random() % static_cast<uint32_t>(ranks));
-    one.ranks = ranks;
     one.turn = random();
     one.repetitions = 1 + static_cast<int>(random() % 3);
   }
@@ -188,9 +162,8 @@ class Rank {
   }
   /// The operation with index `i` of the round.
   void issue(const Operation& one, const Style& style, size_t i) {
-    const auto blocks = static_cast<size_t>(ranks_);
-    const size_t in = one.count * (one.what == What::kReduceScatter || one.what == What::kAllToAll ? blocks : 1);
-    const size_t out = one.count * (one.what == What::kAllGather || one.what == What::kAllToAll ? blocks : 1);
+    const size_t in = one.count * gpu_testing::input_blocks(one.what, ranks_);
+    const size_t out = one.count * gpu_testing::output_blocks(one.what, ranks_);
     write_numbers<<<kCtas, kThreads, 0, stream_>>>(input_, in, rank_, one.turn);
     for (int repetition = 0; repetition < one.repetitions; ++repetition) {
       if (style.in_graphs) {
@@ -200,7 +173,7 @@ class Rank {
       }
     }
     if (one.what == What::kReduce && one.root != rank_) return;
-    compare<<<kCtas, kThreads, 0, stream_>>>(output_, out, one, rank_, found_);
+    compare<<<kCtas, kThreads, 0, stream_>>>(output_, out, one, rank_, ranks_, found_);
   }
   void synchronize() { CUDA_OK(cudaStreamSynchronize(stream_)); }
   ncclResult_t async_error() const {
@@ -232,30 +205,15 @@ class Rank {
   static constexpr int kThreads = 256;
 
   void call_among(const Operation& one, const Style& style) {
-    if (style.among_small) {
-      NCCL_OK(ncclReduce(input_, small_, 2, ncclFloat, ncclSum, one.root, comm_, stream_));
-    }
-    NCCL_OK(call(one));
+    if (style.among_small) issue_small(one.root);
+    issue_alone(one);
     if (style.among_small) {
       NCCL_OK(ncclAllReduce(input_, small_, 212, ncclFloat, ncclSum, comm_, stream_));
       NCCL_OK(ncclAllGather(input_, small_, 39, ncclFloat, comm_, stream_));
     }
   }
   ncclResult_t call(const Operation& one) {
-    switch (one.what) {
-      case What::kAllReduce: return ncclAllReduce(input_, output_, one.count, ncclFloat, ncclSum, comm_, stream_);
-      case What::kBroadcast: return ncclBroadcast(input_, output_, one.count, ncclFloat, one.root, comm_, stream_);
-      case What::kReduce: return ncclReduce(input_, output_, one.count, ncclFloat, ncclSum, one.root, comm_, stream_);
-      case What::kAllGather: return ncclAllGather(input_, output_, one.count, ncclFloat, comm_, stream_);
-      case What::kReduceScatter:
-        return ncclReduceScatter(input_, output_, one.count, ncclFloat, ncclSum, comm_, stream_);
-      case What::kAllToAll: return ncclAlltoAll(input_, output_, one.count, ncclFloat, comm_, stream_);
-      case What::kNext: break;
-    }
-    ncclGroupStart();
-    ncclSend(input_, one.count, ncclFloat, (rank_ + 1) % ranks_, comm_, stream_);
-    ncclRecv(output_, one.count, ncclFloat, (rank_ + ranks_ - 1) % ranks_, comm_, stream_);
-    return ncclGroupEnd();
+    return gpu_testing::call(one, input_, output_, rank_, ranks_, comm_, stream_);
   }
 
   int rank_;
@@ -271,9 +229,8 @@ class Rank {
 
 TEST(Large, OperationsGiveTheSameEveryTime) {
   REQUIRE_GPU();
-  const int ranks = std::max(4, gpus());
-  std::vector<int> devices;
-  for (int rank = 0; rank < ranks; ++rank) devices.push_back(rank % gpus());
+  const std::vector<int> devices = gpu_testing::devices_of_ranks();
+  const auto ranks = static_cast<int>(devices.size());
   std::vector<ncclComm_t> comms(ranks);
   NCCL_OK(ncclCommInitAll(comms.data(), ranks, devices.data()));
   const char* const text = std::getenv("LARGE_SECONDS");
@@ -333,9 +290,8 @@ TEST(Large, OperationsLeaveRoomForSmallOnesOfTheRankThatTheyWaitFor) {
   for (size_t what = 0; what < kNames.size() && !HasFailure(); ++what) {
     Operation one{};
     one.what = static_cast<What>(what);
-    one.count = kMost / (has_blocks(one.what) ? kRanks : 1);
+    one.count = kMost / gpu_testing::most_blocks(one.what, kRanks);
     one.root = kRanks - 1;
-    one.ranks = kRanks;
     for (const bool late : {false, true}) {  // first all at once, which makes ready what is needed
       NCCL_OK(ncclGroupStart());
       for (int rank = 0; rank < kRanks - (late ? 1 : 0); ++rank) ranks[rank].issue_small(one.root);

@@ -18,27 +18,20 @@
 #include "gpus.h"
 #include "nccl.h"
 #include "nitinol.h"
+#include "operations.h"
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-using nitinol::gpu_testing::gpus;
-
-// Kernels of several ranks on one GPU must not stand in line behind each other.
-[[maybe_unused]] const int kConnections = ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-
-enum class What : int { kAllReduce, kBroadcast, kReduce, kAllGather, kReduceScatter, kAllToAll, kRing };
-constexpr int kKinds = 7;
+namespace gpu_testing = nitinol::gpu_testing;
+using gpu_testing::gpus;
+using gpu_testing::What;
 
 /// One operation, the same on every rank, on integers or on floats that hold such: every order of adding gives the
 /// same.
-struct Operation {
-  What what = What::kAllReduce;
-  size_t count = 0;  ///< of a rank's block
-  size_t root = 0;
+struct Operation : gpu_testing::Operation {
   size_t stream = 0;
-  bool floats = false;
 };
 
 /// Operations that run together. Each has a part of the output buffer to itself.
@@ -53,11 +46,6 @@ constexpr size_t kLargest = size_t{24} << 20;  ///< elements of the larger buffe
 constexpr size_t kStreams = 2;
 constexpr size_t kGraphsKept = 6;
 
-size_t blocks_of(What what, size_t ranks) {
-  const bool many = what == What::kAllGather || what == What::kReduceScatter || what == What::kAllToAll;
-  return many ? ranks : 1;
-}
-
 /// Small ones mostly, as they are many; one in 32 may be of any size.
 size_t draw_count(std::mt19937& random, size_t most) {
   const size_t limit = random() % 32 == 0 ? most : std::min(most, size_t{1} << random() % 19);
@@ -71,10 +59,11 @@ Batch draw(std::mt19937& random, size_t ranks) {
   const size_t operations = 1 + random() % kMostOperations;
   for (size_t i = 0; i < operations; ++i) {
     Operation one;
-    one.what = static_cast<What>(random() % kKinds);
-    one.count = draw_count(random, kLargest / blocks_of(one.what, ranks));
-    one.root = random() % ranks;
-    one.floats = random() % 2 == 0;
+    one.what = static_cast<What>(random() % gpu_testing::kKinds);
+    one.count = draw_count(random, kLargest / gpu_testing::most_blocks(one.what, ranks));
+    one.root = static_cast<int>(random() % ranks);
+    one.type = random() % 2 == 0 ? ncclFloat : ncclInt;
+    one.reduction = ncclMax;
     one.stream = batch.in_graph || batch.grouped ? 0 : random() % kStreams;
     batch.operations.push_back(one);
   }
@@ -83,39 +72,20 @@ Batch draw(std::mt19937& random, size_t ranks) {
 
 /// As it lies in memory.
 int bits_of(const Operation& one, int number) {
-  return one.floats ? std::bit_cast<int>(static_cast<float>(number)) : number;
+  return one.type == ncclFloat ? std::bit_cast<int>(static_cast<float>(number)) : number;
 }
 
-int value(size_t rank, size_t i) { return static_cast<int>(i % 1000 + 3 * rank); }
+int value(int rank, size_t i) { return static_cast<int>(i % 1000) + 3 * rank; }
 
-/// Element `i` of what an operation leaves on `rank`.
-int expected(const Operation& one, size_t rank, size_t ranks, size_t i) {
-  const auto sum = [ranks](size_t at) {
-    int total = 0;
-    for (size_t r = 0; r < ranks; ++r) total += value(r, at);
-    return total;
-  };
-  switch (one.what) {
-    case What::kAllReduce: return sum(i);
-    case What::kReduceScatter: return sum(rank * one.count + i);
-    case What::kBroadcast: return value(one.root, i);
-    case What::kReduce: return value(ranks - 1, i);
-    case What::kAllGather: return value(i / one.count, i % one.count);
-    case What::kAllToAll: return value(i / one.count, rank * one.count + i % one.count);
-    case What::kRing: return value((rank + ranks - 1) % ranks, i);
-  }
-  return 0;
-}
-
-size_t output_count(const Operation& one, size_t rank, size_t ranks) {
+size_t output_count(const Operation& one, int rank, int ranks) {
   if (one.what == What::kReduce && rank != one.root) return 0;
-  return one.what == What::kAllGather || one.what == What::kAllToAll ? ranks * one.count : one.count;
+  return one.count * gpu_testing::output_blocks(one.what, static_cast<size_t>(ranks));
 }
 
 /// One rank with its buffers. Its graphs may be launched again.
 class Rank {
  public:
-  Rank(size_t rank, size_t ranks, ncclComm_t comm) : rank_(rank), ranks_(ranks), comm_(comm) {}
+  Rank(int rank, int ranks, ncclComm_t comm) : rank_(rank), ranks_(ranks), comm_(comm) {}
 
   void set_up() {
     CUDA_OK(cudaMalloc(&integers_, kLargest * sizeof(int)));
@@ -204,25 +174,8 @@ class Rank {
     }
   }
   ncclResult_t call(const Operation& one, int* out) {
-    const cudaStream_t stream = streams_[one.stream];
-    const auto root = static_cast<int>(one.root);
-    const void* const in = one.floats ? static_cast<const void*>(floats_) : integers_;
-    const ncclDataType_t type = one.floats ? ncclFloat : ncclInt;
-    switch (one.what) {
-      case What::kAllReduce: return ncclAllReduce(in, out, one.count, type, ncclSum, comm_, stream);
-      case What::kBroadcast: return ncclBroadcast(in, out, one.count, type, root, comm_, stream);
-      case What::kReduce: return ncclReduce(in, out, one.count, type, ncclMax, root, comm_, stream);
-      case What::kAllGather: return ncclAllGather(in, out, one.count, type, comm_, stream);
-      case What::kReduceScatter: return ncclReduceScatter(in, out, one.count, type, ncclSum, comm_, stream);
-      case What::kAllToAll: return ncclAlltoAll(in, out, one.count, type, comm_, stream);
-      case What::kRing: break;
-    }
-    const auto next = static_cast<int>((rank_ + 1) % ranks_);
-    const auto previous = static_cast<int>((rank_ + ranks_ - 1) % ranks_);
-    ncclGroupStart();
-    ncclSend(in, one.count, type, next, comm_, stream);
-    ncclRecv(out, one.count, type, previous, comm_, stream);
-    return ncclGroupEnd();
+    const void* const in = one.type == ncclFloat ? static_cast<const void*>(floats_) : integers_;
+    return gpu_testing::call(one, in, out, rank_, ranks_, comm_, streams_[one.stream]);
   }
 
   void check(const Batch& batch, size_t number, size_t index) {
@@ -232,17 +185,18 @@ class Rank {
     CUDA_OK(cudaMemcpy(got.data(), part(index), got.size() * sizeof(int), cudaMemcpyDeviceToHost));
     ASSERT_EQ(got.back(), static_cast<int>(0xeeeeeeee)) << "beyond the end";
     for (size_t i = 0; i < count; ++i) {
-      const int wanted = bits_of(one, expected(one, rank_, ranks_, i));
+      const int wanted = bits_of(one, gpu_testing::expected(one, rank_, ranks_, i, value));
       if (got[i] == wanted) continue;
       FAIL() << "batch " << number << ", operation " << static_cast<int>(one.what) << " (" << index + 1 << " of "
              << batch.operations.size() << ") of " << one.count << " root " << one.root << ": element " << i
-             << " on rank " << rank_ << " is " << got[i] << ", not " << wanted << (one.floats ? " (floats)" : "")
-             << (batch.grouped ? ", in a group" : "") << (batch.in_graph ? ", in a graph" : "");
+             << " on rank " << rank_ << " is " << got[i] << ", not " << wanted
+             << (one.type == ncclFloat ? " (floats)" : "") << (batch.grouped ? ", in a group" : "")
+             << (batch.in_graph ? ", in a graph" : "");
     }
   }
 
-  size_t rank_;
-  size_t ranks_;
+  int rank_;
+  int ranks_;
   ncclComm_t comm_;
   int* integers_ = nullptr;
   float* floats_ = nullptr;
@@ -253,9 +207,8 @@ class Rank {
 
 TEST(Soak, RandomBatchesGiveWhatTheyMust) {
   if (gpus() == 0) GTEST_SKIP() << "no GPU here";
-  const size_t ranks = static_cast<size_t>(std::max(4, gpus()));
-  std::vector<int> devices;
-  for (size_t rank = 0; rank < ranks; ++rank) devices.push_back(static_cast<int>(rank) % gpus());
+  const std::vector<int> devices = gpu_testing::devices_of_ranks();
+  const size_t ranks = devices.size();
   std::vector<ncclComm_t> comms(ranks);
   NCCL_OK(ncclCommInitAll(comms.data(), static_cast<int>(ranks), devices.data()));
   const char* const text = std::getenv("SOAK_SECONDS");
@@ -267,7 +220,7 @@ TEST(Soak, RandomBatchesGiveWhatTheyMust) {
   std::atomic<size_t> batches{0};
   const auto run = [&](size_t rank) {
     ASSERT_EQ(cudaSetDevice(devices[rank]), cudaSuccess);
-    Rank mine(rank, ranks, comms[rank]);
+    Rank mine(static_cast<int>(rank), static_cast<int>(ranks), comms[rank]);
     mine.set_up();
     std::mt19937 random(4711);
     while (!enough) {
