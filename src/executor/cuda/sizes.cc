@@ -207,6 +207,7 @@ Sizes sizes_for(const Machine& m) {
   // Two of them are resident at once then, with no more CTAs than the largest launch has; ranks that share a GPU have
   // no room to spare.
   if (m.ranks_per_gpu == 1) sizes.ctas_ahead = simple_channels / 2;
+  sizes.room_beside = m.ranks_per_gpu > 1;
   sizes.limits.grain_bytes = 128;
   sizes.limits.bytes_per_channel = 1 * kKi;
   sizes.limits.apart_sums = {sums, sizes.layouts[static_cast<size_t>(Queue::kSums)].slot_bytes};

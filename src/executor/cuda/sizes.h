@@ -26,6 +26,7 @@ struct Sizes {
   std::array<size_t, kProtocols> message_bytes{};
   std::array<MessageGrain, kProtocols> message_grain{};
   int ctas_ahead = 0;         ///< launches of at most so many CTAs may overlap with the next one in their stream
+  bool room_beside = false;   ///< kernels are to leave room for others on their multiprocessors
   size_t two_shot_chunk = 0;  ///< bytes; two-shot algorithms with LL128 take no longer chunks
 };
 
