@@ -45,6 +45,8 @@ enum class Setting : std::uint8_t {
   kBuffSize,
   kReproducible,
   kLaunchAhead,
+  kLaunchOrderImplicit,
+  kLaunchRaceFatal,
   kP2pDisable,
   kShmDisable,
   kSpin,

@@ -51,6 +51,12 @@ std::string agreed_settings(const Config& config) {
       check_mode(), config.min_ctas, config.max_ctas, config.cta_policy);
 }
 
+LaunchOrdering launch_ordering() {
+  const auto implicit = settings().integer_if_set(Setting::kLaunchOrderImplicit);
+  if (!implicit) return LaunchOrdering::kWhereNeeded;
+  return *implicit == 1 ? LaunchOrdering::kAlways : LaunchOrdering::kNone;
+}
+
 #if defined(NITINOL_CUDA)
 constexpr uint32_t kFlavour = 1;
 #else
@@ -222,6 +228,9 @@ void Communicator::make_executor_for(std::vector<Peer> peers) {
   setup.set_up_timeout = std::chrono::seconds(settings().integer(Setting::kInitTimeout));
   handles_->set_patience(setup.timeout);
   setup.launch_ahead = settings().flag(Setting::kLaunchAhead);
+  setup.launch_ordering = launch_ordering();
+  setup.launch_races_fail =
+      setup.launch_ordering == LaunchOrdering::kAlways && settings().flag(Setting::kLaunchRaceFatal);
   setup.check = compares_calls();
   setup.idle = order_.idle_probe();
   kernels_ = KernelsOfProcess(order_.idle_probe());

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "device/launch_order.h"
 #include "executor/host_call.h"
 #include "model/limits.h"
 #include "model/operation_times.h"
@@ -34,6 +35,8 @@ struct ExecutorSetup {
   std::chrono::milliseconds timeout{0};  ///< after which an operation that makes no progress fails; 0: never
   std::chrono::milliseconds set_up_timeout{300'000};  ///< for which a rank may be busy reaching memory and loading code
   bool launch_ahead = true;  ///< kernels may begin before the one before them in their stream is done
+  LaunchOrdering launch_ordering = LaunchOrdering::kWhereNeeded;  ///< with other communicators of the process
+  bool launch_races_fail = false;                                 ///< as in LaunchOrder::Options
   bool check = true;  ///< whether ranks compare what they call where that costs nothing (false: NITINOL_CHECK=off)
   /// Whether everything launched so far is through; may be empty. Any thread, also after the executor has gone.
   std::function<bool()> idle{};

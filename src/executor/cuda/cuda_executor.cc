@@ -78,6 +78,17 @@ const void* kernel_of(const CollectiveWork& work, int ranks) {
   return kernel;
 }
 
+/// None for ranks that share a GPU, which are launched one after the other and wait for each other, and for one that
+/// waits for nobody.
+LaunchOrder::Options launch_order_of(const ExecutorSetup& setup) {
+  const Peer& me = setup.peers[static_cast<size_t>(setup.rank)];
+  const bool keeps_order = setup.peers.size() > 1 && most_ranks_on_a_gpu(setup.peers) == 1;
+  return {.device = me.device,
+          .room = me.multiprocessors,
+          .ordering = keeps_order ? setup.launch_ordering : LaunchOrdering::kNone,
+          .races_fail = setup.launch_races_fail};
+}
+
 /// The compute capability from which on there is programmatic dependent launch: the GPU's, and what kernels were
 /// compiled for.
 constexpr int kCanWaitForEarlierKernels = 90;
@@ -96,7 +107,8 @@ class CudaExecutor : public Executor {
         rank_(setup.rank),
         ranks_(static_cast<int>(setup.peers.size())),
         sizes_(sizes_for(machine_of(setup))),
-        ctas_ahead_(can_launch_ahead(setup) ? sizes_.ctas_ahead : 0) {
+        ctas_ahead_(can_launch_ahead(setup) ? sizes_.ctas_ahead : 0),
+        order_(launch_order_of(setup)) {
     if (ranks_ > kMaxRanks) {
       fail(ncclInvalidUsage, "{} ranks in one domain of GPUs that reach each other: at most {} are possible", ranks_,
            kMaxRanks);
@@ -147,6 +159,7 @@ class CudaExecutor : public Executor {
   void launch(const Launch& launch, cudaStream_t stream) override {
     const DeviceGuard on(device_);
     if (ranks_ == 1) prepare(launch, stream);  // waits for nobody
+    const LaunchOrder::Turn turn(order_);
     launch_collectives(launch.collectives, stream);
     if (!launch.messages.empty()) launch_messages(launch.messages, stream);
   }
@@ -367,16 +380,23 @@ class CudaExecutor : public Executor {
   template <class Parameters>
   void run(const void* kernel, int blocks, int threads, Parameters& parameters, cudaStream_t stream) {
     parameters.next_may_begin = blocks <= ctas_ahead_;
-    cudaLaunchAttribute ahead{};
-    ahead.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    ahead.val.programmaticStreamSerializationAllowed = 1;
+    std::array<cudaLaunchAttribute, 2> attributes{};
+    unsigned count = 0;
+    if (parameters.next_may_begin) {
+      attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cudaEvent_t const begun = order_.next(stream, blocks)) {
+      attributes[count].id = cudaLaunchAttributeLaunchCompletionEvent;
+      attributes[count++].val.launchCompletionEvent.event = begun;
+    }
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(blocks));
     config.blockDim = dim3(static_cast<unsigned>(threads));
     config.dynamicSmemBytes = shared_bytes(ranks_, threads / 32);
     config.stream = stream;
-    config.attrs = &ahead;
-    config.numAttrs = parameters.next_may_begin ? 1 : 0;
+    config.attrs = attributes.data();
+    config.numAttrs = count;
     void* arguments[] = {&parameters};
     cuda_check(cudaLaunchKernelExC(&config, kernel, arguments), "launch of a communication kernel");
   }
@@ -386,6 +406,7 @@ class CudaExecutor : public Executor {
   const int ranks_;
   const Sizes sizes_;
   int ctas_ahead_;  ///< as in Sizes; 0 if kernels cannot wait for those before them
+  LaunchOrder order_;
   std::shared_ptr<Domain> domain_;
   std::vector<const void*> loaded_;
   std::unique_ptr<Beside> beside_;  ///< once a group had messages of several protocols

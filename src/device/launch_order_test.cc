@@ -1,0 +1,283 @@
+// Who waits for whom, where kernels could keep each other from a GPU. What is launched here are functions of the host,
+// which begin when their event is recorded, and end when they may.
+#include "device/launch_order.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <thread>
+
+#include "device/stream.h"
+
+namespace nitinol {
+namespace {
+
+constexpr int kRoom = 100;
+
+class LaunchOrders : public testing::Test {
+ protected:
+  void SetUp() override {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU here";
+    for (Stream& stream : streams_) stream = Stream::create();
+  }
+  void TearDown() override {
+    for (Step& step : steps_) step.may_end = true;
+    for (const Stream& stream : streams_) EXPECT_EQ(cudaStreamSynchronize(stream.get()), cudaSuccess);
+  }
+
+  static LaunchOrder::Options options(LaunchOrdering ordering = LaunchOrdering::kWhereNeeded) {
+    return {.device = 0, .room = kRoom, .ordering = ordering};
+  }
+
+  struct Step {
+    std::atomic<bool> began{false};
+    std::atomic<bool> may_end{false};
+  };
+
+  /// A launch of one kernel.
+  Step& launch(LaunchOrder& order, const Stream& stream, int ctas) {
+    const LaunchOrder::Turn turn(order);
+    return enqueue(order, stream, ctas);
+  }
+  Step& enqueue(LaunchOrder& order, const Stream& stream, int ctas) {
+    Step& step = steps_.emplace_back();
+    const cudaEvent_t begun = order.next(stream.get(), ctas);
+    if (begun != nullptr) cuda_check(cudaEventRecord(begun, stream.get()), "cudaEventRecord");
+    const auto run = [](void* pointer) {
+      auto& [began, may_end] = *static_cast<Step*>(pointer);
+      began = true;
+      while (!may_end) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    };
+    cuda_check(cudaLaunchHostFunc(stream.get(), run, &step), "cudaLaunchHostFunc");
+    return step;
+  }
+  static bool begins(const Step& step) {
+    for (int i = 0; i < 10'000 && !step.began; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return step.began;
+  }
+  /// Long enough for what could begin.
+  static bool stays_out(const Step& step) {
+    for (int i = 0; i < 30 && !step.began; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return !step.began;
+  }
+
+  std::array<Stream, 4> streams_;
+  std::deque<Step> steps_;
+};
+
+TEST_F(LaunchOrders, LaterKernelsWaitUntilEarlierOnesHaveBegun) {
+  LaunchOrder first(options());
+  LaunchOrder second(options());
+  const Step& before = launch(first, streams_[0], 90);
+  Step& earlier = launch(first, streams_[0], 90);  // does not begin while that runs
+  const Step& later = launch(second, streams_[1], 11);
+  EXPECT_TRUE(begins(before));
+  EXPECT_TRUE(stays_out(later));
+  steps_[0].may_end = true;
+  EXPECT_TRUE(begins(earlier));
+  EXPECT_TRUE(begins(later));
+  EXPECT_FALSE(earlier.may_end);
+}
+
+TEST_F(LaunchOrders, KernelsThatFitTogetherDoNotWait) {
+  LaunchOrder first(options());
+  LaunchOrder second(options());
+  launch(first, streams_[0], 90);
+  const Step& earlier = launch(first, streams_[0], 90);
+  EXPECT_TRUE(begins(launch(second, streams_[1], 10)));
+  EXPECT_FALSE(earlier.began);
+}
+
+TEST_F(LaunchOrders, TheLargestKernelsOfAllCount) {
+  LaunchOrder first(options());
+  LaunchOrder second(options());
+  LaunchOrder third(options());
+  launch(first, streams_[0], 50).may_end = true;
+  launch(first, streams_[0], 1);
+  const Step& earlier = launch(first, streams_[0], 1);
+  EXPECT_TRUE(begins(launch(second, streams_[1], 50)));
+  EXPECT_FALSE(earlier.began);
+  const Step& crowded = launch(third, streams_[2], 1);  // also waits for what did not wait itself
+  EXPECT_TRUE(stays_out(crowded));
+  steps_[1].may_end = true;
+  EXPECT_TRUE(begins(crowded));
+}
+
+TEST_F(LaunchOrders, ACommunicatorThatIsGoneCountsNoMore) {
+  LaunchOrder first(options());
+  auto second = std::make_unique<LaunchOrder>(options());
+  launch(*second, streams_[1], 90).may_end = true;
+  second.reset();
+  LaunchOrder third(options());
+  launch(first, streams_[0], 50);
+  const Step& earlier = launch(first, streams_[0], 50);
+  EXPECT_TRUE(begins(launch(third, streams_[2], 50)));
+  EXPECT_FALSE(earlier.began);
+}
+
+TEST_F(LaunchOrders, KernelsWaitThroughThoseBetween) {
+  LaunchOrder first(options());
+  LaunchOrder second(options());
+  LaunchOrder third(options());
+  launch(first, streams_[0], 90);
+  launch(first, streams_[0], 90);
+  const Step& between = launch(second, streams_[1], 90);
+  const Step& last = launch(third, streams_[2], 90);
+  EXPECT_TRUE(stays_out(last));
+  EXPECT_FALSE(between.began);
+  steps_[0].may_end = true;
+  EXPECT_TRUE(begins(between));
+  EXPECT_TRUE(begins(last));
+}
+
+TEST_F(LaunchOrders, AllStreamsOfALaunchWait) {
+  LaunchOrder first(options());
+  LaunchOrder second(options());
+  launch(first, streams_[0], 90);
+  launch(first, streams_[0], 90);
+  const LaunchOrder::Turn turn(second);
+  const Step& one = enqueue(second, streams_[1], 60);
+  const Step& beside = enqueue(second, streams_[2], 60);
+  EXPECT_TRUE(stays_out(one));
+  EXPECT_TRUE(stays_out(beside));
+  steps_[0].may_end = true;
+  EXPECT_TRUE(begins(one));
+  EXPECT_TRUE(begins(beside));
+}
+
+TEST_F(LaunchOrders, AllStreamsOfALaunchAreWaitedFor) {
+  LaunchOrder first(options());
+  LaunchOrder second(options());
+  LaunchOrder third(options(LaunchOrdering::kNone));
+  launch(third, streams_[1], 1);
+  {
+    const LaunchOrder::Turn turn(first);
+    enqueue(first, streams_[0], 60);
+    enqueue(first, streams_[1], 60);
+  }
+  const Step& later = launch(second, streams_[2], 60);
+  EXPECT_TRUE(begins(steps_[1]));
+  EXPECT_TRUE(stays_out(later));
+  steps_[0].may_end = true;
+  EXPECT_TRUE(begins(later));
+}
+
+TEST_F(LaunchOrders, AlwaysMeansThoseThatFitTogetherToo) {
+  LaunchOrder first(options(LaunchOrdering::kAlways));
+  LaunchOrder second(options(LaunchOrdering::kAlways));
+  launch(first, streams_[0], 1);
+  launch(first, streams_[0], 1);
+  const Step& later = launch(second, streams_[1], 1);
+  EXPECT_TRUE(stays_out(later));
+  steps_[0].may_end = true;
+  EXPECT_TRUE(begins(later));
+}
+
+TEST_F(LaunchOrders, NoneMeansNobodyWaits) {
+  LaunchOrder first(options());
+  LaunchOrder second(options(LaunchOrdering::kNone));
+  LaunchOrder third(options(LaunchOrdering::kNone));
+  launch(first, streams_[0], 90);
+  launch(first, streams_[0], 90);
+  launch(second, streams_[1], 90);
+  launch(second, streams_[1], 90);
+  EXPECT_TRUE(begins(launch(third, streams_[2], 90)));
+  EXPECT_FALSE(steps_[1].began);
+  EXPECT_FALSE(steps_[3].began);
+}
+
+TEST_F(LaunchOrders, ThreadsThatLaunchAtTheSameTimeFailWhereTheyMust) {
+  LaunchOrder::Options strict = options(LaunchOrdering::kAlways);
+  strict.races_fail = true;
+  LaunchOrder first(strict);
+  LaunchOrder second(strict);
+  {
+    const LaunchOrder::Turn turn(first);
+    const auto race = [&] { const LaunchOrder::Turn other(second); };
+    EXPECT_THROW(race(), Error);
+  }
+  EXPECT_TRUE(begins(launch(second, streams_[1], 1)));
+
+  LaunchOrder third(options(LaunchOrdering::kAlways));
+  const LaunchOrder::Turn turn(first);
+  EXPECT_TRUE(begins(launch(third, streams_[2], 1)));
+}
+
+/// Two streams, captured into one graph.
+class CapturedLaunches : public LaunchOrders {
+ protected:
+  void begin() {
+    ASSERT_EQ(cudaStreamBeginCapture(streams_[0].get(), cudaStreamCaptureModeRelaxed), cudaSuccess);
+    fork_.record(streams_[0].get());
+    fork_.make_wait(streams_[1].get());
+  }
+  cudaGraph_t end() {
+    join_.record(streams_[1].get());
+    join_.make_wait(streams_[0].get());
+    cudaGraph_t graph = nullptr;
+    cuda_check(cudaStreamEndCapture(streams_[0].get(), &graph), "cudaStreamEndCapture");
+    return graph;
+  }
+
+  Event fork_ = Event::create();
+  Event join_ = Event::create();
+};
+
+TEST_F(CapturedLaunches, WaitForEachOtherWithinTheirGraph) {
+  LaunchOrder first(options());
+  LaunchOrder second(options());
+  launch(first, streams_[2], 90);
+  launch(first, streams_[2], 90);  // not into the graph: nobody there waits for it
+  begin();
+  launch(first, streams_[0], 90);
+  Step& earlier = launch(first, streams_[0], 90);
+  Step& later = launch(second, streams_[1], 90);
+  const cudaGraph_t graph = end();
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+  ASSERT_EQ(cudaGraphLaunch(executable, streams_[3].get()), cudaSuccess);
+  EXPECT_TRUE(begins(steps_[2]));
+  EXPECT_TRUE(stays_out(later));
+  steps_[2].may_end = true;
+  EXPECT_TRUE(begins(earlier));
+  EXPECT_TRUE(begins(later));
+  EXPECT_FALSE(steps_[1].began);
+  earlier.may_end = true;
+  later.may_end = true;
+  ASSERT_EQ(cudaStreamSynchronize(streams_[3].get()), cudaSuccess);
+  ASSERT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
+TEST_F(CapturedLaunches, OutsideNobodyWaitsForThem) {
+  LaunchOrder first(options());
+  LaunchOrder second(options());
+  begin();
+  launch(first, streams_[0], 90);
+  const cudaGraph_t graph = end();
+  EXPECT_TRUE(begins(launch(second, streams_[1], 90)));
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
+TEST_F(CapturedLaunches, ManyCapturesLeaveNothingBehindThatMatters) {
+  LaunchOrder first(options());
+  LaunchOrder second(options());
+  for (int i = 0; i < 100; ++i) {
+    begin();
+    launch(first, streams_[0], 90);
+    launch(second, streams_[1], 90);
+    size_t nodes = 0;
+    const cudaGraph_t graph = end();
+    ASSERT_EQ(cudaGraphGetNodes(graph, nullptr, &nodes), cudaSuccess);
+    EXPECT_EQ(nodes, 2U);
+    ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  }
+}
+
+}  // namespace
+}  // namespace nitinol

@@ -1,0 +1,229 @@
+// Communicators of one process at the same time on the same GPUs, so many that not all their kernels fit on a GPU: what
+// comes first on one GPU may not keep out what another waits for. Needs several GPUs; ranks that share one have room.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "gpus.h"
+#include "nccl.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nitinol::gpu_testing::gpus;
+
+constexpr size_t kMost = size_t{16} << 20;  ///< elements: 64 MB, for which kernels are largest
+constexpr size_t kCrowd = 8;                ///< communicators; half of them fill a GPU
+
+/// Holds streams until it is opened.
+class Gate {
+ public:
+  void hold(cudaStream_t stream) {
+    const auto wait = [](void* open) {
+      while (!*static_cast<std::atomic<bool>*>(open)) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    };
+    CUDA_OK(cudaLaunchHostFunc(stream, wait, &open_));
+  }
+  void open() { open_ = true; }
+
+ private:
+  std::atomic<bool> open_{false};
+};
+
+struct Place {
+  ncclComm_t comm = nullptr;
+  cudaStream_t stream = nullptr;
+  cudaStream_t graph = nullptr;  ///< where a graph runs that uses it, besides
+  int* input = nullptr;
+  int* output = nullptr;
+};
+
+/// Communicators with a rank on each GPU.
+class Communicators : public testing::Test {
+ protected:
+  void make(size_t communicators) {
+    if (gpus() < 2) GTEST_SKIP() << "fewer than two GPUs here";
+    std::vector<int> devices(static_cast<size_t>(gpus()));
+    for (size_t i = 0; i < devices.size(); ++i) devices[i] = static_cast<int>(i);
+    for (size_t c = 0; c < communicators; ++c) {
+      std::vector<ncclComm_t> comms(devices.size());
+      NCCL_OK(ncclCommInitAll(comms.data(), static_cast<int>(comms.size()), devices.data()));
+      for (const int device : devices) {
+        Place place;
+        place.comm = comms[static_cast<size_t>(device)];
+        CUDA_OK(cudaSetDevice(device));
+        CUDA_OK(cudaStreamCreateWithFlags(&place.stream, cudaStreamNonBlocking));
+        CUDA_OK(cudaMalloc(reinterpret_cast<void**>(&place.input), kMost * sizeof(int)));
+        CUDA_OK(cudaMalloc(reinterpret_cast<void**>(&place.output), kMost * sizeof(int)));
+        std::vector<int> numbers(kMost);
+        for (size_t i = 0; i < kMost; ++i) numbers[i] = number(c, i) * (device + 1);
+        CUDA_OK(cudaMemcpy(place.input, numbers.data(), kMost * sizeof(int), cudaMemcpyHostToDevice));
+        places_.push_back(place);
+      }
+    }
+    for (size_t c = 0; c < communicators; ++c) {  // nothing is to be loaded while another waits
+      for (const size_t count : {size_t{1000}, kMost / 64, kMost}) {
+        for (size_t device = 0; device < devices.size(); ++device) all_reduce(c, device, count);
+      }
+    }
+    ASSERT_TRUE(all_end());
+  }
+  void TearDown() override {
+    for (const Place& place : places_) EXPECT_EQ(ncclCommAbort(place.comm), ncclSuccess);
+    for (const Place& place : places_) {
+      EXPECT_EQ(cudaStreamDestroy(place.stream), cudaSuccess);
+      EXPECT_EQ(cudaFree(place.input), cudaSuccess);
+      EXPECT_EQ(cudaFree(place.output), cudaSuccess);
+    }
+  }
+
+  static int number(size_t communicator, size_t i) { return static_cast<int>((i * 2654435761U + communicator) % 1000); }
+  static size_t ranks() { return static_cast<size_t>(gpus()); }
+  Place& at(size_t communicator, size_t device) { return places_[communicator * ranks() + device]; }
+
+  void all_reduce(size_t communicator, size_t device, size_t count) {
+    const Place& place = at(communicator, device);
+    CUDA_OK(cudaSetDevice(static_cast<int>(device)));
+    NCCL_OK(ncclAllReduce(place.input, place.output, count, ncclInt, ncclSum, place.comm, place.stream));
+  }
+
+  /// Kernels that wait for each other for ever are aborted.
+  bool all_end() {
+    const auto deadline = Clock::now() + std::chrono::seconds(20);
+    const auto ended = [](const Place& place) {
+      const bool graph = place.graph == nullptr || cudaStreamQuery(place.graph) != cudaErrorNotReady;
+      return graph && cudaStreamQuery(place.stream) != cudaErrorNotReady;
+    };
+    while (Clock::now() < deadline) {
+      if (std::all_of(places_.begin(), places_.end(), ended)) return true;
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    for (Place& place : places_) {
+      static_cast<void>(ncclCommAbort(place.comm));
+      place.comm = nullptr;
+    }
+    std::erase_if(places_, [](const Place& place) { return place.comm == nullptr; });
+    return false;
+  }
+
+  void expect_sums(size_t communicator, size_t count) {
+    const auto ranks_of_sum = static_cast<int>(ranks() * (ranks() + 1) / 2);
+    std::vector<int> got(std::min<size_t>(count, 5000));
+    for (size_t device = 0; device < ranks(); ++device) {
+      for (const size_t first : {size_t{0}, count / 2 - got.size() / 2, count - got.size()}) {
+        const int* const from = at(communicator, device).output + first;
+        CUDA_OK(cudaMemcpy(got.data(), from, got.size() * sizeof(int), cudaMemcpyDeviceToHost));
+        for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], number(communicator, first + i) * ranks_of_sum);
+      }
+    }
+  }
+
+  std::vector<Place> places_;
+};
+
+/// On every other GPU it is the first half that could begin late, on the others the second.
+bool is_held(size_t communicator, size_t device) { return (communicator < kCrowd / 2) == (device % 2 == 0); }
+
+TEST_F(Communicators, DoNotKeepEachOtherOut) {
+  make(kCrowd);
+  if (IsSkipped()) return;
+  Gate gate;
+  for (size_t device = 0; device < ranks(); ++device) {
+    for (size_t c = 0; c < kCrowd; ++c) {
+      if (is_held(c, device)) gate.hold(at(c, device).stream);
+      all_reduce(c, device, kMost);
+    }
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  gate.open();
+  ASSERT_TRUE(all_end());
+  for (size_t c = 0; c < kCrowd; ++c) expect_sums(c, kMost);
+}
+
+/// The communicators' all-reduces beside each other in one graph.
+void capture(cudaStream_t main, const std::vector<cudaStream_t>& streams, const std::function<void(size_t)>& enqueue,
+             cudaGraphExec_t& executable) {
+  cudaEvent_t event = nullptr;
+  cudaGraph_t graph = nullptr;
+  CUDA_OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  CUDA_OK(cudaStreamBeginCapture(main, cudaStreamCaptureModeRelaxed));
+  CUDA_OK(cudaEventRecord(event, main));
+  for (const cudaStream_t stream : streams) CUDA_OK(cudaStreamWaitEvent(stream, event, 0));
+  for (size_t i = 0; i < streams.size(); ++i) enqueue(i);
+  for (const cudaStream_t stream : streams) {
+    CUDA_OK(cudaEventRecord(event, stream));
+    CUDA_OK(cudaStreamWaitEvent(main, event, 0));
+  }
+  CUDA_OK(cudaStreamEndCapture(main, &graph));
+  CUDA_OK(cudaGraphInstantiate(&executable, graph, 0));
+  CUDA_OK(cudaGraphDestroy(graph));
+  CUDA_OK(cudaEventDestroy(event));
+}
+
+TEST_F(Communicators, DoNotKeepEachOtherOutInGraphs) {
+  make(kCrowd);
+  if (IsSkipped()) return;
+  Gate gate;
+  std::vector<cudaGraphExec_t> graphs(ranks());
+  std::vector<cudaStream_t> mains(ranks());
+  for (size_t device = 0; device < ranks(); ++device) {
+    std::vector<cudaStream_t> streams;
+    for (size_t c = 0; c < kCrowd; ++c) streams.push_back(at(c, device).stream);
+    CUDA_OK(cudaSetDevice(static_cast<int>(device)));
+    CUDA_OK(cudaStreamCreateWithFlags(&mains[device], cudaStreamNonBlocking));
+    const auto enqueue = [&](size_t c) {
+      if (is_held(c, device)) gate.hold(streams[c]);
+      all_reduce(c, device, kMost);
+    };
+    capture(mains[device], streams, enqueue, graphs[device]);
+  }
+  for (size_t device = 0; device < ranks(); ++device) {
+    CUDA_OK(cudaSetDevice(static_cast<int>(device)));
+    CUDA_OK(cudaGraphLaunch(graphs[device], mains[device]));
+    for (size_t c = 0; c < kCrowd; ++c) at(c, device).graph = mains[device];
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  gate.open();
+  ASSERT_TRUE(all_end());
+  for (size_t c = 0; c < kCrowd; ++c) expect_sums(c, kMost);
+  for (const cudaGraphExec_t graph : graphs) CUDA_OK(cudaGraphExecDestroy(graph));
+  for (const cudaStream_t main : mains) CUDA_OK(cudaStreamDestroy(main));
+}
+
+/// Each is held up for a while on some GPUs, before any of its operations.
+TEST_F(Communicators, RunAtTheSameTimeWhoeverComesFirst) {
+  make(kCrowd);
+  if (IsSkipped()) return;
+  std::mt19937 random(1);
+  const auto dally = [](void* microseconds) {
+    std::this_thread::sleep_for(std::chrono::microseconds(reinterpret_cast<intptr_t>(microseconds)));
+  };
+  for (int round = 0; round < 150; ++round) {
+    std::vector<size_t> last(kCrowd, 0);  // counts
+    for (int i = 0; i < 24; ++i) {
+      const size_t c = random() % kCrowd;
+      last[c] = random() % 3 == 0 ? kMost : 1 + random() % (kMost >> random() % 16);
+      for (size_t device = 0; device < ranks(); ++device) {
+        const intptr_t pause = random() % 4 == 0 ? random() % 1000 : 0;
+        if (pause > 0) {
+          CUDA_OK(cudaLaunchHostFunc(at(c, device).stream, dally, reinterpret_cast<void*>(pause)));
+        }
+        all_reduce(c, device, last[c]);
+      }
+    }
+    ASSERT_TRUE(all_end()) << "round " << round;
+    for (size_t c = 0; c < kCrowd; ++c) {
+      if (last[c] > 0) expect_sums(c, last[c]);
+    }
+    ASSERT_FALSE(HasFatalFailure());
+  }
+}
+
+}  // namespace
