@@ -68,12 +68,19 @@ size_t message_bytes(const Question& question, Algorithm algorithm) {
   return algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kRing ? bytes / question.ranks : bytes;
 }
 
+/// Of one message.
+size_t most_of_ll128(const Question& question, const Limits& limits, Algorithm algorithm) {
+  const size_t usual = limits.ll128_bytes;
+  if (question.what == Collective::kReduce) return std::max(usual, limits.reduce_ll128_bytes);
+  const bool twice = question.what == Collective::kAllReduce && algorithm == Algorithm::kTwoShot;
+  return twice ? std::min(usual, limits.two_shot_ll128_bytes) : usual;
+}
+
 Protocol choose_protocol(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
   const auto what = static_cast<size_t>(question.what);
   const size_t message = message_bytes(question, algorithm);
   Protocol wanted = Protocol::kSimple;
-  const size_t also = question.what == Collective::kReduce ? limits.reduce_ll128_bytes : 0;
-  if (message <= std::max(limits.ll128_bytes, also)) wanted = Protocol::kLL128;
+  if (message <= most_of_ll128(question, limits, algorithm)) wanted = Protocol::kLL128;
   if (message <= limits.ll_bytes) wanted = Protocol::kLL;
   const auto usable = [&](Protocol protocol) {
     const int index = static_cast<int>(protocol);

@@ -162,6 +162,20 @@ TEST(Choose, ReduceMayStayWithLL128WhereOthersHaveLeftIt) {
   EXPECT_EQ(choose(question, limits(), Rules::any()).protocol, Protocol::kSimple);
 }
 
+TEST(Choose, AllReduceMayLeaveLL128WithItsSecondShot) {
+  Question question = all_reduce(8 * 8192);
+  Limits crossed = limits();
+  crossed.one_shot_bytes = question.count * 4;
+  crossed.ll128_bytes = crossed.one_shot_bytes;
+  crossed.two_shot_ll128_bytes = 0;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).protocol, Protocol::kLL128);
+  question.count += 1;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).protocol, Protocol::kSimple);
+  question.what = Collective::kAllGather;
+  question.count = crossed.ll128_bytes / 4;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).protocol, Protocol::kLL128);
+}
+
 TEST(Choose, BetweenTwoRanksBroadcastAndReduceGoInOneShot) {
   for (const Collective what : {Collective::kBroadcast, Collective::kReduce}) {
     Question question = all_reduce(1 << 24);

@@ -72,10 +72,23 @@ size_t least_of_ring(const Machine& m, const Limits& limits) {
   return m.ranks <= 4 ? static_cast<size_t>(m.ranks) * limits.ll_bytes + 1 : size_t{256} << 20;
 }
 
+/// A second shot saves nothing on the wire between 2: all-reduce of 1 MB took 8.0 us in one and 8.6 in two, of 2
+/// MB 12.2 and 13.1, of 4 MB 21 both. With 32 CTAs 4 MB took 25.6 and 29.3, 8 MB 43 and 50 (with Simple 50), 16 MB 100
+/// in two shots with LL128 and 80 with Simple; all-gather of 32 MB 65 with LL128 and 75 with Simple, of 16 MB 38
+/// and 42.
+void set_crossovers_of_pair(const Machine& m, Limits& limits) {
+  constexpr int kFew = 32;
+  const bool few = m.max_channels > 0 && m.max_channels <= kFew;
+  limits.least_rounds = 2;
+  limits.one_shot_bytes = (few ? 8192 : 4096) * kKi;
+  if (!few) return;
+  limits.ll128_bytes = 16384 * kKi;
+  limits.two_shot_ll128_bytes = 0;
+}
+
 /// Measured with 2 and 4 H200 over NVLink; between more ranks what follows from that.
 void set_crossovers(const Machine& m, Limits& limits) {
-  // Between 2 GPUs, where a second shot saves nothing on the wire, 512 KB took 6.1 us in one and 7.5 in two; 1 MB 8.7.
-  // Between 4 it took 10.5 us and 12.5.
+  // Between 4 GPUs 512 KB took 10.5 us in one shot and 12.5 in two.
   limits.one_shot_bytes = (m.ranks <= 4 ? 512 : 64) * kKi;
   limits.broadcast_one_shot_bytes = (m.ranks == 2 ? 512 : m.ranks <= 4 ? 256 : 64) * kKi;
   limits.reduce_one_shot_bytes = 4 * limits.broadcast_one_shot_bytes;  // the root alone receives from all
@@ -90,7 +103,7 @@ void set_crossovers(const Machine& m, Limits& limits) {
     limits.least_chunk_bytes = 32 * kKi;
     // All-reduce of 32 MB between 2 took 123 us with chunks of 128 KB and 129 with 64 KB, reduce of 16 MB 56.6
     // and 58.2.
-    if (m.ranks == 2) limits.least_rounds = 2;
+    if (m.ranks == 2) set_crossovers_of_pair(m, limits);
     set_crossovers_to_parts(m, limits);
     set_crossovers_to_small_ctas(m, limits);
     limits.broadcast_ring_bytes = least_of_ring(m, limits);

@@ -176,6 +176,18 @@ TEST(Sizes, RulesForLargeMessagesHoldWhereTheyWereMeasured) {
   EXPECT_EQ(sizes_for(host).limits.broadcast_ring_bytes, Limits{}.broadcast_ring_bytes);
 }
 
+TEST(Sizes, APairWithFewCtasStaysLongerWithOneShot) {
+  const auto most_of_one_shot = [](int ranks, int max_channels) {
+    Machine few = machine(ranks);
+    few.max_channels = max_channels;
+    return sizes_for(few).limits.one_shot_bytes;
+  };
+  EXPECT_EQ(most_of_one_shot(2, 0), size_t{4} << 20);
+  EXPECT_EQ(most_of_one_shot(2, 33), size_t{4} << 20);
+  EXPECT_EQ(most_of_one_shot(2, 32), size_t{8} << 20);
+  EXPECT_EQ(most_of_one_shot(4, 32), size_t{512} << 10);
+}
+
 TEST(Sizes, LL128IsNotOfferedWhereLinesMayBeCut) {
   Machine cut = machine(4);
   cut.lines_stay_whole = false;
