@@ -108,6 +108,36 @@ TEST_F(Ranks, AMissingRankIsNamedWhenTheTimeIsUp) {
   std::printf("%s\n", sentence.c_str());
 }
 
+/// The first rank goes on to the last call before the second makes the first one.
+TEST_F(Ranks, KernelsThatAreNewWaitForNoneThatRun) {
+  make(2);
+  if (IsSkipped()) return;
+  constexpr size_t kCount = 20'000;
+  for (const ncclComm_t comm : comms) NCCL_OK(nitinolCommSetTimeout(comm, 10));
+  for (size_t rank = 0; rank < 2; ++rank) {  // what is allocated at first use is not the subject
+    CUDA_OK(cudaSetDevice(device(rank)));
+    NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], kCount, ncclInt, ncclSum, comms[rank], streams[rank]));
+    NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], 100, ncclInt, ncclSum, comms[rank], streams[rank]));
+  }
+  for (size_t rank = 0; rank < 2; ++rank) CUDA_OK(cudaStreamSynchronize(streams[rank]));
+  for (size_t rank = 0; rank < 2; ++rank) {
+    CUDA_OK(cudaSetDevice(device(rank)));
+    for (const ncclDataType_t type : {ncclFloat, ncclBfloat16, ncclInt8, ncclDouble, ncclUint64}) {
+      for (const ncclRedOp_t op : {ncclSum, ncclProd, ncclMax}) {
+        NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], kCount, type, op, comms[rank], streams[rank]));
+      }
+    }
+    NCCL_OK(ncclAlltoAll(inputs[rank], outputs[rank], kCount, ncclFloat, comms[rank], streams[rank]));
+    NCCL_OK(ncclAllGather(inputs[rank], outputs[rank], kCount, ncclFloat, comms[rank], streams[rank]));
+  }
+  for (size_t rank = 0; rank < 2; ++rank) {
+    ncclResult_t state = ncclSuccess;
+    CUDA_OK(cudaStreamSynchronize(streams[rank]));
+    NCCL_OK(ncclCommGetAsyncError(comms[rank], &state));
+    EXPECT_EQ(state, ncclSuccess) << ncclGetLastError(comms[rank]);
+  }
+}
+
 TEST_F(Ranks, AbortFromAnotherThreadEndsAKernelThatWaits) {
   make(2);
   if (IsSkipped()) return;

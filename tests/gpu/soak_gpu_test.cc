@@ -1,6 +1,7 @@
 // Random batches of operations through the public calls for a while (SOAK_SECONDS, 5 if not set): all collectives and
 // messages, sizes from one element to the largest that run in parts, one by one or in a group, over two streams, eager
 // and in graphs, of which some are kept and launched again later. Every element of every output is compared.
+// SOAK_ONLY=messages: groups of sends and receives alone, every other one of any size.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +10,7 @@
 #include <bit>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <random>
@@ -46,20 +48,26 @@ constexpr size_t kLargest = size_t{24} << 20;  ///< elements of the larger buffe
 constexpr size_t kStreams = 2;
 constexpr size_t kGraphsKept = 6;
 
+bool messages_alone() {
+  const char* const only = std::getenv("SOAK_ONLY");
+  return only != nullptr && std::strcmp(only, "messages") == 0;
+}
+
 /// Small ones mostly, as they are many; one in 32 may be of any size.
 size_t draw_count(std::mt19937& random, size_t most) {
-  const size_t limit = random() % 32 == 0 ? most : std::min(most, size_t{1} << random() % 19);
+  const uint32_t one_in = messages_alone() ? 2 : 32;
+  const size_t limit = random() % one_in == 0 ? most : std::min(most, size_t{1} << random() % 19);
   return 1 + random() % limit;
 }
 
 Batch draw(std::mt19937& random, size_t ranks) {
   Batch batch;
-  batch.grouped = random() % 3 == 0;
+  batch.grouped = random() % 3 == 0 || messages_alone();
   batch.in_graph = random() % 3 == 0;
   const size_t operations = 1 + random() % kMostOperations;
   for (size_t i = 0; i < operations; ++i) {
     Operation one;
-    one.what = static_cast<What>(random() % gpu_testing::kKinds);
+    one.what = messages_alone() ? What::kNext : static_cast<What>(random() % gpu_testing::kKinds);
     one.count = draw_count(random, kLargest / gpu_testing::most_blocks(one.what, ranks));
     one.root = static_cast<int>(random() % ranks);
     one.type = random() % 2 == 0 ? ncclFloat : ncclInt;
@@ -76,6 +84,16 @@ int bits_of(const Operation& one, int number) {
 }
 
 int value(int rank, size_t i) { return static_cast<int>(i % 1000) + 3 * rank; }
+
+void print(const Batch& batch, size_t number, int repeats) {
+  std::printf("batch %zu%s%s, %d times:", number, batch.grouped ? ", in a group" : "",
+              batch.in_graph ? ", in a graph" : "", repeats);
+  for (const Operation& one : batch.operations) {
+    std::printf(" {operation %d, count %zu%s, root %d, stream %zu}", static_cast<int>(one.what), one.count,
+                one.type == ncclFloat ? " floats" : "", one.root, one.stream);
+  }
+  std::printf("\n");
+}
 
 size_t output_count(const Operation& one, int rank, int ranks) {
   if (one.what == What::kReduce && rank != one.root) return 0;
@@ -237,6 +255,7 @@ TEST(Soak, RandomBatchesGiveWhatTheyMust) {
       mine.check(batch, batches);
       if (mine.graphs() > kGraphsKept) mine.drop_oldest();
       if (rank == 0) {
+        if (::testing::Test::HasFailure()) print(batch, batches, repeats);
         ++batches;
         enough = ::testing::Test::HasFailure() || Clock::now() > end;
       }

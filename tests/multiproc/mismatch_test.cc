@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -133,13 +134,15 @@ void differ(const Mismatch& mismatch, Rank& self, float* data) {
   if (called != ncclSuccess && called != ncclInvalidUsage)
     throw std::runtime_error(std::string(mismatch.name) + " called: " + std::to_string(called));
   ncclResult_t state = ncclSuccess;
-  const auto deadline =
-      std::chrono::steady_clock::now() + std::chrono::seconds(30);  // for slow machines; it takes 0.1 s
+  const auto start = std::chrono::steady_clock::now();
+  const auto deadline = start + std::chrono::seconds(30);  // for slow machines; it takes less than one
   while (state == ncclSuccess && std::chrono::steady_clock::now() < deadline) {
     EXPECT_CALL(ncclCommGetAsyncError(mine.comm, &state));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (state != ncclInvalidUsage) throw std::runtime_error(std::string(mismatch.name) + ": " + std::to_string(state));
+  const std::chrono::duration<double, std::milli> heard_after = std::chrono::steady_clock::now() - start;
+  std::printf("%s: rank %d heard of it after %.0f ms\n", mismatch.name, self.rank, heard_after.count());
   must_hear(mismatch, mine.comm);
   EXPECT_CALL(cudaStreamSynchronize(self.stream));
   EXPECT_CALL(ncclCommAbort(mine.comm));

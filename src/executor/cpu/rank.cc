@@ -19,7 +19,7 @@ constexpr uint64_t kArenaName = 0x6370752d6172656e;  // "cpu-aren"
 constexpr std::chrono::seconds kPatienceWithPeers{60};
 constexpr std::chrono::milliseconds kStallNoticedAfter{100};
 constexpr std::chrono::milliseconds kPatienceWithOtherReports{1000};
-constexpr std::chrono::milliseconds kPatienceWithOtherCalls{1000};
+constexpr std::chrono::milliseconds kPatienceWithOtherCalls{800};
 constexpr std::chrono::milliseconds kCirclesSearchedAfter{250};
 
 bool any_in_another_process(const std::vector<Peer>& peers, int rank) {

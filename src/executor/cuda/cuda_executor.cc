@@ -14,6 +14,7 @@
 #include "executor/cuda/domain.h"
 #include "executor/cuda/hardware_queues.h"
 #include "executor/cuda/kernels.h"
+#include "executor/cuda/loaded_kernels.h"
 #include "executor/cuda/message_plan.h"
 #include "executor/executor.h"
 
@@ -89,10 +90,6 @@ LaunchOrder::Options launch_order_of(const ExecutorSetup& setup) {
           .races_fail = setup.launch_races_fail};
 }
 
-/// The compute capability from which on there is programmatic dependent launch: the GPU's, and what kernels were
-/// compiled for.
-constexpr int kCanWaitForEarlierKernels = 90;
-
 bool can_launch_ahead(const ExecutorSetup& setup) {
   const Peer& me = setup.peers[static_cast<size_t>(setup.rank)];
   return setup.launch_ahead && me.compute_capability >= kCanWaitForEarlierKernels;
@@ -108,7 +105,8 @@ class CudaExecutor : public Executor {
         ranks_(static_cast<int>(setup.peers.size())),
         sizes_(sizes_for(machine_of(setup))),
         ctas_ahead_(can_launch_ahead(setup) ? sizes_.ctas_ahead : 0),
-        order_(launch_order_of(setup)) {
+        order_(launch_order_of(setup)),
+        kernels_(ranks_, sizes_.room_beside) {
     if (ranks_ > kMaxRanks) {
       fail(ncclInvalidUsage, "{} ranks in one domain of GPUs that reach each other: at most {} are possible", ranks_,
            kMaxRanks);
@@ -120,6 +118,7 @@ class CudaExecutor : public Executor {
     domain_ = std::make_shared<Domain>(std::move(setup), sizes_.layouts);
     watch_ = std::make_unique<CallWatch>(domain_);
     watch_->set_timeout(timeout);
+    if (ranks_ > 1) sizes_.room_beside ? kernels_.load_all() : kernels_.load_usual();
   }
 
   ~CudaExecutor() override {
@@ -140,13 +139,13 @@ class CudaExecutor : public Executor {
     for (const CollectiveWork& work : launch.collectives) {
       if (work.count == 0) continue;
       domain_->reach(queue_for(work));
-      load(kernel_of(work, ranks_));
+      kernels_.load(kernel_of(work, ranks_));
     }
     for (const MessageWork& work : launch.messages) {
       if (work.bytes == 0 || work.peer == rank_) continue;
       domain_->reach(queue_for(work));
       for (const auto& kernels : message_kernels()) {
-        for (const void* kernel : kernels) load(kernel);
+        for (const void* kernel : kernels) kernels_.load(kernel);
       }
     }
     if (has_several_protocols(launch) && !beside_) beside_ = std::make_unique<Beside>();
@@ -198,47 +197,18 @@ class CudaExecutor : public Executor {
     });
   }
 
-  bool is_loaded(const void* kernel) const {
-    return std::find(loaded_.begin(), loaded_.end(), kernel) != loaded_.end();
-  }
   bool is_ready_for(const Launch& launch) const {
     const auto collective_is = [this](const CollectiveWork& work) {
-      return work.count == 0 || (domain_->reached(queue_for(work)) && is_loaded(kernel_of(work, ranks_)));
+      return work.count == 0 || (domain_->reached(queue_for(work)) && kernels_.has(kernel_of(work, ranks_)));
     };
     // Kernels for messages are loaded all at once.
     const auto message_is = [this](const MessageWork& work) {
       return work.bytes == 0 || work.peer == rank_ ||
-             (domain_->reached(queue_for(work)) && is_loaded(message_kernels()[0][0]));
+             (domain_->reached(queue_for(work)) && kernels_.has(message_kernels()[0][0]));
     };
     return std::all_of(launch.collectives.begin(), launch.collectives.end(), collective_is) &&
            std::all_of(launch.messages.begin(), launch.messages.end(), message_is) &&
            (beside_ || !has_several_protocols(launch));
-  }
-
-  /// Kernels load at their first use otherwise, which may wait for running kernels: for a peer's, that waits for this
-  /// one.
-  void load(const void* kernel) {
-    if (is_loaded(kernel)) return;
-    cudaFuncAttributes attributes{};
-    cuda_check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes of a communication kernel");
-    if (attributes.ptxVersion < kCanWaitForEarlierKernels) ctas_ahead_ = 0;
-    const size_t most = shared_bytes(ranks_, kMaxWorkers + 1);
-    if (most > 48 * 1024) {
-      set_attribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most));
-    }
-    if (sizes_.room_beside) make_room_beside(kernel);
-    loaded_.push_back(kernel);
-  }
-
-  /// A multiprocessor that has CTAs takes others only where its division of memory into cache and shared memory suits
-  /// them: with little shared memory none but those that want as little, however much room there is. Large operations
-  /// of some ranks, which have CTAs everywhere, would so keep the small kernels of one that they wait for from the GPU.
-  /// Otherwise it is better to have the cache: large reduce-scatters take three fifths of the time.
-  static void make_room_beside(const void* kernel) {
-    set_attribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
-  }
-  static void set_attribute(const void* kernel, cudaFuncAttribute attribute, int value) {
-    cuda_check(cudaFuncSetAttribute(kernel, attribute, value), "cudaFuncSetAttribute of a communication kernel");
   }
 
   void launch_collectives(const std::vector<CollectiveWork>& all, cudaStream_t stream) {
@@ -379,7 +349,7 @@ class CudaExecutor : public Executor {
 
   template <class Parameters>
   void run(const void* kernel, int blocks, int threads, Parameters& parameters, cudaStream_t stream) {
-    parameters.next_may_begin = blocks <= ctas_ahead_;
+    parameters.next_may_begin = kernels_.can_wait_for_earlier_ones() && blocks <= ctas_ahead_;
     std::array<cudaLaunchAttribute, 2> attributes{};
     unsigned count = 0;
     if (parameters.next_may_begin) {
@@ -405,10 +375,10 @@ class CudaExecutor : public Executor {
   const int rank_;
   const int ranks_;
   const Sizes sizes_;
-  int ctas_ahead_;  ///< as in Sizes; 0 if kernels cannot wait for those before them
+  const int ctas_ahead_;  ///< as in Sizes; 0 if the GPU's kernels cannot wait for those before them
   LaunchOrder order_;
   std::shared_ptr<Domain> domain_;
-  std::vector<const void*> loaded_;
+  LoadedKernels kernels_;
   std::unique_ptr<Beside> beside_;  ///< once a group had messages of several protocols
   std::unique_ptr<CallWatch> watch_;
 };

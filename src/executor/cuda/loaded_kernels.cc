@@ -1,0 +1,78 @@
+#include "executor/cuda/loaded_kernels.h"
+
+#include <cuda_runtime.h>
+
+#include <array>
+
+#include "device/check.h"
+#include "executor/cuda/kernels.h"
+
+namespace nitinol::cuda {
+
+namespace {
+
+constexpr std::array kUsualSums = {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16, DataType::kInt32,
+                                   DataType::kInt64};
+
+void set_attribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  cuda_check(cudaFuncSetAttribute(kernel, attribute, value), "cudaFuncSetAttribute of a communication kernel");
+}
+
+/// A multiprocessor that has CTAs takes others only where its division of memory into cache and shared memory suits
+/// them: with little shared memory none but those that want as little, however much room there is. Large operations
+/// of some ranks, which have CTAs everywhere, would so keep the small kernels of one that they wait for from the GPU.
+/// Otherwise it is better to have the cache: large reduce-scatters take three fifths of the time.
+void make_room_beside(const void* kernel) {
+  set_attribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+}
+
+/// All but those for a rank by itself.
+template <class Visit>
+void for_each_kernel(const KernelSet& set, Visit&& visit) {
+  for (size_t what = 0; what < kCollectives; ++what) {
+    for (const auto& protocols : set.kernel[what]) {
+      for (const void* kernel : protocols) visit(kernel);
+    }
+    for (const void* kernel : set.small[what]) visit(kernel);
+    for (const void* kernel : set.apart[what]) visit(kernel);
+  }
+}
+
+}  // namespace
+
+void LoadedKernels::load(const void* kernel) {
+  if (kernel == nullptr || has(kernel)) return;
+  cudaFuncAttributes attributes{};
+  cuda_check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes of a communication kernel");
+  if (attributes.ptxVersion < kCanWaitForEarlierKernels) can_wait_ = false;
+  const size_t most = shared_bytes(ranks_, kMaxWorkers + 1);
+  if (most > 48 * 1024) {
+    set_attribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most));
+  }
+  if (room_beside_) make_room_beside(kernel);
+  kernels_.insert(kernel);
+}
+
+void LoadedKernels::load_usual() {
+  const auto load_one = [this](const void* kernel) { load(kernel); };
+  for_each_kernel(move_kernels(), load_one);
+  for (const auto& kernels : message_kernels()) {
+    for (const void* kernel : kernels) load(kernel);
+  }
+  for (const DataType type : kUsualSums) {
+    if (const KernelSet* set = find_reduce_kernels(type, Combine::kSum)) for_each_kernel(*set, load_one);
+  }
+}
+
+void LoadedKernels::load_all() {
+  load_usual();
+  const auto load_one = [this](const void* kernel) { load(kernel); };
+  for (int type = 0; type < kDataTypes; ++type) {
+    for (int how = 0; how < kCombines; ++how) {
+      const KernelSet* set = find_reduce_kernels(static_cast<DataType>(type), static_cast<Combine>(how));
+      if (set != nullptr) for_each_kernel(*set, load_one);
+    }
+  }
+}
+
+}  // namespace nitinol::cuda

@@ -1,0 +1,37 @@
+// Kernels that are ready to be launched. CUDA loads a kernel when it is first used, unless CUDA_MODULE_LOADING=EAGER, and
+// then lets what is launched next on that GPU wait for all that runs there: which may wait for this very launch, of
+// another rank or by another communicator. So kernels are loaded when a communicator is made.
+#pragma once
+
+#include <unordered_set>
+
+namespace nitinol::cuda {
+
+class LoadedKernels {
+ public:
+  /// Of a communicator of so many ranks. `room_beside`: as in Sizes.
+  LoadedKernels(int ranks, bool room_beside) : ranks_(ranks), room_beside_(room_beside) {}
+
+  bool has(const void* kernel) const { return kernels_.contains(kernel); }
+  /// On the current device. Throws Error.
+  void load(const void* kernel);
+  /// What most programs use: copies, messages, and the sums that training and its bookkeeping take. All the others would
+  /// take ten times as long.
+  void load_usual();
+  void load_all();
+
+  /// Whether those that were loaded may wait for the kernel before them, as they were compiled.
+  bool can_wait_for_earlier_ones() const { return can_wait_; }
+
+ private:
+  const int ranks_;
+  const bool room_beside_;
+  std::unordered_set<const void*> kernels_;
+  bool can_wait_ = true;
+};
+
+/// The compute capability from which on there is programmatic dependent launch: the GPU's, and what kernels were
+/// compiled for.
+inline constexpr int kCanWaitForEarlierKernels = 90;
+
+}  // namespace nitinol::cuda
