@@ -313,12 +313,19 @@ class CudaExecutor : public Executor {
     // A peer may send one by one, in any order, what this rank takes in one group: no protocol is to wait for another.
     // If not all CTAs can be resident at once, it is more important that those of one launch are.
     const MessagePlan plan = plan_messages(all, rank_, sizes_);
-    const bool together = may_run_together(plan, sizes_) && beside_->is_free_for(stream);
+    const bool together = may_run_together(plan, sizes_) && may_fork(stream);
     const cudaStream_t beside = together ? beside_->fork(stream) : stream;
     launch_batches(plan, Protocol::kLL, stream);
     launch_batches(plan, Protocol::kLL128, stream);
     launch_batches(plan, Protocol::kSimple, beside);
     if (together) beside_->join(stream, beside);
+  }
+
+  /// Graphs put branches into queues that all graphs of a process share on a GPU: those of several ranks would stand in
+  /// line behind each other.
+  bool may_fork(cudaStream_t stream) const {
+    const bool shares_queues = sizes_.room_beside && capture_id(stream) != 0;
+    return !shares_queues && beside_->is_free_for(stream);
   }
 
   void launch_batches(const MessagePlan& plan, Protocol protocol, cudaStream_t stream) {
