@@ -11,8 +11,9 @@ namespace nitinol::cuda {
 
 namespace {
 
-constexpr std::array kUsualSums = {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16, DataType::kInt32,
-                                   DataType::kInt64};
+constexpr std::array kOftenAdded = {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16, DataType::kInt32,
+                                    DataType::kInt64};
+constexpr std::array kOftenCompared = {DataType::kFloat32, DataType::kBfloat16, DataType::kInt32, DataType::kInt64};
 
 void set_attribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   cuda_check(cudaFuncSetAttribute(kernel, attribute, value), "cudaFuncSetAttribute of a communication kernel");
@@ -59,8 +60,13 @@ void LoadedKernels::load_usual() {
   for (const auto& kernels : message_kernels()) {
     for (const void* kernel : kernels) load(kernel);
   }
-  for (const DataType type : kUsualSums) {
-    if (const KernelSet* set = find_reduce_kernels(type, Combine::kSum)) for_each_kernel(*set, load_one);
+  const auto load_reduction = [&](DataType type, Combine how) {
+    if (const KernelSet* set = find_reduce_kernels(type, how)) for_each_kernel(*set, load_one);
+  };
+  for (const DataType type : kOftenAdded) load_reduction(type, Combine::kSum);
+  for (const DataType type : kOftenCompared) {
+    load_reduction(type, Combine::kMax);
+    load_reduction(type, Combine::kMin);
   }
 }
 
