@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -109,7 +110,8 @@ TEST_F(Ranks, AMissingRankIsNamedWhenTheTimeIsUp) {
 }
 
 /// The first rank goes on to the last call before the second makes the first one.
-TEST_F(Ranks, KernelsThatAreNewWaitForNoneThatRun) {
+TEST_F(Ranks, OnOneGpuKernelsThatAreNewWaitForNoneThatRun) {
+  if (gpus() > 1) GTEST_SKIP() << "each rank would have a GPU to itself";
   make(2);
   if (IsSkipped()) return;
   constexpr size_t kCount = 20'000;
@@ -136,6 +138,28 @@ TEST_F(Ranks, KernelsThatAreNewWaitForNoneThatRun) {
     NCCL_OK(ncclCommGetAsyncError(comms[rank], &state));
     EXPECT_EQ(state, ncclSuccess) << ncclGetLastError(comms[rank]);
   }
+}
+
+/// It waits for its own GPU, where a kernel waits for another rank.
+TEST_F(Ranks, AThreadThatLoadsAKernelHoldsUpNoOther) {
+  make(std::min(gpus(), 8));
+  if (IsSkipped() || ranks() < 2) return;
+  for (const ncclComm_t comm : comms) NCCL_OK(nitinolCommSetTimeout(comm, 10));
+  each([&](size_t rank) {
+    constexpr size_t kCount = 20'000;
+    const auto all_reduce = [&](ncclDataType_t type, ncclRedOp_t op) {
+      return ncclAllReduce(inputs[rank], outputs[rank], kCount, type, op, comms[rank], streams[rank]);
+    };
+    NCCL_OK(all_reduce(ncclFloat, ncclSum));
+    CUDA_OK(cudaStreamSynchronize(streams[rank]));
+    if (rank != 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    NCCL_OK(all_reduce(ncclFloat, ncclSum));
+    for (const ncclRedOp_t op : {ncclProd, ncclMax}) NCCL_OK(all_reduce(ncclUint64, op));  // not loaded before
+    CUDA_OK(cudaStreamSynchronize(streams[rank]));
+    ncclResult_t state = ncclSuccess;
+    NCCL_OK(ncclCommGetAsyncError(comms[rank], &state));
+    EXPECT_EQ(state, ncclSuccess) << ncclGetLastError(comms[rank]);
+  });
 }
 
 TEST_F(Ranks, AbortFromAnotherThreadEndsAKernelThatWaits) {

@@ -1,6 +1,6 @@
 // Kernels that are ready to be launched. CUDA loads a kernel when it is first used, unless CUDA_MODULE_LOADING=EAGER,
-// and then lets what is launched next on that GPU wait for all that runs there: which may wait for this very launch, of
-// another rank or by another communicator. So kernels are loaded when a communicator is made.
+// and waits for all that runs on that GPU: which may wait for this very thread, or for another rank there. So kernels
+// are loaded when a communicator is made.
 #pragma once
 
 #include <unordered_set>
@@ -15,8 +15,8 @@ class LoadedKernels {
   bool has(const void* kernel) const { return kernels_.contains(kernel); }
   /// On the current device. Throws Error.
   void load(const void* kernel);
-  /// What most programs use: copies, messages, and the sums that training and its bookkeeping take. All the others
-  /// would take ten times as long.
+  /// What most programs use: copies, messages, and reductions of the types of training and its bookkeeping. All would
+  /// take three times as long.
   void load_usual();
   void load_all();
 
