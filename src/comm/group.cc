@@ -177,6 +177,10 @@ void run_on_many(std::span<const Task> tasks) {
     if (batch == batches.end()) batch = batches.insert(batch, Batch{task.communicator, {}, {}});
     batch->add(task);
   }
+  // Ranks may name communicators in different orders, in a group: kernels are to begin in one.
+  std::stable_sort(batches.begin(), batches.end(), [](const Batch& one, const Batch& other) {
+    return one.communicator->identity() < other.communicator->identity();
+  });
   for (const Batch& batch : batches) check_messages_to_self(*batch.communicator, batch.launch);
   // What is needed for the first time may have to wait for running operations, which wait for those of this thread.
   for (Batch& batch : batches) batch.communicator->get_ready(batch.launch, batch.streams.front());

@@ -1,10 +1,8 @@
 #include "device/launch_order.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <map>
-#include <memory>
 #include <mutex>
 
 #include "device/stream.h"
@@ -18,25 +16,15 @@ constexpr size_t kCaptures = 16;
 
 }  // namespace
 
-/// What has been launched into streams, or into one capture, and for which of that nobody waits yet.
+/// What has been launched into streams, or into one capture.
 struct LaunchOrder::Chain {
-  struct Kernel {
-    Event begun;
-    Place place = 0;
-  };
-  /// A communicator's last launch: one kernel, the last, for each of its streams.
-  struct Last {
-    const LaunchOrder* whose;
-    std::vector<Kernel> kernels{};  ///< the others are there for their events
-    size_t pending = 0;
-  };
-
   unsigned long long capture;
-  std::vector<Last> last{};
+  std::vector<Launch> last{};
 
-  Last& of(const LaunchOrder* whose) {
-    const auto found = std::find_if(last.begin(), last.end(), [&](const Last& one) { return one.whose == whose; });
-    return found != last.end() ? *found : last.emplace_back(Last{whose});
+  Launch& of(const LaunchOrder* whose, bool large) {
+    const auto found = std::find_if(last.begin(), last.end(),
+                                    [&](const Launch& one) { return one.whose == whose && one.large == large; });
+    return found != last.end() ? *found : last.emplace_back(Launch{whose, large});
   }
 };
 
@@ -85,10 +73,11 @@ LaunchOrder::~LaunchOrder() {
   if (gpu_ == nullptr) return;
   const std::lock_guard lock(gpu_->mutex);
   std::erase(gpu_->members, this);
-  for (Chain& chain : gpu_->chains) std::erase_if(chain.last, [this](const auto& one) { return one.whose == this; });
+  for (Chain& chain : gpu_->chains) std::erase_if(chain.last, [this](const Launch& one) { return one.whose == this; });
 }
 
 LaunchOrder::Turn::Turn(LaunchOrder& order) : order_(order) {
+  order.large_ = false;
   order.awaited_.clear();
   order.used_.clear();
   if (order.gpu_ == nullptr || !order.options_.races_fail || !order.gpu_->launching.exchange(true)) return;
@@ -102,48 +91,81 @@ LaunchOrder::Turn::~Turn() {
   if (order_.gpu_ != nullptr && order_.options_.races_fail) order_.gpu_->launching = false;
 }
 
-/// Whoever comes later waits for this launch, and so for them.
-void LaunchOrder::await_others(Chain& chain) {
-  for (Chain::Last& one : chain.last) {
-    if (one.whose == this) continue;
-    for (size_t i = 0; i < one.pending; ++i) awaited_.push_back({one.kernels[i].begun.get(), one.kernels[i].place});
-    one.pending = 0;
+/// Of what has come since this turn last looked.
+void LaunchOrder::find_awaited(const Chain& chain) {
+  for (const Launch& one : chain.last) {
+    const bool known = std::any_of(awaited_.begin(), awaited_.end(), [&](const Launch& other) {
+      return other.whose == one.whose && other.number == one.number;
+    });
+    if (one.whose != this && one.pending && (large_ || one.large) && !known) awaited_.push_back(one);
   }
 }
 
-/// Which of this launch's streams that is.
-size_t LaunchOrder::enter(Place place) {
-  const auto found = std::find_if(used_.begin(), used_.end(), [&](const Used& one) { return one.place == place; });
-  const auto index = static_cast<size_t>(found - used_.begin());
-  if (found == used_.end()) used_.push_back({place, 0});
-  return index;
+/// This turn's stream there. It uses an event of the last launch again.
+LaunchOrder::Used& LaunchOrder::enter(Place place, const Launch& last) {
+  const auto found = std::find_if(used_.begin(), used_.end(),
+                                  [&](const Used& one) { return one.kernel.place == place && place != kNoStreamId; });
+  if (found != used_.end()) return *found;
+  const size_t index = used_.size();
+  Used& used = used_.emplace_back();
+  used.kernel.place = place;
+  if (index < last.kernels.size()) {
+    used.kernel.begun = last.kernels[index].begun;
+  } else {
+    const RelaxedCaptureGuard relaxed;
+    used.kernel.begun = std::make_shared<Event>(Event::create());
+  }
+  return used;
+}
+
+/// `alone`: nobody else is there who could be in the same stream.
+LaunchOrder::Place LaunchOrder::place_of(cudaStream_t stream, bool alone) const {
+  if (capture_ == 0 && !alone) return stream_id(stream);
+  return stream == cudaStreamPerThread ? kNoStreamId : reinterpret_cast<Place>(stream);  // it is one for each thread
 }
 
 cudaEvent_t LaunchOrder::next(cudaStream_t stream, int ctas) {
   if (gpu_ == nullptr) return nullptr;
+  const bool always = options_.ordering == LaunchOrdering::kAlways;
   const std::lock_guard lock(gpu_->mutex);
   most_ctas_ = std::max(most_ctas_, ctas);
-  if (gpu_->members.size() < 2) return nullptr;
+  large_ = large_ || always || ctas > options_.few;
+  const bool alone = gpu_->members.size() < 2;
+  if (alone && !large_) return nullptr;
+  capture_ = capture_id(stream);
+  // Who comes later is not in this graph; and small kernels in graphs overlap with those before them.
+  if (capture_ != 0 && (alone || !large_)) return nullptr;
 
-  const unsigned long long capture = capture_id(stream);
-  const Place place = capture != 0 ? reinterpret_cast<Place>(stream) : stream_id(stream);
-  Chain& chain = gpu_->chain_of(capture);
-  Chain::Last& mine = chain.of(this);
-  const bool first = used_.empty();
-  const size_t index = enter(place);
-  if (options_.ordering == LaunchOrdering::kAlways || gpu_->most_ctas() > options_.room) await_others(chain);
-  for (size_t& i = used_[index].waited; i < awaited_.size(); ++i) {
-    const bool comes_after_it = awaited_[i].place == place && place != kNoStreamId;
-    if (!comes_after_it) cuda_check(cudaStreamWaitEvent(stream, awaited_[i].event, 0), "cudaStreamWaitEvent");
+  const Place place = place_of(stream, alone);
+  Chain& chain = gpu_->chain_of(capture_);
+  if (always || gpu_->most_ctas() > options_.room) find_awaited(chain);
+  Used& used = enter(place, chain.of(this, large_));
+  for (; used.waited < awaited_.size(); ++used.waited) {
+    for (const Kernel& kernel : awaited_[used.waited].kernels) {
+      const bool comes_after_it = kernel.place == place && place != kNoStreamId;
+      if (!comes_after_it) kernel.begun->make_wait(stream);
+    }
   }
+  return used.kernel.begun->get();
+}
 
-  if (mine.kernels.size() <= index) {
-    const RelaxedCaptureGuard relaxed;
-    mine.kernels.push_back({Event::create(), place});
+/// Whoever comes later waits for this launch, and so for what it waits for; but for small kernels if this is small too.
+void LaunchOrder::publish() {
+  if (used_.empty()) return;
+  const std::lock_guard lock(gpu_->mutex);
+  Chain& chain = gpu_->chain_of(capture_);
+  for (Launch& last : chain.last) {
+    if (!large_) break;
+    if (last.whose == this) last.pending = false;
+    last.pending = last.pending && std::none_of(awaited_.begin(), awaited_.end(), [&](const Launch& one) {
+                     return one.whose == last.whose && one.number == last.number;
+                   });
   }
-  mine.kernels[index].place = place;
-  mine.pending = first ? 1 : std::max(mine.pending, index + 1);
-  return mine.kernels[index].begun.get();
+  Launch& mine = chain.of(this, large_);
+  mine.number = ++launches_;
+  mine.pending = true;
+  mine.kernels.clear();
+  for (const Used& used : used_) mine.kernels.push_back(used.kernel);
 }
 
 }  // namespace nitinol

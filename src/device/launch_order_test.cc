@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "device/stream.h"
 
@@ -17,6 +18,7 @@ namespace nitinol {
 namespace {
 
 constexpr int kRoom = 100;
+constexpr int kFew = 10;
 
 class LaunchOrders : public testing::Test {
  protected:
@@ -26,12 +28,13 @@ class LaunchOrders : public testing::Test {
     for (Stream& stream : streams_) stream = Stream::create();
   }
   void TearDown() override {
+    if (IsSkipped()) return;
     for (Step& step : steps_) step.may_end = true;
     for (const Stream& stream : streams_) EXPECT_EQ(cudaStreamSynchronize(stream.get()), cudaSuccess);
   }
 
   static LaunchOrder::Options options(LaunchOrdering ordering = LaunchOrdering::kWhereNeeded) {
-    return {.device = 0, .room = kRoom, .ordering = ordering};
+    return {.device = 0, .few = kFew, .room = kRoom, .ordering = ordering};
   }
 
   struct Step {
@@ -41,8 +44,10 @@ class LaunchOrders : public testing::Test {
 
   /// A launch of one kernel.
   Step& launch(LaunchOrder& order, const Stream& stream, int ctas) {
-    const LaunchOrder::Turn turn(order);
-    return enqueue(order, stream, ctas);
+    LaunchOrder::Turn turn(order);
+    Step& step = enqueue(order, stream, ctas);
+    turn.done();
+    return step;
   }
   Step& enqueue(LaunchOrder& order, const Stream& stream, int ctas) {
     Step& step = steps_.emplace_back();
@@ -87,10 +92,51 @@ TEST_F(LaunchOrders, LaterKernelsWaitUntilEarlierOnesHaveBegun) {
 TEST_F(LaunchOrders, KernelsThatFitTogetherDoNotWait) {
   LaunchOrder first(options());
   LaunchOrder second(options());
-  launch(first, streams_[0], 90);
-  const Step& earlier = launch(first, streams_[0], 90);
+  launch(first, streams_[0], 80);
+  const Step& earlier = launch(first, streams_[0], 80);
+  EXPECT_TRUE(begins(launch(second, streams_[1], 20)));
+  EXPECT_FALSE(earlier.began);
+}
+
+TEST_F(LaunchOrders, SmallKernelsDoNotWaitForEachOther) {
+  LaunchOrder first(options());
+  LaunchOrder second(options());
+  LaunchOrder third(options());
+  launch(third, streams_[2], 90).may_end = true;
+  launch(first, streams_[0], 10);
+  const Step& earlier = launch(first, streams_[0], 10);
   EXPECT_TRUE(begins(launch(second, streams_[1], 10)));
   EXPECT_FALSE(earlier.began);
+}
+
+TEST_F(LaunchOrders, ALargeKernelWaitsForSmallOnes) {
+  LaunchOrder first(options());
+  LaunchOrder second(options());
+  LaunchOrder third(options());
+  launch(first, streams_[0], 10);
+  launch(first, streams_[0], 10);
+  launch(second, streams_[1], 10);
+  const Step& large = launch(third, streams_[2], 90);
+  EXPECT_TRUE(stays_out(large));
+  steps_[0].may_end = true;
+  EXPECT_TRUE(begins(large));
+}
+
+TEST_F(LaunchOrders, SmallKernelsWaitForLargeOnesThoughOthersHaveDoneSo) {
+  LaunchOrder first(options());
+  LaunchOrder second(options());
+  LaunchOrder third(options());
+  launch(first, streams_[0], 91);
+  launch(first, streams_[0], 91);
+  launch(first, streams_[0], 10);
+  const Step& one = launch(second, streams_[1], 10);
+  const Step& other = launch(third, streams_[2], 10);
+  EXPECT_TRUE(stays_out(one));
+  EXPECT_TRUE(stays_out(other));
+  steps_[0].may_end = true;
+  EXPECT_TRUE(begins(one));
+  EXPECT_TRUE(begins(other));
+  EXPECT_FALSE(steps_[2].began);  // that is small too
 }
 
 TEST_F(LaunchOrders, TheLargestKernelsOfAllCount) {
@@ -98,11 +144,11 @@ TEST_F(LaunchOrders, TheLargestKernelsOfAllCount) {
   LaunchOrder second(options());
   LaunchOrder third(options());
   launch(first, streams_[0], 50).may_end = true;
-  launch(first, streams_[0], 1);
-  const Step& earlier = launch(first, streams_[0], 1);
+  launch(first, streams_[0], 11);
+  const Step& earlier = launch(first, streams_[0], 11);
   EXPECT_TRUE(begins(launch(second, streams_[1], 50)));
   EXPECT_FALSE(earlier.began);
-  const Step& crowded = launch(third, streams_[2], 1);  // also waits for what did not wait itself
+  const Step& crowded = launch(third, streams_[2], 11);  // also waits for what did not wait itself
   EXPECT_TRUE(stays_out(crowded));
   steps_[1].may_end = true;
   EXPECT_TRUE(begins(crowded));
@@ -140,9 +186,10 @@ TEST_F(LaunchOrders, AllStreamsOfALaunchWait) {
   LaunchOrder second(options());
   launch(first, streams_[0], 90);
   launch(first, streams_[0], 90);
-  const LaunchOrder::Turn turn(second);
+  LaunchOrder::Turn turn(second);
   const Step& one = enqueue(second, streams_[1], 60);
   const Step& beside = enqueue(second, streams_[2], 60);
+  turn.done();
   EXPECT_TRUE(stays_out(one));
   EXPECT_TRUE(stays_out(beside));
   steps_[0].may_end = true;
@@ -156,15 +203,82 @@ TEST_F(LaunchOrders, AllStreamsOfALaunchAreWaitedFor) {
   LaunchOrder third(options(LaunchOrdering::kNone));
   launch(third, streams_[1], 1);
   {
-    const LaunchOrder::Turn turn(first);
+    LaunchOrder::Turn turn(first);
     enqueue(first, streams_[0], 60);
     enqueue(first, streams_[1], 60);
+    turn.done();
   }
   const Step& later = launch(second, streams_[2], 60);
   EXPECT_TRUE(begins(steps_[1]));
   EXPECT_TRUE(stays_out(later));
   steps_[0].may_end = true;
   EXPECT_TRUE(begins(later));
+}
+
+TEST_F(LaunchOrders, WhatWasLaunchedBeforeTheSecondCommunicatorWasMadeIsWaitedForToo) {
+  LaunchOrder first(options());
+  launch(first, streams_[0], 90);
+  const Step& earlier = launch(first, streams_[0], 90);
+  LaunchOrder second(options());
+  const Step& later = launch(second, streams_[1], 90);
+  EXPECT_TRUE(stays_out(later));
+  steps_[0].may_end = true;
+  EXPECT_TRUE(begins(earlier));
+  EXPECT_TRUE(begins(later));
+}
+
+TEST_F(LaunchOrders, ALaunchThatFailedChangesNothing) {
+  LaunchOrder first(options());
+  LaunchOrder second(options());
+  LaunchOrder third(options());
+  launch(first, streams_[0], 90);
+  launch(first, streams_[0], 90);
+  {
+    const LaunchOrder::Turn turn(second);
+    second.next(streams_[1].get(), 90);
+  }
+  const Step& later = launch(third, streams_[2], 90);
+  EXPECT_TRUE(stays_out(later));
+  steps_[0].may_end = true;
+  EXPECT_TRUE(begins(later));
+}
+
+/// In any order, but each after what had been launched before both.
+TEST_F(LaunchOrders, LaunchesOfTwoThreadsAtTheSameTimeAllCount) {
+  LaunchOrder first(options());
+  LaunchOrder second(options());
+  LaunchOrder third(options());
+  launch(first, streams_[0], 90);
+  launch(first, streams_[0], 90);
+  LaunchOrder::Turn one(second);
+  LaunchOrder::Turn other(third);
+  enqueue(second, streams_[1], 90);
+  enqueue(third, streams_[2], 90);
+  one.done();
+  other.done();
+  const Step& last = launch(first, streams_[3], 90);
+  EXPECT_TRUE(stays_out(steps_[2]));
+  EXPECT_FALSE(steps_[3].began);
+  EXPECT_FALSE(last.began);
+  steps_[0].may_end = true;
+  EXPECT_TRUE(begins(last));
+  EXPECT_TRUE(steps_[2].began);
+  EXPECT_TRUE(steps_[3].began);
+}
+
+TEST_F(LaunchOrders, ACommunicatorMayGoWhileAnotherIsAboutToWaitForIt) {
+  auto first = std::make_unique<LaunchOrder>(options());
+  LaunchOrder second(options());
+  launch(*first, streams_[0], 90);
+  launch(*first, streams_[0], 90);
+  LaunchOrder::Turn turn(second);
+  enqueue(second, streams_[1], 90);
+  first.reset();
+  const Step& beside = enqueue(second, streams_[2], 20);
+  turn.done();
+  EXPECT_TRUE(stays_out(beside));
+  steps_[0].may_end = true;
+  EXPECT_TRUE(begins(beside));
 }
 
 TEST_F(LaunchOrders, AlwaysMeansThoseThatFitTogetherToo) {
@@ -212,6 +326,8 @@ TEST_F(LaunchOrders, ThreadsThatLaunchAtTheSameTimeFailWhereTheyMust) {
 class CapturedLaunches : public LaunchOrders {
  protected:
   void begin() {
+    fork_ = Event::create();
+    join_ = Event::create();
     ASSERT_EQ(cudaStreamBeginCapture(streams_[0].get(), cudaStreamCaptureModeRelaxed), cudaSuccess);
     fork_.record(streams_[0].get());
     fork_.make_wait(streams_[1].get());
@@ -224,9 +340,23 @@ class CapturedLaunches : public LaunchOrders {
     return graph;
   }
 
-  Event fork_ = Event::create();
-  Event join_ = Event::create();
+  Event fork_;
+  Event join_;
 };
+
+size_t edges_of(cudaGraph_t graph) {
+  size_t count = 0;
+  cuda_check(cudaGraphGetNodes(graph, nullptr, &count), "cudaGraphGetNodes");
+  std::vector<cudaGraphNode_t> nodes(count);
+  cuda_check(cudaGraphGetNodes(graph, nodes.data(), &count), "cudaGraphGetNodes");
+  size_t edges = 0;
+  for (const cudaGraphNode_t node : nodes) {
+    size_t of_node = 0;
+    cuda_check(cudaGraphNodeGetDependencies(node, nullptr, nullptr, &of_node), "cudaGraphNodeGetDependencies");
+    edges += of_node;
+  }
+  return edges;
+}
 
 TEST_F(CapturedLaunches, WaitForEachOtherWithinTheirGraph) {
   LaunchOrder first(options());
@@ -254,6 +384,19 @@ TEST_F(CapturedLaunches, WaitForEachOtherWithinTheirGraph) {
   ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
+TEST_F(CapturedLaunches, OfSmallKernelsAreLeftAlone) {
+  LaunchOrder first(options());
+  LaunchOrder second(options());
+  launch(first, streams_[2], 95).may_end = true;
+  begin();
+  launch(first, streams_[0], 95);
+  launch(first, streams_[0], 95);
+  launch(second, streams_[1], 10);
+  const cudaGraph_t graph = end();
+  EXPECT_EQ(edges_of(graph), 1U);
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
 TEST_F(CapturedLaunches, OutsideNobodyWaitsForThem) {
   LaunchOrder first(options());
   LaunchOrder second(options());
@@ -264,17 +407,16 @@ TEST_F(CapturedLaunches, OutsideNobodyWaitsForThem) {
   ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
-TEST_F(CapturedLaunches, ManyCapturesLeaveNothingBehindThatMatters) {
+TEST_F(CapturedLaunches, OfManyCapturesEachHasItsOrder) {
   LaunchOrder first(options());
   LaunchOrder second(options());
   for (int i = 0; i < 100; ++i) {
     begin();
     launch(first, streams_[0], 90);
+    launch(first, streams_[0], 90);
     launch(second, streams_[1], 90);
-    size_t nodes = 0;
     const cudaGraph_t graph = end();
-    ASSERT_EQ(cudaGraphGetNodes(graph, nullptr, &nodes), cudaSuccess);
-    EXPECT_EQ(nodes, 2U);
+    EXPECT_EQ(edges_of(graph), 2U) << "to the first launch";
     ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
   }
 }

@@ -197,6 +197,37 @@ TEST_F(Communicators, DoNotKeepEachOtherOutInGraphs) {
   for (const cudaStream_t main : mains) CUDA_OK(cudaStreamDestroy(main));
 }
 
+/// Each rank sends twice by the communicator to the next one, and then receives twice by that from the one before. What
+/// it sends first is through only when the next one receives: nothing may hold that up until the second is sent.
+TEST_F(Communicators, SendInARing) {
+  make(std::max<size_t>(3, static_cast<size_t>(gpus()) + 1));
+  if (IsSkipped()) return;
+  const size_t large = ranks();  // a communicator that has had large kernels, and has nothing to do now
+  for (size_t device = 0; device < ranks(); ++device) all_reduce(large, device, kMost);
+  ASSERT_TRUE(all_end());
+  const auto to_next = [&](size_t device, bool sends) {  // or from the one before
+    const size_t from = sends ? device : (device + ranks() - 1) % ranks();
+    const Place& place = at(from, device);
+    const int peer = static_cast<int>(sends ? (device + 1) % ranks() : from);
+    CUDA_OK(cudaSetDevice(static_cast<int>(device)));
+    for (int i = 0; i < 2; ++i) {
+      NCCL_OK(sends ? ncclSend(place.input, kMost / 2, ncclInt, peer, place.comm, place.stream)
+                    : ncclRecv(place.output, kMost / 2, ncclInt, peer, place.comm, place.stream));
+    }
+  };
+  for (size_t device = 0; device < ranks(); ++device) {
+    to_next(device, true);
+    to_next(device, false);
+  }
+  ASSERT_TRUE(all_end());
+  for (size_t device = 0; device < ranks(); ++device) {
+    const size_t from = (device + ranks() - 1) % ranks();
+    std::vector<int> got(5000);
+    CUDA_OK(cudaMemcpy(got.data(), at(from, device).output, got.size() * sizeof(int), cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], number(from, i) * static_cast<int>(from + 1));
+  }
+}
+
 /// Each is held up for a while on some GPUs, before any of its operations.
 TEST_F(Communicators, RunAtTheSameTimeWhoeverComesFirst) {
   make(kCrowd);

@@ -158,9 +158,10 @@ class CudaExecutor : public Executor {
   void launch(const Launch& launch, cudaStream_t stream) override {
     const DeviceGuard on(device_);
     if (ranks_ == 1) prepare(launch, stream);  // waits for nobody
-    const LaunchOrder::Turn turn(order_);
+    LaunchOrder::Turn turn(order_);
     launch_collectives(launch.collectives, stream);
     if (!launch.messages.empty()) launch_messages(launch.messages, stream);
+    turn.done();
   }
 
   void abort() override { watch_->abort(); }
@@ -311,7 +312,8 @@ class CudaExecutor : public Executor {
       cuda_check(cudaMemcpyAsync(one.to, one.from, one.bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
     }
     // A peer may send one by one, in any order, what this rank takes in one group: no protocol is to wait for another.
-    // If not all CTAs can be resident at once, it is more important that those of one launch are.
+    // If not all CTAs can be resident at once, it is more important that those of one launch are; and where one does
+    // wait for another, that all ranks begin with the same.
     const MessagePlan plan = plan_messages(all, rank_, sizes_);
     const bool together = may_run_together(plan, sizes_) && may_fork(stream);
     const cudaStream_t beside = together ? beside_->fork(stream) : stream;
@@ -357,23 +359,23 @@ class CudaExecutor : public Executor {
   template <class Parameters>
   void run(const void* kernel, int blocks, int threads, Parameters& parameters, cudaStream_t stream) {
     parameters.next_may_begin = kernels_.can_wait_for_earlier_ones() && blocks <= ctas_ahead_;
-    std::array<cudaLaunchAttribute, 2> attributes{};
-    unsigned count = 0;
-    if (parameters.next_may_begin) {
-      attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-      attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-    }
-    if (cudaEvent_t const begun = order_.next(stream, blocks)) {
-      attributes[count].id = cudaLaunchAttributeLaunchCompletionEvent;
-      attributes[count++].val.launchCompletionEvent.event = begun;
+    const int places = threads <= kMaxMessageThreads ? (blocks + 1) / 2 : blocks;  // so many multiprocessors hold them
+    const cudaEvent_t begun = order_.next(stream, places);
+    cudaLaunchAttribute attribute{};
+    if (begun != nullptr) {
+      attribute.id = cudaLaunchAttributeLaunchCompletionEvent;
+      attribute.val.launchCompletionEvent.event = begun;
+    } else {
+      attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attribute.val.programmaticStreamSerializationAllowed = parameters.next_may_begin ? 1 : 0;
     }
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(blocks));
     config.blockDim = dim3(static_cast<unsigned>(threads));
     config.dynamicSmemBytes = shared_bytes(ranks_, threads / 32);
     config.stream = stream;
-    config.attrs = attributes.data();
-    config.numAttrs = count;
+    config.attrs = &attribute;
+    config.numAttrs = begun != nullptr || parameters.next_may_begin ? 1 : 0;
     void* arguments[] = {&parameters};
     cuda_check(cudaLaunchKernelExC(&config, kernel, arguments), "launch of a communication kernel");
   }

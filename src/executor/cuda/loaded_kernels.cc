@@ -11,9 +11,11 @@ namespace nitinol::cuda {
 
 namespace {
 
-constexpr std::array kOftenAdded = {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16, DataType::kInt32,
-                                    DataType::kInt64};
-constexpr std::array kOftenCompared = {DataType::kFloat32, DataType::kBfloat16, DataType::kInt32, DataType::kInt64};
+// Bytes stand for truth values.
+constexpr std::array kOftenAdded = {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16,
+                                    DataType::kUint8,   DataType::kInt32,   DataType::kInt64};
+constexpr std::array kOftenCompared = {DataType::kFloat32, DataType::kBfloat16, DataType::kUint8, DataType::kInt32,
+                                       DataType::kInt64};
 
 void set_attribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   cuda_check(cudaFuncSetAttribute(kernel, attribute, value), "cudaFuncSetAttribute of a communication kernel");
@@ -47,7 +49,7 @@ void LoadedKernels::load(const void* kernel) {
   cuda_check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes of a communication kernel");
   if (attributes.ptxVersion < kCanWaitForEarlierKernels) can_wait_ = false;
   const size_t most = shared_bytes(ranks_, kMaxWorkers + 1);
-  if (most > 48 * 1024) {
+  if (static_cast<int>(most) > attributes.maxDynamicSharedSizeBytes) {  // another communicator may need more
     set_attribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most));
   }
   if (room_beside_) make_room_beside(kernel);

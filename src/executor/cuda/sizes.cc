@@ -64,10 +64,14 @@ void set_crossovers_to_small_ctas(const Machine& m, Limits& limits) {
   }
 }
 
+/// As many as NCCL's kernels have.
+bool has_few_ctas(const Machine& m) { return m.max_channels > 0 && m.max_channels <= 32; }
+
 /// Broadcast between 4 in a ring took 3.3 us for 181 KB, in one shot 4.2 and in two 6.0; 1 MB 6.3 and in two shots 8.6,
 /// 64 MB 198 and 225. By LL, which is what is shorter, a ring is slow: 128 KB took 6.5 us, in one shot 3.5. Between 2
 /// it is the same as one shot, but of small CTAs. With more: not measured.
 size_t least_of_ring(const Machine& m, const Limits& limits) {
+  if (m.ranks == 2 && has_few_ctas(m)) return std::numeric_limits<size_t>::max();  // no small CTAs
   if (m.ranks == 2) return limits.small_bytes[static_cast<size_t>(Collective::kBroadcast)];
   return m.ranks <= 4 ? static_cast<size_t>(m.ranks) * limits.ll_bytes + 1 : size_t{256} << 20;
 }
@@ -77,11 +81,9 @@ size_t least_of_ring(const Machine& m, const Limits& limits) {
 /// in two shots with LL128 and 80 with Simple; all-gather of 32 MB 65 with LL128 and 75 with Simple, of 16 MB 38
 /// and 42.
 void set_crossovers_of_pair(const Machine& m, Limits& limits) {
-  constexpr int kFew = 32;
-  const bool few = m.max_channels > 0 && m.max_channels <= kFew;
   limits.least_rounds = 2;
-  limits.one_shot_bytes = (few ? 8192 : 4096) * kKi;
-  if (!few) return;
+  limits.one_shot_bytes = (has_few_ctas(m) ? 8192 : 4096) * kKi;
+  if (!has_few_ctas(m)) return;
   limits.ll128_bytes = 16384 * kKi;
   limits.two_shot_ll128_bytes = 0;
 }
