@@ -366,41 +366,63 @@ TEST(Mismatch, ThatHoldsNobodyUpIsHeardWhenAllLeave) {
             }));
 }
 
-/// Each rank uses two communicators in an order of its own, in one stream. One of them fails; the other is as good as
-/// ever.
-void use_in_different_orders(Rank& self, bool grouped) {
+/// Two communicators that have been used.
+struct TwoCommunicators {
+  ncclComm_t comms[2] = {};
   float* data = nullptr;
-  ncclComm_t comms[2];
-  EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
-  for (ncclComm_t& comm : comms) EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
-  for (ncclComm_t comm : comms) EXPECT_CALL(ncclAllReduce(data, data, 10, ncclFloat, ncclSum, comm, self.stream));
-  EXPECT_CALL(cudaStreamSynchronize(self.stream));
-  if (grouped) EXPECT_CALL(ncclGroupStart());
-  for (int i = 0; i < 2; ++i) {
-    const ncclComm_t comm = comms[(i + self.rank) % 2];
-    EXPECT_CALL(ncclAllReduce(data, data, 10, ncclFloat, ncclSum, comm, self.stream));
+
+  explicit TwoCommunicators(Rank& self) {
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+    for (ncclComm_t& comm : comms) EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+    for (ncclComm_t comm : comms) EXPECT_CALL(ncclAllReduce(data, data, 10, ncclFloat, ncclSum, comm, self.stream));
+    EXPECT_CALL(cudaStreamSynchronize(self.stream));
   }
-  if (grouped) EXPECT_CALL(ncclGroupEnd());
+  /// Both in one stream, on each rank in another order.
+  void call_in_own_order(Rank& self) const {
+    for (int i = 0; i < 2; ++i) {
+      const ncclComm_t comm = comms[(i + self.rank) % 2];
+      EXPECT_CALL(ncclAllReduce(data, data, 10, ncclFloat, ncclSum, comm, self.stream));
+    }
+  }
+};
+
+/// One of them fails; the other is as good as ever.
+void use_in_different_orders(Rank& self) {
+  const TwoCommunicators two(self);
+  two.call_in_own_order(self);
   EXPECT_CALL(cudaStreamSynchronize(self.stream));
   ncclResult_t states[2] = {};
   while (states[0] == ncclSuccess && states[1] == ncclSuccess) {
-    for (int i = 0; i < 2; ++i) EXPECT_CALL(ncclCommGetAsyncError(comms[i], &states[i]));
+    for (int i = 0; i < 2; ++i) EXPECT_CALL(ncclCommGetAsyncError(two.comms[i], &states[i]));
   }
   const int failed = states[0] == ncclSuccess ? 1 : 0;
-  const std::string sentence = ncclGetLastError(comms[failed]);
+  const std::string sentence = ncclGetLastError(two.comms[failed]);
   if (states[failed] != ncclInvalidUsage || sentence.find("circle over several communicators") == std::string::npos) {
     throw std::runtime_error(std::to_string(states[failed]) + ": " + sentence);
   }
-  EXPECT_CALL(ncclAllReduce(data, data, 10, ncclFloat, ncclSum, comms[1 - failed], self.stream));
+  EXPECT_CALL(ncclAllReduce(two.data, two.data, 10, ncclFloat, ncclSum, two.comms[1 - failed], self.stream));
   EXPECT_CALL(cudaStreamSynchronize(self.stream));
-  EXPECT_CALL(ncclCommAbort(comms[failed]));
-  EXPECT_CALL(ncclCommDestroy(comms[1 - failed]));
-  EXPECT_CALL(cudaFree(data));
+  EXPECT_CALL(ncclCommAbort(two.comms[failed]));
+  EXPECT_CALL(ncclCommDestroy(two.comms[1 - failed]));
+  EXPECT_CALL(cudaFree(two.data));
 }
 
-TEST(Mismatch, OfTheOrderOfTwoCommunicatorsInAStream) {
+TEST(Mismatch, OfTheOrderOfTwoCommunicatorsInAStream) { EXPECT_EQ("", run_ranks({1, 1}, use_in_different_orders)); }
+
+TEST(Mismatch, IsNoneIfAGroupNamesCommunicatorsInAnotherOrder) {
   EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
-              for (const bool grouped : {false, true}) use_in_different_orders(self, grouped);
+              const TwoCommunicators two(self);
+              EXPECT_CALL(ncclGroupStart());
+              two.call_in_own_order(self);
+              EXPECT_CALL(ncclGroupEnd());
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              for (const ncclComm_t comm : two.comms) {
+                ncclResult_t state = ncclSuccess;
+                EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+                EXPECT_CALL(state);
+                EXPECT_CALL(ncclCommDestroy(comm));
+              }
+              EXPECT_CALL(cudaFree(two.data));
             }));
 }
 
