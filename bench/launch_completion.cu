@@ -6,7 +6,6 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <thread>
 
 #include "cuda_status.h"
@@ -170,12 +169,4 @@ void run() {
 
 }  // namespace
 
-int main() {
-  try {
-    run();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "launch_completion: %s\n", error.what());
-    return 1;
-  }
-  return 0;
-}
+int main() { return status_of("launch_completion", run); }

@@ -124,12 +124,4 @@ void run() {
 
 }  // namespace
 
-int main() {
-  try {
-    run();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "remote_stores: %s\n", error.what());
-    return 1;
-  }
-  return 0;
-}
+int main() { return status_of("remote_stores", run); }

@@ -161,7 +161,7 @@ void run(int count) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
+  return status_of("store_patterns", [&] {
     int devices = 0;
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     const int count = argc > 1 ? std::atoi(argv[1]) : devices;
@@ -169,9 +169,5 @@ int main(int argc, char** argv) {
       throw std::runtime_error("needs 2 to 8 GPUs, as many as there are at most");
     }
     run(count);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "store_patterns: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+  });
 }
