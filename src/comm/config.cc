@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "base/split.h"
+#include "model/limits.h"
 
 namespace nitinol {
 namespace {
@@ -98,14 +99,12 @@ void take_environment(Config& config) {
   if (const auto policy = s.text_if_set(Setting::kCtaPolicy)) config.cta_policy = parse_policy(*policy);
 }
 
-/// With so many large operations between 4 H200 run at 60 (reduce) to 90 % of their speed; NCCL takes no more.
-constexpr int kCtasOfEfficiency = 32;
-
 }  // namespace
 
 int most_ctas(const Config& config) {
   if (config.max_ctas > 0 || config.cta_policy == NCCL_CTA_POLICY_DEFAULT) return config.max_ctas;
-  return std::max(kCtasOfEfficiency, config.min_ctas);
+  // With so many large operations between 4 H200 run at 60 (reduce) to 90 % of their speed.
+  return std::max(kCtasOfNccl, config.min_ctas);
 }
 
 Config read_config(const ncclConfig_t* config, const Config& base) {

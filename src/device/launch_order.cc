@@ -91,13 +91,16 @@ LaunchOrder::Turn::~Turn() {
   if (order_.gpu_ != nullptr && order_.options_.races_fail) order_.gpu_->launching = false;
 }
 
+bool LaunchOrder::awaits(const Launch& one) const {
+  return std::any_of(awaited_.begin(), awaited_.end(),
+                     [&](const Launch& other) { return other.whose == one.whose && other.number == one.number; });
+}
+
 /// Of what has come since this turn last looked.
 void LaunchOrder::find_awaited(const Chain& chain) {
   for (const Launch& one : chain.last) {
-    const bool known = std::any_of(awaited_.begin(), awaited_.end(), [&](const Launch& other) {
-      return other.whose == one.whose && other.number == one.number;
-    });
-    if (one.whose != this && one.pending && (large_ || one.large) && !known) awaited_.push_back(one);
+    const bool matters = one.pending && one.whose != this && (large_ || one.large);
+    if (matters && !awaits(one)) awaited_.push_back(one);
   }
 }
 
@@ -154,12 +157,10 @@ void LaunchOrder::publish() {
   if (used_.empty()) return;
   const std::lock_guard lock(gpu_->mutex);
   Chain& chain = gpu_->chain_of(capture_);
-  for (Launch& last : chain.last) {
-    if (!large_) break;
-    if (last.whose == this) last.pending = false;
-    last.pending = last.pending && std::none_of(awaited_.begin(), awaited_.end(), [&](const Launch& one) {
-                     return one.whose == last.whose && one.number == last.number;
-                   });
+  if (large_) {
+    for (Launch& last : chain.last) {
+      if (last.whose == this || awaits(last)) last.pending = false;
+    }
   }
   Launch& mine = chain.of(this, large_);
   mine.number = ++launches_;

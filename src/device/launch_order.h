@@ -25,7 +25,7 @@ class LaunchOrder {
  public:
   struct Options {
     int device = 0;
-    int few = 32;  ///< CTAs that a small kernel has at most: as many as NCCL's
+    int few = 0;   ///< CTAs that a small kernel has at most
     int room = 0;  ///< so many CTAs fit, whatever they are: one on each multiprocessor
     LaunchOrdering ordering = LaunchOrdering::kWhereNeeded;
     bool races_fail = false;  ///< launches by two threads at the same time are errors
@@ -80,6 +80,7 @@ class LaunchOrder {
   struct Gpu;
   static Gpu& gpu_of(int device);
   Place place_of(cudaStream_t stream, bool alone) const;
+  bool awaits(const Launch& one) const;
   void find_awaited(const Chain& chain);
   Used& enter(Place place, const Launch& last);
   void publish();

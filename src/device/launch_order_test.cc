@@ -49,6 +49,11 @@ class LaunchOrders : public testing::Test {
     turn.done();
     return step;
   }
+  /// Behind another one, which is to be let go before it begins.
+  Step& launch_held(LaunchOrder& order, const Stream& stream, int ctas) {
+    launch(order, stream, ctas);
+    return launch(order, stream, ctas);
+  }
   Step& enqueue(LaunchOrder& order, const Stream& stream, int ctas) {
     Step& step = steps_.emplace_back();
     const cudaEvent_t begun = order.next(stream.get(), ctas);
@@ -92,8 +97,7 @@ TEST_F(LaunchOrders, LaterKernelsWaitUntilEarlierOnesHaveBegun) {
 TEST_F(LaunchOrders, KernelsThatFitTogetherDoNotWait) {
   LaunchOrder first(options());
   LaunchOrder second(options());
-  launch(first, streams_[0], 80);
-  const Step& earlier = launch(first, streams_[0], 80);
+  const Step& earlier = launch_held(first, streams_[0], 80);
   EXPECT_TRUE(begins(launch(second, streams_[1], 20)));
   EXPECT_FALSE(earlier.began);
 }
@@ -103,8 +107,7 @@ TEST_F(LaunchOrders, SmallKernelsDoNotWaitForEachOther) {
   LaunchOrder second(options());
   LaunchOrder third(options());
   launch(third, streams_[2], 90).may_end = true;
-  launch(first, streams_[0], 10);
-  const Step& earlier = launch(first, streams_[0], 10);
+  const Step& earlier = launch_held(first, streams_[0], 10);
   EXPECT_TRUE(begins(launch(second, streams_[1], 10)));
   EXPECT_FALSE(earlier.began);
 }
@@ -113,8 +116,7 @@ TEST_F(LaunchOrders, ALargeKernelWaitsForSmallOnes) {
   LaunchOrder first(options());
   LaunchOrder second(options());
   LaunchOrder third(options());
-  launch(first, streams_[0], 10);
-  launch(first, streams_[0], 10);
+  launch_held(first, streams_[0], 10);
   launch(second, streams_[1], 10);
   const Step& large = launch(third, streams_[2], 90);
   EXPECT_TRUE(stays_out(large));
@@ -126,8 +128,7 @@ TEST_F(LaunchOrders, SmallKernelsWaitForLargeOnesThoughOthersHaveDoneSo) {
   LaunchOrder first(options());
   LaunchOrder second(options());
   LaunchOrder third(options());
-  launch(first, streams_[0], 91);
-  launch(first, streams_[0], 91);
+  launch_held(first, streams_[0], 91);
   launch(first, streams_[0], 10);
   const Step& one = launch(second, streams_[1], 10);
   const Step& other = launch(third, streams_[2], 10);
@@ -144,8 +145,7 @@ TEST_F(LaunchOrders, TheLargestKernelsOfAllCount) {
   LaunchOrder second(options());
   LaunchOrder third(options());
   launch(first, streams_[0], 50).may_end = true;
-  launch(first, streams_[0], 11);
-  const Step& earlier = launch(first, streams_[0], 11);
+  const Step& earlier = launch_held(first, streams_[0], 11);
   EXPECT_TRUE(begins(launch(second, streams_[1], 50)));
   EXPECT_FALSE(earlier.began);
   const Step& crowded = launch(third, streams_[2], 11);  // also waits for what did not wait itself
@@ -160,8 +160,7 @@ TEST_F(LaunchOrders, ACommunicatorThatIsGoneCountsNoMore) {
   launch(*second, streams_[1], 90).may_end = true;
   second.reset();
   LaunchOrder third(options());
-  launch(first, streams_[0], 50);
-  const Step& earlier = launch(first, streams_[0], 50);
+  const Step& earlier = launch_held(first, streams_[0], 50);
   EXPECT_TRUE(begins(launch(third, streams_[2], 50)));
   EXPECT_FALSE(earlier.began);
 }
@@ -170,8 +169,7 @@ TEST_F(LaunchOrders, KernelsWaitThroughThoseBetween) {
   LaunchOrder first(options());
   LaunchOrder second(options());
   LaunchOrder third(options());
-  launch(first, streams_[0], 90);
-  launch(first, streams_[0], 90);
+  launch_held(first, streams_[0], 90);
   const Step& between = launch(second, streams_[1], 90);
   const Step& last = launch(third, streams_[2], 90);
   EXPECT_TRUE(stays_out(last));
@@ -184,8 +182,7 @@ TEST_F(LaunchOrders, KernelsWaitThroughThoseBetween) {
 TEST_F(LaunchOrders, AllStreamsOfALaunchWait) {
   LaunchOrder first(options());
   LaunchOrder second(options());
-  launch(first, streams_[0], 90);
-  launch(first, streams_[0], 90);
+  launch_held(first, streams_[0], 90);
   LaunchOrder::Turn turn(second);
   const Step& one = enqueue(second, streams_[1], 60);
   const Step& beside = enqueue(second, streams_[2], 60);
@@ -217,8 +214,7 @@ TEST_F(LaunchOrders, AllStreamsOfALaunchAreWaitedFor) {
 
 TEST_F(LaunchOrders, WhatWasLaunchedBeforeTheSecondCommunicatorWasMadeIsWaitedForToo) {
   LaunchOrder first(options());
-  launch(first, streams_[0], 90);
-  const Step& earlier = launch(first, streams_[0], 90);
+  const Step& earlier = launch_held(first, streams_[0], 90);
   LaunchOrder second(options());
   const Step& later = launch(second, streams_[1], 90);
   EXPECT_TRUE(stays_out(later));
@@ -231,8 +227,7 @@ TEST_F(LaunchOrders, ALaunchThatFailedChangesNothing) {
   LaunchOrder first(options());
   LaunchOrder second(options());
   LaunchOrder third(options());
-  launch(first, streams_[0], 90);
-  launch(first, streams_[0], 90);
+  launch_held(first, streams_[0], 90);
   {
     const LaunchOrder::Turn turn(second);
     second.next(streams_[1].get(), 90);
@@ -248,8 +243,7 @@ TEST_F(LaunchOrders, LaunchesOfTwoThreadsAtTheSameTimeAllCount) {
   LaunchOrder first(options());
   LaunchOrder second(options());
   LaunchOrder third(options());
-  launch(first, streams_[0], 90);
-  launch(first, streams_[0], 90);
+  launch_held(first, streams_[0], 90);
   LaunchOrder::Turn one(second);
   LaunchOrder::Turn other(third);
   enqueue(second, streams_[1], 90);
@@ -269,8 +263,7 @@ TEST_F(LaunchOrders, LaunchesOfTwoThreadsAtTheSameTimeAllCount) {
 TEST_F(LaunchOrders, ACommunicatorMayGoWhileAnotherIsAboutToWaitForIt) {
   auto first = std::make_unique<LaunchOrder>(options());
   LaunchOrder second(options());
-  launch(*first, streams_[0], 90);
-  launch(*first, streams_[0], 90);
+  launch_held(*first, streams_[0], 90);
   LaunchOrder::Turn turn(second);
   enqueue(second, streams_[1], 90);
   first.reset();
@@ -284,8 +277,7 @@ TEST_F(LaunchOrders, ACommunicatorMayGoWhileAnotherIsAboutToWaitForIt) {
 TEST_F(LaunchOrders, AlwaysMeansThoseThatFitTogetherToo) {
   LaunchOrder first(options(LaunchOrdering::kAlways));
   LaunchOrder second(options(LaunchOrdering::kAlways));
-  launch(first, streams_[0], 1);
-  launch(first, streams_[0], 1);
+  launch_held(first, streams_[0], 1);
   const Step& later = launch(second, streams_[1], 1);
   EXPECT_TRUE(stays_out(later));
   steps_[0].may_end = true;
@@ -296,10 +288,8 @@ TEST_F(LaunchOrders, NoneMeansNobodyWaits) {
   LaunchOrder first(options());
   LaunchOrder second(options(LaunchOrdering::kNone));
   LaunchOrder third(options(LaunchOrdering::kNone));
-  launch(first, streams_[0], 90);
-  launch(first, streams_[0], 90);
-  launch(second, streams_[1], 90);
-  launch(second, streams_[1], 90);
+  launch_held(first, streams_[0], 90);
+  launch_held(second, streams_[1], 90);
   EXPECT_TRUE(begins(launch(third, streams_[2], 90)));
   EXPECT_FALSE(steps_[1].began);
   EXPECT_FALSE(steps_[3].began);
@@ -361,11 +351,9 @@ size_t edges_of(cudaGraph_t graph) {
 TEST_F(CapturedLaunches, WaitForEachOtherWithinTheirGraph) {
   LaunchOrder first(options());
   LaunchOrder second(options());
-  launch(first, streams_[2], 90);
-  launch(first, streams_[2], 90);  // not into the graph: nobody there waits for it
+  launch_held(first, streams_[2], 90);  // not into the graph: nobody there waits for it
   begin();
-  launch(first, streams_[0], 90);
-  Step& earlier = launch(first, streams_[0], 90);
+  Step& earlier = launch_held(first, streams_[0], 90);
   Step& later = launch(second, streams_[1], 90);
   const cudaGraph_t graph = end();
   cudaGraphExec_t executable = nullptr;
@@ -389,8 +377,7 @@ TEST_F(CapturedLaunches, OfSmallKernelsAreLeftAlone) {
   LaunchOrder second(options());
   launch(first, streams_[2], 95).may_end = true;
   begin();
-  launch(first, streams_[0], 95);
-  launch(first, streams_[0], 95);
+  launch_held(first, streams_[0], 95);
   launch(second, streams_[1], 10);
   const cudaGraph_t graph = end();
   EXPECT_EQ(edges_of(graph), 1U);

@@ -8,6 +8,9 @@
 
 namespace nitinol {
 
+/// NCCL's kernels have no more, unless the user allows them to.
+inline constexpr int kCtasOfNccl = 32;
+
 /// Equal on all ranks of a communicator.
 struct Limits {
   std::array<size_t, kProtocols> slot_bytes{};  ///< most payload bytes of one chunk; 0: the protocol is not offered

@@ -81,10 +81,11 @@ const void* kernel_of(const CollectiveWork& work, int ranks) {
 
 /// None for ranks that share a GPU, which are launched one after the other and wait for each other, and for one that
 /// waits for nobody.
-LaunchOrder::Options launch_order_of(const ExecutorSetup& setup) {
+LaunchOrder::Options launch_order_of(const ExecutorSetup& setup, const Sizes& sizes) {
   const Peer& me = setup.peers[static_cast<size_t>(setup.rank)];
-  const bool keeps_order = setup.peers.size() > 1 && most_ranks_on_a_gpu(setup.peers) == 1;
+  const bool keeps_order = setup.peers.size() > 1 && !sizes.ranks_share_gpus;
   return {.device = me.device,
+          .few = kCtasOfNccl,
           .room = me.multiprocessors,
           .ordering = keeps_order ? setup.launch_ordering : LaunchOrdering::kNone,
           .races_fail = setup.launch_races_fail};
@@ -105,8 +106,8 @@ class CudaExecutor : public Executor {
         ranks_(static_cast<int>(setup.peers.size())),
         sizes_(sizes_for(machine_of(setup))),
         ctas_ahead_(can_launch_ahead(setup) ? sizes_.ctas_ahead : 0),
-        order_(launch_order_of(setup)),
-        kernels_(ranks_, sizes_.room_beside) {
+        order_(launch_order_of(setup, sizes_)),
+        kernels_(ranks_, sizes_.ranks_share_gpus) {
     if (ranks_ > kMaxRanks) {
       fail(ncclInvalidUsage, "{} ranks in one domain of GPUs that reach each other: at most {} are possible", ranks_,
            kMaxRanks);
@@ -118,7 +119,7 @@ class CudaExecutor : public Executor {
     domain_ = std::make_shared<Domain>(std::move(setup), sizes_.layouts);
     watch_ = std::make_unique<CallWatch>(domain_);
     watch_->set_timeout(timeout);
-    if (ranks_ > 1) sizes_.room_beside ? kernels_.load_all() : kernels_.load_usual();
+    if (ranks_ > 1) sizes_.ranks_share_gpus ? kernels_.load_all() : kernels_.load_usual();
   }
 
   ~CudaExecutor() override {
@@ -144,9 +145,6 @@ class CudaExecutor : public Executor {
     for (const MessageWork& work : launch.messages) {
       if (work.bytes == 0 || work.peer == rank_) continue;
       domain_->reach(queue_for(work));
-      for (const auto& kernels : message_kernels()) {
-        for (const void* kernel : kernels) kernels_.load(kernel);
-      }
     }
     if (has_several_protocols(launch) && !beside_) beside_ = std::make_unique<Beside>();
   }
@@ -202,10 +200,8 @@ class CudaExecutor : public Executor {
     const auto collective_is = [this](const CollectiveWork& work) {
       return work.count == 0 || (domain_->reached(queue_for(work)) && kernels_.has(kernel_of(work, ranks_)));
     };
-    // Kernels for messages are loaded all at once.
-    const auto message_is = [this](const MessageWork& work) {
-      return work.bytes == 0 || work.peer == rank_ ||
-             (domain_->reached(queue_for(work)) && kernels_.has(message_kernels()[0][0]));
+    const auto message_is = [this](const MessageWork& work) {  // its kernels are loaded
+      return work.bytes == 0 || work.peer == rank_ || domain_->reached(queue_for(work));
     };
     return std::all_of(launch.collectives.begin(), launch.collectives.end(), collective_is) &&
            std::all_of(launch.messages.begin(), launch.messages.end(), message_is) &&
@@ -326,7 +322,7 @@ class CudaExecutor : public Executor {
   /// Graphs put branches into queues that all graphs of a process share on a GPU: those of several ranks would stand in
   /// line behind each other.
   bool may_fork(cudaStream_t stream) const {
-    const bool shares_queues = sizes_.room_beside && capture_id(stream) != 0;
+    const bool shares_queues = sizes_.ranks_share_gpus && capture_id(stream) != 0;
     return !shares_queues && beside_->is_free_for(stream);
   }
 
@@ -359,23 +355,23 @@ class CudaExecutor : public Executor {
   template <class Parameters>
   void run(const void* kernel, int blocks, int threads, Parameters& parameters, cudaStream_t stream) {
     parameters.next_may_begin = kernels_.can_wait_for_earlier_ones() && blocks <= ctas_ahead_;
-    const int places = threads <= kMaxMessageThreads ? (blocks + 1) / 2 : blocks;  // so many multiprocessors hold them
-    const cudaEvent_t begun = order_.next(stream, places);
     cudaLaunchAttribute attribute{};
-    if (begun != nullptr) {
-      attribute.id = cudaLaunchAttributeLaunchCompletionEvent;
-      attribute.val.launchCompletionEvent.event = begun;
-    } else {
-      attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-      attribute.val.programmaticStreamSerializationAllowed = parameters.next_may_begin ? 1 : 0;
-    }
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(blocks));
     config.blockDim = dim3(static_cast<unsigned>(threads));
     config.dynamicSmemBytes = shared_bytes(ranks_, threads / 32);
     config.stream = stream;
     config.attrs = &attribute;
-    config.numAttrs = begun != nullptr || parameters.next_may_begin ? 1 : 0;
+    const int places = threads <= kMaxMessageThreads ? (blocks + 1) / 2 : blocks;  // so many multiprocessors hold them
+    if (const cudaEvent_t begun = order_.next(stream, places)) {
+      attribute.id = cudaLaunchAttributeLaunchCompletionEvent;
+      attribute.val.launchCompletionEvent.event = begun;
+      config.numAttrs = 1;
+    } else if (parameters.next_may_begin) {
+      attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attribute.val.programmaticStreamSerializationAllowed = 1;
+      config.numAttrs = 1;
+    }
     void* arguments[] = {&parameters};
     cuda_check(cudaLaunchKernelExC(&config, kernel, arguments), "launch of a communication kernel");
   }

@@ -29,18 +29,6 @@ void make_room_beside(const void* kernel) {
   set_attribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
 }
 
-/// All but those for a rank by itself.
-template <class Visit>
-void for_each_kernel(const KernelSet& set, Visit&& visit) {
-  for (size_t what = 0; what < kCollectives; ++what) {
-    for (const auto& protocols : set.kernel[what]) {
-      for (const void* kernel : protocols) visit(kernel);
-    }
-    for (const void* kernel : set.small[what]) visit(kernel);
-    for (const void* kernel : set.apart[what]) visit(kernel);
-  }
-}
-
 }  // namespace
 
 void LoadedKernels::load(const void* kernel) {
@@ -56,15 +44,30 @@ void LoadedKernels::load(const void* kernel) {
   kernels_.insert(kernel);
 }
 
-void LoadedKernels::load_usual() {
-  const auto load_one = [this](const void* kernel) { load(kernel); };
-  for_each_kernel(move_kernels(), load_one);
+/// All but those for a rank by itself.
+void LoadedKernels::load_set(const KernelSet& set) {
+  for (size_t what = 0; what < kCollectives; ++what) {
+    for (const auto& protocols : set.kernel[what]) {
+      for (const void* kernel : protocols) load(kernel);
+    }
+    for (const void* kernel : set.small[what]) load(kernel);
+    for (const void* kernel : set.apart[what]) load(kernel);
+  }
+}
+
+void LoadedKernels::load_moves() {
+  load_set(move_kernels());
   for (const auto& kernels : message_kernels()) {
     for (const void* kernel : kernels) load(kernel);
   }
-  const auto load_reduction = [&](DataType type, Combine how) {
-    if (const KernelSet* set = find_reduce_kernels(type, how)) for_each_kernel(*set, load_one);
-  };
+}
+
+void LoadedKernels::load_reduction(DataType type, Combine how) {
+  if (const KernelSet* set = find_reduce_kernels(type, how)) load_set(*set);
+}
+
+void LoadedKernels::load_usual() {
+  load_moves();
   for (const DataType type : kOftenAdded) load_reduction(type, Combine::kSum);
   for (const DataType type : kOftenCompared) {
     load_reduction(type, Combine::kMax);
@@ -73,13 +76,9 @@ void LoadedKernels::load_usual() {
 }
 
 void LoadedKernels::load_all() {
-  load_usual();
-  const auto load_one = [this](const void* kernel) { load(kernel); };
+  load_moves();
   for (int type = 0; type < kDataTypes; ++type) {
-    for (int how = 0; how < kCombines; ++how) {
-      const KernelSet* set = find_reduce_kernels(static_cast<DataType>(type), static_cast<Combine>(how));
-      if (set != nullptr) for_each_kernel(*set, load_one);
-    }
+    for (int how = 0; how < kCombines; ++how) load_reduction(static_cast<DataType>(type), static_cast<Combine>(how));
   }
 }
 

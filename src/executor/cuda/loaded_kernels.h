@@ -5,11 +5,15 @@
 
 #include <unordered_set>
 
+#include "model/types.h"
+
 namespace nitinol::cuda {
+
+struct KernelSet;
 
 class LoadedKernels {
  public:
-  /// Of a communicator of so many ranks. `room_beside`: as in Sizes.
+  /// Of a communicator of so many ranks. `room_beside`: kernels leave room for others on their multiprocessors.
   LoadedKernels(int ranks, bool room_beside) : ranks_(ranks), room_beside_(room_beside) {}
 
   bool has(const void* kernel) const { return kernels_.contains(kernel); }
@@ -24,6 +28,10 @@ class LoadedKernels {
   bool can_wait_for_earlier_ones() const { return can_wait_; }
 
  private:
+  void load_moves();
+  void load_reduction(DataType type, Combine how);
+  void load_set(const KernelSet& set);
+
   const int ranks_;
   const bool room_beside_;
   std::unordered_set<const void*> kernels_;

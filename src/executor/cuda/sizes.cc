@@ -64,8 +64,7 @@ void set_crossovers_to_small_ctas(const Machine& m, Limits& limits) {
   }
 }
 
-/// As many as NCCL's kernels have.
-bool has_few_ctas(const Machine& m) { return m.max_channels > 0 && m.max_channels <= 32; }
+bool has_few_ctas(const Machine& m) { return m.max_channels > 0 && m.max_channels <= kCtasOfNccl; }
 
 /// Broadcast between 4 in a ring took 3.3 us for 181 KB, in one shot 4.2 and in two 6.0; 1 MB 6.3 and in two shots 8.6,
 /// 64 MB 198 and 225. By LL, which is what is shorter, a ring is slow: 128 KB took 6.5 us, in one shot 3.5. Between 2
@@ -222,7 +221,7 @@ Sizes sizes_for(const Machine& m) {
   // Two of them are resident at once then, with no more CTAs than the largest launch has; ranks that share a GPU have
   // no room to spare.
   if (m.ranks_per_gpu == 1) sizes.ctas_ahead = simple_channels / 2;
-  sizes.room_beside = m.ranks_per_gpu > 1;
+  sizes.ranks_share_gpus = m.ranks_per_gpu > 1;
   sizes.limits.grain_bytes = 128;
   sizes.limits.bytes_per_channel = 1 * kKi;
   sizes.limits.apart_sums = {sums, sizes.layouts[static_cast<size_t>(Queue::kSums)].slot_bytes};

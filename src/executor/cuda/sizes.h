@@ -25,9 +25,9 @@ struct Sizes {
   /// Messages of at most so many bytes go by a protocol, unless one before it takes them; 0: none does.
   std::array<size_t, kProtocols> message_bytes{};
   std::array<MessageGrain, kProtocols> message_grain{};
-  int ctas_ahead = 0;         ///< launches of at most so many CTAs may overlap with the next one in their stream
-  bool room_beside = false;   ///< kernels are to leave room for others on their multiprocessors
-  size_t two_shot_chunk = 0;  ///< bytes; two-shot algorithms with LL128 take no longer chunks
+  int ctas_ahead = 0;             ///< launches of at most so many CTAs may overlap with the next one in their stream
+  bool ranks_share_gpus = false;  ///< some do: kernels are to leave room for others' on their multiprocessors
+  size_t two_shot_chunk = 0;      ///< bytes; two-shot algorithms with LL128 take no longer chunks
 };
 
 Sizes sizes_for(const Machine& machine);

@@ -48,8 +48,8 @@ TEST(Sizes, LaunchesThatOverlapHaveNoMoreCtasThanTheLargestAndNoneDoOnGpusThatRa
   EXPECT_EQ(sizes_for(machine(2)).ctas_ahead, 32);
   EXPECT_EQ(sizes_for(machine(8)).ctas_ahead, 16);
   EXPECT_EQ(sizes_for(machine(4, 2)).ctas_ahead, 0);
-  EXPECT_TRUE(sizes_for(machine(4, 2)).room_beside);
-  EXPECT_FALSE(sizes_for(machine(4)).room_beside);
+  EXPECT_TRUE(sizes_for(machine(4, 2)).ranks_share_gpus);
+  EXPECT_FALSE(sizes_for(machine(4)).ranks_share_gpus);
   Machine limited = machine(8);
   limited.max_channels = 1;
   EXPECT_EQ(sizes_for(limited).ctas_ahead, 0);
