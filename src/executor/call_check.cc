@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "executor/call_circles.h"
 #include "executor/call_words.h"
+#include "executor/kernel_waits.h"
 
 namespace nitinol {
 namespace {
@@ -50,6 +51,11 @@ Doings CallCheck::look_at(int peer, bool answered) const {
   doings.in_messages = answered && running && page.in_messages.load(std::memory_order_acquire) != 0;
   doings.running = answered ? std::optional(running && !doings.in_messages) : std::nullopt;
   doings.stopped = page.stopped.load(std::memory_order_acquire) != 0;
+  if (const KernelWait wait = read_kernel_wait(page).wait; answered && wait.any()) {  // perhaps in a graph
+    doings.last = wait.collective;
+    doings.running = wait.collective.has_value();
+    doings.in_messages = !wait.collective;
+  }
   return doings;
 }
 

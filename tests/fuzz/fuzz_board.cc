@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "executor/call_check.h"
+#include "executor/kernel_waits.h"
 #include "executor/long_circle.h"
 #include "scribble.h"
 
@@ -44,6 +45,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   StoppedPeers stopped;
   StreamPlaces places;
   LongCircle circle(present, LongCircle::Self{{}, peers, places});
+  KernelWaits kernels(board, peers, 0);
+  KernelWait wait;
+  for (int peer = 1; peer < ranks; ++peer) wait.add(peer);
+  if (data[1] % 2 == 0) wait.collective = Signature::of(work_of(data[2]), 0);
   CallCheck::Clock::time_point now{};
   for (int i = 0; i < 3; ++i) {
     now += std::chrono::seconds(1);
@@ -53,6 +58,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     present.look([&] { return std::optional<uint64_t>(data[1] % 4); }, now);
     static_cast<void>(stopped.look(present, peers, now));
     static_cast<void>(circle.look());
+    for (int looks = 0; looks < 30; ++looks) {
+      for (int rank = 0; rank < ranks; ++rank) board.page(rank).kernel_looks.fetch_add(1);
+      write_kernel_wait(board.page(0), wait);
+      static_cast<void>(kernels.look());
+    }
   }
   return 0;
 }

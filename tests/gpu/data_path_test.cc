@@ -151,7 +151,8 @@ TEST(DataPath, StepsMayWrapWhileAWordIsAwaited) {
   cuda::Awaited one{&word, &seen, ~0U, 1, 3};
   EXPECT_FALSE(none.waits());
   EXPECT_TRUE(one.waits());
-  EXPECT_TRUE(cuda::await_words(nullptr, one));
+  const QueueView queue;
+  EXPECT_TRUE(cuda::await_words({queue, -1}, one));
   EXPECT_EQ(one.value, 1U);
 }
 

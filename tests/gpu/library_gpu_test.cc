@@ -13,81 +13,12 @@
 #include <thread>
 #include <vector>
 
-#include "gpus.h"
-#include "nccl.h"
+#include "communicator_ranks.h"
 #include "nitinol.h"
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-using nitinol::gpu_testing::gpus;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-/// A communicator of `ranks` ranks in this process, with a stream and two buffers each.
-class Ranks : public testing::Test {
- protected:
-  static constexpr size_t kBytes = size_t{8} << 20;
-
-  void make(int ranks) {
-    if (gpus() == 0) GTEST_SKIP() << "no GPU here";
-    std::vector<int> devices(static_cast<size_t>(ranks));
-    for (int rank = 0; rank < ranks; ++rank) devices[static_cast<size_t>(rank)] = rank % gpus();
-    comms.resize(static_cast<size_t>(ranks));
-    for (const int device : devices) {
-      cudaStream_t stream = nullptr;
-      void* input = nullptr;
-      void* output = nullptr;
-      CUDA_OK(cudaSetDevice(device));
-      CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-      CUDA_OK(cudaMalloc(&input, kBytes));
-      CUDA_OK(cudaMalloc(&output, kBytes));
-      streams.push_back(stream);
-      inputs.push_back(static_cast<int*>(input));
-      outputs.push_back(static_cast<int*>(output));
-    }
-    const auto start = Clock::now();
-    NCCL_OK(ncclCommInitAll(comms.data(), ranks, devices.data()));
-    std::printf("communicator of %d ranks on %d GPUs: %.3f s\n", ranks, gpus(), seconds_since(start));
-  }
-  void TearDown() override {
-    for (const ncclComm_t comm : comms) EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
-    for (size_t rank = 0; rank < streams.size(); ++rank) {
-      EXPECT_EQ(cudaStreamDestroy(streams[rank]), cudaSuccess);
-      EXPECT_EQ(cudaFree(inputs[rank]), cudaSuccess);
-      EXPECT_EQ(cudaFree(outputs[rank]), cudaSuccess);
-    }
-  }
-  size_t ranks() const { return comms.size(); }
-  int device(size_t rank) const { return static_cast<int>(rank) % gpus(); }
-
-  /// Runs each rank's part in a thread of its own.
-  void each(const std::function<void(size_t)>& part) const {
-    std::vector<std::thread> threads;
-    for (size_t rank = 0; rank < ranks(); ++rank) {
-      threads.emplace_back([&, rank] {
-        ASSERT_EQ(cudaSetDevice(device(rank)), cudaSuccess);
-        part(rank);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-  }
-
-  /// Three all-reduces of the rank.
-  void capture_three(size_t rank, size_t count, cudaGraph_t& graph) const {
-    CUDA_OK(cudaStreamBeginCapture(streams[rank], cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < 3; ++i) {
-      NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], count, ncclInt, ncclSum, comms[rank], streams[rank]));
-    }
-    CUDA_OK(cudaStreamEndCapture(streams[rank], &graph));
-  }
-
-  std::vector<ncclComm_t> comms;
-  std::vector<cudaStream_t> streams;
-  std::vector<int*> inputs;
-  std::vector<int*> outputs;
-};
+using namespace nitinol::gpu_testing;
 
 TEST_F(Ranks, AMissingRankIsNamedWhenTheTimeIsUp) {
   make(2);
@@ -264,41 +195,6 @@ TEST_F(Ranks, SendsAndReceivesInACircleAreTold) {
     CUDA_OK(cudaStreamSynchronize(streams[rank]));
   });
   std::printf("noticed after %.3f s\n", seconds_since(start));
-}
-
-TEST_F(Ranks, CallsInGraphsThatDoNotMatchAreTold) {
-  make(2);
-  if (IsSkipped()) return;
-  std::vector<cudaGraphExec_t> graphs(ranks());
-  each([&](size_t rank) {
-    cudaGraph_t graph = nullptr;
-    CUDA_OK(cudaStreamBeginCapture(streams[rank], cudaStreamCaptureModeThreadLocal));
-    const int root = rank == 0 ? 1 : 0;  // each waits for the other
-    NCCL_OK(ncclBroadcast(inputs[rank], outputs[rank], 100, ncclInt, root, comms[rank], streams[rank]));
-    CUDA_OK(cudaStreamEndCapture(streams[rank], &graph));
-    CUDA_OK(cudaGraphInstantiate(&graphs[rank], graph, 0));
-    CUDA_OK(cudaGraphDestroy(graph));
-  });
-  for (const ncclComm_t comm : comms) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    ncclResult_t state = ncclSuccess;
-    NCCL_OK(ncclCommGetAsyncError(comm, &state));
-    EXPECT_EQ(state, ncclSuccess) << "nothing has run yet";
-  }
-  const auto start = Clock::now();
-  each([&](size_t rank) {
-    CUDA_OK(cudaGraphLaunch(graphs[rank], streams[rank]));
-    ncclResult_t state = ncclSuccess;
-    while (state == ncclSuccess && seconds_since(start) < 20) NCCL_OK(ncclCommGetAsyncError(comms[rank], &state));
-    EXPECT_EQ(state, ncclInvalidUsage);
-    const std::string sentence = ncclGetLastError(comms[rank]);
-    EXPECT_NE(sentence.find("among the calls captured into graphs"), std::string::npos) << sentence;
-    EXPECT_NE(sentence.find("root 1"), std::string::npos) << sentence;
-    EXPECT_NE(sentence.find("root 0"), std::string::npos) << sentence;
-    CUDA_OK(cudaStreamSynchronize(streams[rank]));
-  });
-  std::printf("noticed after %.3f s\n", seconds_since(start));
-  for (const cudaGraphExec_t graph : graphs) CUDA_OK(cudaGraphExecDestroy(graph));
 }
 
 TEST_F(Ranks, MemoryOfNcclMemAllocWorks) {

@@ -22,6 +22,9 @@ constexpr std::chrono::milliseconds kPatienceWithAnswers{300};
 /// A call is on the board a moment before its launch is in the stream.
 constexpr std::chrono::milliseconds kFromNoteToLaunch{20};
 
+/// Kernels that wait say so every few milliseconds.
+constexpr std::chrono::milliseconds kBetweenLooksAtKernels{40};
+
 /// How long whoever asks how far a GPU has come waits for the looking thread.
 constexpr int kMillisecondsForProgress = 100;
 
@@ -49,7 +52,10 @@ std::string states_of(const ExecutorSetup& setup, const std::vector<int>& ranks)
 }  // namespace
 
 CallWatch::CallWatch(std::shared_ptr<Domain> domain)
-    : domain_(std::move(domain)), rank_(domain_->setup().rank), ranks_(domain_->ranks()) {
+    : domain_(std::move(domain)),
+      rank_(domain_->setup().rank),
+      ranks_(domain_->ranks()),
+      kernel_wait_(domain_->signals()) {
   if (ranks_ > 1) watch_ = start_watching([this] { look(); });
 }
 
@@ -274,15 +280,26 @@ void CallWatch::look_at_calls(const CallBoard& board) {
   if (!check_) {
     const size_t unreceived = unreceived_bytes(*domain_);
     check_ = std::make_unique<CallCheck>(board, peers, rank_, unreceived);
+    kernel_waits_ = std::make_unique<KernelWaits>(board, peers, rank_);
     present_ = std::make_unique<PresentLaunch>(board, rank_, unreceived);
     circle_ = std::make_unique<LongCircle>(*present_, LongCircle::Self{domain_->setup().identity, peers, places_});
   }
   const auto now = std::chrono::steady_clock::now();
   if (const auto sentence = check_->look([this] { return idle(); }, now)) return report(ncclInvalidUsage, *sentence);
   if (const auto warning = check_->take_warning()) log_note("rank {}: {}", rank_, *warning);
+  if (const auto finding = look_at_kernels(board, now)) return report(finding->code, finding->sentence);
   present_->look(domain_->setup().through, now);
   if (const auto sentence = stopped_peers_.look(*present_, peers, now)) return report(ncclRemoteError, *sentence);
   if (const auto sentence = circle_->look()) return report(ncclInvalidUsage, *sentence);
+}
+
+/// Where there are graphs: what runs is not seen otherwise.
+std::optional<KernelWaits::Finding> CallWatch::look_at_kernels(const CallBoard& board,
+                                                               std::chrono::steady_clock::time_point now) {
+  if (!anything_captured(board) || now - looked_at_kernels_ < kBetweenLooksAtKernels) return std::nullopt;
+  looked_at_kernels_ = now;
+  write_kernel_wait(board.page(rank_), kernel_wait_.read());
+  return kernel_waits_->look();
 }
 
 /// Nothing runs any more, or not for long: what others may still wait for is what has not come to its end by now.
@@ -359,7 +376,10 @@ std::string CallWatch::late_sentence(const std::vector<int>& noted) const {
     return formatted("rank {}: {} no progress for {} ms (NITINOL_TIMEOUT); {}: {}", rank_, what,
                      timeout_.load().count(), who, list(ranks));
   };
-  if (mine.captures.load() != 0) return sentence("an operation makes", "nothing came from", noted);
+  if (mine.captures.load() != 0) {
+    const KernelWait wait = read_kernel_wait(mine).wait;
+    return sentence(wait.any() ? wait.text() + " makes" : "an operation makes", "nothing came from", noted);
+  }
   if (mine.in_messages.load() != 0) return sentence("sends and receives make", "waiting for", noted);
   // Whoever has not even issued what this rank has is to blame, whether or not a kernel came to wait for it too; if
   // those who are waited for have, then others.

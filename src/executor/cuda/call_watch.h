@@ -17,6 +17,7 @@
 #include "executor/call_check.h"
 #include "executor/call_waits.h"
 #include "executor/cuda/domain.h"
+#include "executor/cuda/kernel_wait_reader.h"
 #include "executor/long_circle.h"
 #include "executor/stream_places.h"
 
@@ -98,6 +99,8 @@ class CallWatch {
 
   void look();
   void look_at_calls(const CallBoard& board);
+  std::optional<KernelWaits::Finding> look_at_kernels(const CallBoard& board,
+                                                      std::chrono::steady_clock::time_point now);
   void note_end();
   bool idle() const;
   void answer();
@@ -146,10 +149,13 @@ class CallWatch {
   std::optional<std::chrono::steady_clock::time_point> set_up_since_;  ///< since when some rank is setting things up
   uint64_t begun_ = 0;                                                 ///< the last collective that it has seen issued,
   std::chrono::steady_clock::time_point begun_since_{};                ///< and when it saw that first
-  std::unique_ptr<CallCheck> check_;                                   // and with it the next three
+  std::unique_ptr<CallCheck> check_;                                   // and with it the next four
+  std::unique_ptr<KernelWaits> kernel_waits_;
   std::unique_ptr<PresentLaunch> present_;
   std::unique_ptr<LongCircle> circle_;
   StoppedPeers stopped_peers_;
+  KernelWaitReader kernel_wait_;
+  std::chrono::steady_clock::time_point looked_at_kernels_{};
   bool noted_end_ = false;
   std::vector<uint64_t> questions_;  ///< that the peers were asked; empty: they were not
   std::chrono::steady_clock::time_point asked_at_{};

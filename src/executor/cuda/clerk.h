@@ -11,7 +11,7 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
  public:
   __device__ __forceinline__ explicit Clerk(const Connections<Wire>& connections) : Connections<Wire>(connections) {}
 
-  __device__ void begin(const Work& work) { root_ = work.root; }
+  __device__ void begin(const Work& work, int) { root_ = work.root; }
   __device__ void begin(char*) {}
   __device__ __forceinline__ int root() const { return root_; }
 

@@ -262,7 +262,10 @@ class WorkerConnections : public Connections<Wire> {
     }
   }
 
+  __device__ __forceinline__ Waiter waiter() const { return {this->queue_, work_}; }
+
   bool aborted_ = false;
+  int work_ = -1;  ///< the collective of the launch that is under way; -1: messages are
 
  private:
   /// Tells peers of slots that all workers have consumed.
@@ -296,7 +299,7 @@ class WorkerConnections : public Connections<Wire> {
       const int whom = full ? peer : -1;
       const int any = full ? peer : this->rank();
       Awaited credit{this->credit_of(any), &this->seen_[any].credit, c.credit, c.sent - layout.slots + 1, whom};
-      if (!await_words_apart(this->queue_.signals, credit)) aborted_ = true;
+      if (!await_words_apart(waiter(), credit)) aborted_ = true;
       c.credit = credit.value;
     }
     if (peer < 0) return;
@@ -315,7 +318,7 @@ class WorkerConnections : public Connections<Wire> {
       const int any = peer >= 0 ? peer : this->rank();
       const uint32_t* word = layout.filled(this->own_region(), this->channel_in_, any);
       Awaited filled{word, &this->seen_[any].filled, step, step + 1, peer};
-      if (!await_words(this->queue_.signals, filled)) aborted_ = true;
+      if (!await_words(waiter(), filled)) aborted_ = true;
     }
     if (peer < 0) return;
     char* slot = this->slots_[peer].incoming + (step & (layout.slots - 1)) * layout.slot_bytes;

@@ -17,6 +17,7 @@
 #include "executor/cuda/loaded_kernels.h"
 #include "executor/cuda/message_plan.h"
 #include "executor/executor.h"
+#include "executor/packed_call.h"
 
 namespace nitinol::cuda {
 
@@ -294,6 +295,7 @@ class CudaExecutor : public Executor {
     work.root = static_cast<int16_t>(from.root);
     work.what = from.what;
     work.algorithm = from.plan.algorithm;
+    work.terms = call_terms(Signature::of(from, 0).call);
     work.average = from.reduction.average;
     work.scalar = from.reduction.scalar;
     work.immediate = from.reduction.scalar == Reduction::Scalar::kDevice

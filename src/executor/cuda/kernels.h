@@ -90,7 +90,7 @@ __device__ __forceinline__ void run_all(P& p, const CollectiveParameters& parame
     const size_t begin = min(work.per_channel * channel, work.count);
     const Share share{begin, min(begin + work.per_channel, work.count), work.chunk, work.count, turn};
     if (share.begin == share.end) continue;
-    p.begin(work);
+    p.begin(work, i);
     if constexpr (kAlone) {
       run_alone(p, work, share);
     } else {

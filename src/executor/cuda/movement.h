@@ -131,7 +131,7 @@ class WorkerBase : public WorkerConnections<Wire> {
   __device__ __forceinline__ bool fetch(const Endpoint* from, uint32_t wanted, uint32_t unit,
                                         Raw (&raw)[kSlots][kUnits]) {
     uint32_t missing = wanted;
-    Patience patience(this->queue_.signals);
+    Patience patience(this->waiter());
     while (true) {
 #pragma unroll
       for (int s = 0; s < kSlots; ++s) {

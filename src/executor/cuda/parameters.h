@@ -11,6 +11,11 @@ struct Signals {
   uint32_t aborted;          ///< not zero once the communicator is aborted
   uint32_t patience;         ///< how long kernels wait for a peer, in units of 2^20 nanoseconds; 0: for ever
   uint32_t late[kMaxRanks];  ///< not zero: a kernel has waited longer than that for the rank
+
+  // Of kernels that have to wait for milliseconds: they write it again and again.
+  uint32_t waits[kMaxRanks];  ///< for whom, and when that was seen: of a clock that is never zero
+  uint32_t call;              ///< in which collective, as packed_call() has it; 0: in messages
+  uint64_t count;             ///< of that
 };
 
 /// One queue set as the kernel sees it.
@@ -30,6 +35,7 @@ struct Work {
   size_t per_channel = 0;  ///< elements of the block that each channel takes
   uint32_t chunk = 0;      ///< elements
   int16_t root = 0;
+  uint16_t terms = 0;  ///< type and operator, as call_terms() has them: for people
   Collective what = Collective::kAllReduce;
   Algorithm algorithm = Algorithm::kOneShot;
   bool average = false;
@@ -47,6 +53,12 @@ struct CollectiveParameters {
   Work work[kMaxWorks] = {};
 };
 static_assert(sizeof(CollectiveParameters) < 4096);
+
+/// One of the works of the launch that the view is part of. So whoever waits need not keep an address at hand.
+NITINOL_HOST_DEVICE const Work& work_of(const QueueView& queue, int index) {
+  static_assert(offsetof(CollectiveParameters, queue) == 0);
+  return reinterpret_cast<const CollectiveParameters&>(queue).work[index];
+}
 
 /// One direction of one connection: the messages it carries, in order. A CTA works on one lane at a time.
 struct Lane {

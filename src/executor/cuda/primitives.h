@@ -20,7 +20,8 @@ class Worker : public WorkerBase<Wire, type, how>, public algorithm::Verbs<Worke
   __device__ __forceinline__ explicit Worker(const Connections<Wire>& connections) : Base(connections) {}
 
   /// Makes the buffers, the root and the reduction's extras those of `work`.
-  __device__ __forceinline__ void begin(const Work& work) {
+  __device__ __forceinline__ void begin(const Work& work, int index) {
+    this->work_ = index;
     input_ = work.input;
     output_ = work.output;
     root_ = work.root;

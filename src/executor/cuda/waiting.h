@@ -3,49 +3,72 @@
 
 #include "executor/cuda/parameters.h"
 #include "executor/cuda/wires.h"
+#include "executor/packed_call.h"
 
 namespace nitinol::cuda {
 
-/// Counts turns of a waiting loop and looks at the host's signals now and then: they are a microsecond away.
+/// What a wait has to know of the launch that it is in.
+struct Waiter {
+  const QueueView& queue;
+  int work;  ///< -1: messages
+};
+
+/// Counts turns of a waiting loop and looks at the host's signals now and then: they are a microsecond away. There it
+/// also notes for whom it waits: hosts do not see what graphs launch.
 ///
 /// When the time is up, whoever is waited for is noted as late, and the host then aborts the communicator. Until it has
 /// the wait goes on: what ends before its failure is known must be right. A wait that the host leaves alone ends too, a
 /// while later.
 class Patience {
  public:
-  __device__ __forceinline__ explicit Patience(volatile Signals* signals) : signals_(signals) {}
+  __device__ __forceinline__ explicit Patience(const Waiter& waiter) : waiter_(waiter) {}
 
   /// Whether to give up. Bit s of `waited_for`: it is the peer of sources[s] that is waited for.
   __device__ __forceinline__ bool exhausted(const Endpoint* sources, uint32_t waited_for) {
-    if (++turns_ % kTurnsPerLook != 0) return false;
-    if (signals_->aborted != 0) return true;
-    const int32_t over = overtime();
-    if (over <= 0) return false;
-    for (uint32_t left = waited_for; left != 0; left &= left - 1) signals_->late[sources[__ffs(left) - 1].peer] = 1;
+    if (__builtin_expect(++turns_ % kTurnsPerLook != 0, 1)) return false;
+    const int32_t over = look();
+    if (over == kForEver) return true;
+    for (uint32_t left = waited_for; left != 0; left &= left - 1) note(sources[__ffs(left) - 1].peer, over > 0);
     return over > kPatienceWithHost;
   }
   __device__ __forceinline__ bool exhausted(int waited_for) {
-    if (++turns_ % kTurnsPerLook != 0) return false;
-    if (signals_->aborted != 0) return true;
-    const int32_t over = overtime();
-    if (over <= 0) return false;
-    signals_->late[waited_for] = 1;
+    if (__builtin_expect(++turns_ % kTurnsPerLook != 0, 1)) return false;
+    const int32_t over = look();
+    if (over == kForEver) return true;
+    note(waited_for, over > 0);
     return over > kPatienceWithHost;
   }
 
  private:
-  /// For how long the time has been up, in units of Signals::patience; not positive: it is not.
-  __device__ __forceinline__ int32_t overtime() {
-    const uint32_t limit = signals_->patience;
-    const auto now = static_cast<uint32_t>(nanoseconds() >> 20);
-    if (turns_ == kTurnsPerLook || limit == 0) began_ = now;
-    return limit == 0 ? 0 : static_cast<int32_t>(now - began_ - limit);
+  /// For how long the time has been up, in units of Signals::patience; not positive: it is not. For ever after an
+  /// abort.
+  __device__ __forceinline__ int32_t look() {
+    volatile Signals& signals = *waiter_.queue.signals;
+    if (signals.aborted != 0) return kForEver;
+    const uint32_t limit = signals.patience;
+    const uint32_t time = now();
+    if (turns_ == kTurnsPerLook || limit == 0) began_ = time;
+    return limit == 0 ? 0 : static_cast<int32_t>(time - began_ - limit);
   }
+  __device__ __forceinline__ void note(int peer, bool late) const {
+    volatile Signals& signals = *waiter_.queue.signals;
+    if (waiter_.work < 0) {
+      signals.call = 0;
+    } else {
+      const Work& work = work_of(waiter_.queue, waiter_.work);
+      signals.count = work.count;
+      signals.call = packed_call(work.what, work.terms, work.root);
+    }
+    signals.waits[peer] = now() | 1;
+    if (late) signals.late[peer] = 1;
+  }
+  __device__ __forceinline__ static uint32_t now() { return static_cast<uint32_t>(nanoseconds() >> 20); }
 
   static constexpr uint32_t kTurnsPerLook = 0x1000;
   static constexpr int32_t kPatienceWithHost = 10'000;
+  static constexpr int32_t kForEver = 0x7fffffff;
 
-  volatile Signals* signals_;
+  const Waiter waiter_;
   uint32_t turns_ = 0;
   volatile uint32_t began_;  ///< when it first looked; volatile, as no register is to be spent on it
 };
@@ -95,8 +118,8 @@ struct Awaited {
 
 /// Waits until the words of all lanes have their values: the lanes leave together, as LL128 needs all of a warp to
 /// store a line. False: aborted.
-__device__ __forceinline__ bool await_words(volatile Signals* signals, Awaited& mine) {
-  Patience patience(signals);
+__device__ __forceinline__ bool await_words(const Waiter& waiter, Awaited& mine) {
+  Patience patience(waiter);
   bool aborted = false;
   while (__any_sync(0xffffffffU, mine.waits())) {
     if (mine.waits()) {
@@ -109,8 +132,8 @@ __device__ __forceinline__ bool await_words(volatile Signals* signals, Awaited& 
 }
 
 /// The same as a function of its own, for what happens rarely.
-__device__ __noinline__ inline bool await_words_apart(volatile Signals* signals, Awaited& mine) {
-  return await_words(signals, mine);
+__device__ __noinline__ inline bool await_words_apart(Waiter waiter, Awaited& mine) {
+  return await_words(waiter, mine);
 }
 
 }  // namespace nitinol::cuda

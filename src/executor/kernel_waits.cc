@@ -1,0 +1,157 @@
+#include "executor/kernel_waits.h"
+
+#include <algorithm>
+
+#include "executor/call_circles.h"
+#include "executor/packed_call.h"
+
+namespace nitinol {
+namespace {
+
+/// Looks are a twentieth of a second apart.
+constexpr uint64_t kLooksToBeSure = 3;
+/// Whoever has stopped may say itself why.
+constexpr uint64_t kLooksForOtherReports = 20;
+
+/// Follows waits from a rank; by rank, who was first found to wait for it: -1 if nobody was.
+std::vector<int> reached_from(int start, const std::vector<SeenWait>& waits) {
+  std::vector<int> by(waits.size(), -1);
+  std::vector<int> next = {start};
+  for (size_t i = 0; i < next.size(); ++i) {
+    for (int rank = 0; rank < static_cast<int>(waits.size()); ++rank) {
+      if (!waits[static_cast<size_t>(next[i])].wait.is_for(rank) || by[static_cast<size_t>(rank)] >= 0) continue;
+      by[static_cast<size_t>(rank)] = next[i];
+      if (rank != start) next.push_back(rank);
+    }
+  }
+  return by;
+}
+
+/// The shortest circle through a rank, beginning with it; empty if there is none.
+std::vector<int> circle_through(int rank, const std::vector<SeenWait>& waits) {
+  const std::vector<int> by = reached_from(rank, waits);
+  std::vector<int> circle;
+  for (int at = by[static_cast<size_t>(rank)]; at >= 0; at = by[static_cast<size_t>(at)]) {
+    circle.push_back(at);
+    if (at == rank) break;
+  }
+  std::reverse(circle.begin(), circle.end());
+  return circle;
+}
+
+/// All that wait for each other with the rank, in circles: it reaches them, and they it.
+std::vector<int> in_circles_with(int rank, const std::vector<SeenWait>& waits) {
+  const std::vector<int> by = reached_from(rank, waits);
+  std::vector<int> members;
+  for (int other = 0; other < static_cast<int>(waits.size()); ++other) {
+    if (by[static_cast<size_t>(other)] < 0) continue;
+    if (reached_from(other, waits)[static_cast<size_t>(rank)] >= 0) members.push_back(other);
+  }
+  return members;
+}
+
+}  // namespace
+
+std::string KernelWait::text() const { return collective ? collective->text() : "a group of sends and receives"; }
+
+void write_kernel_wait(CallPage& page, const KernelWait& wait) {
+  if (wait != read_kernel_wait(page).wait) {
+    const Signature call = wait.collective.value_or(Signature{});
+    const uint64_t packed = wait.collective ? packed_call(call) : 0;
+    page.kernel_wait.add(page.kernel_wait.last() + 1, {packed, call.count, wait.ranks[0], wait.ranks[1]});
+  }
+  page.kernel_looks.fetch_add(1, std::memory_order_release);
+}
+
+SeenWait read_kernel_wait(const CallPage& page) {
+  SeenWait seen;
+  seen.looks = page.kernel_looks.load(std::memory_order_acquire);  // first: what is seen is not older
+  seen.version = page.kernel_wait.last();
+  const auto words = page.kernel_wait.find(seen.version);
+  if (!words) return seen;
+  const auto packed = static_cast<uint32_t>((*words)[0]);
+  if (packed != 0) seen.wait.collective = Signature{0, (*words)[1], unpacked_call(packed)};
+  seen.wait.ranks = {(*words)[2], (*words)[3]};
+  return seen;
+}
+
+bool KernelWaits::Suspicion::is_same_as(const Suspicion& other) const {
+  return looks == other.looks && std::equal(ranks.begin(), ranks.end(), other.ranks.begin(), other.ranks.end(),
+                                            [](const auto& a, const auto& b) {
+                                              return a.first == b.first && a.second.version == b.second.version;
+                                            });
+}
+
+bool KernelWaits::Suspicion::is_confirmed_by(const Suspicion& later) const {
+  return std::equal(
+      ranks.begin(), ranks.end(), later.ranks.begin(), later.ranks.end(),
+      [this](const auto& before, const auto& after) { return after.second.looks >= before.second.looks + looks; });
+}
+
+std::optional<KernelWaits::Finding> KernelWaits::look() {
+  if (!anything_captured(board_)) return std::nullopt;
+  Waits waits;
+  for (int rank = 0; rank < board_.ranks(); ++rank) waits.push_back(read_kernel_wait(board_.page(rank)));
+  std::optional<Suspicion> found = mine(waits).any() ? suspect(waits) : std::nullopt;
+  if (found && suspicion_ && found->is_same_as(*suspicion_)) {
+    return suspicion_->is_confirmed_by(*found) ? std::optional(found->finding) : std::nullopt;
+  }
+  suspicion_ = std::move(found);
+  return std::nullopt;
+}
+
+std::optional<KernelWaits::Suspicion> KernelWaits::suspect(const Waits& waits) const {
+  auto found = circle(waits);
+  return found ? found : in_vain(waits);
+}
+
+/// Some rank for which this one waits does nothing any more.
+std::optional<KernelWaits::Suspicion> KernelWaits::in_vain(const Waits& waits) const {
+  const SeenWait& seen = waits[static_cast<size_t>(rank_)];
+  const std::string call = seen.wait.text();
+  for (int peer = 0; peer < board_.ranks(); ++peer) {
+    if (!seen.wait.is_for(peer)) continue;
+    const CallPage& page = board_.page(peer);
+    if (page.stopped.load(std::memory_order_acquire) != 0) {
+      return Suspicion{
+          {ncclRemoteError, stopped_sentence(rank_, call, describe(peer))}, {{rank_, seen}}, kLooksForOtherReports};
+    }
+    if (page.leaving.load(std::memory_order_acquire) != 0) {
+      return Suspicion{
+          {ncclInvalidUsage, leaver_sentence(rank_, call, describe(peer))}, {{rank_, seen}}, kLooksToBeSure};
+    }
+  }
+  return std::nullopt;
+}
+
+/// Ranks that wait for each other, and not all in the same collective.
+std::optional<KernelWaits::Suspicion> KernelWaits::circle(const Waits& waits) const {
+  const std::vector<int> members = in_circles_with(rank_, waits);
+  const KernelWait& here = mine(waits);
+  const auto in_same_collective = [&](int rank) {
+    const KernelWait& there = waits[static_cast<size_t>(rank)].wait;
+    return here.collective && there.collective == here.collective;
+  };
+  if (std::all_of(members.begin(), members.end(), in_same_collective)) return std::nullopt;
+  Suspicion found{{ncclInvalidUsage, sentence_for(members, waits)}, {}, kLooksToBeSure};
+  for (const int member : members) found.ranks.emplace_back(member, waits[static_cast<size_t>(member)]);
+  return found;
+}
+
+/// Two different collectives say best what is wrong.
+std::string KernelWaits::sentence_for(const std::vector<int>& members, const Waits& waits) const {
+  const KernelWait& here = mine(waits);
+  for (const int member : members) {
+    const KernelWait& there = waits[static_cast<size_t>(member)].wait;
+    if (!here.collective || !there.collective || here.collective == there.collective) continue;
+    return mismatch_sentence(rank_, here.text(), describe(member), there.text());
+  }
+  std::vector<CircleStep> steps;
+  for (const int rank : circle_through(rank_, waits)) {
+    const KernelWait& wait = waits[static_cast<size_t>(rank)].wait;
+    steps.push_back({describe(rank), Waiting::kCollective, wait.text()});
+  }
+  return circle_sentence(steps);
+}
+
+}  // namespace nitinol

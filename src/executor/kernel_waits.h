@@ -1,0 +1,88 @@
+// For whom the ranks' kernels wait, and in what, as they tell themselves: the only word of what runs where graphs are
+// launched, which hosts do not see. A kernel tells it once it has waited for some milliseconds; so it costs nothing
+// while calls flow. Each rank's looking thread writes on the call board what its kernels tell.
+//
+// Ranks may wait for each other in one and the same collective, as what one waits for from the other may depend on a
+// third that is late. But ranks that wait for each other in different calls wait for ever: who waits for a rank in a
+// call has come at least as far as that rank, so around a circle all are equally far, which is in the same call.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "executor/call_board.h"
+#include "executor/call_words.h"
+#include "model/peer.h"
+#include "nccl.h"
+
+namespace nitinol {
+
+/// In what one rank's kernels wait, and for whom.
+struct KernelWait {
+  std::optional<Signature> collective{};  ///< without a number; nothing: messages
+  std::array<uint64_t, 2> ranks{};        ///< a bit for each; none: they do not wait
+  friend bool operator==(const KernelWait&, const KernelWait&) = default;
+
+  static constexpr int kMostRanks = 128;
+  void add(int rank) { ranks[static_cast<size_t>(rank / 64)] |= uint64_t{1} << rank % 64; }
+  bool is_for(int rank) const {
+    return rank < kMostRanks && (ranks[static_cast<size_t>(rank / 64)] >> rank % 64 & 1) != 0;
+  }
+  bool any() const { return (ranks[0] | ranks[1]) != 0; }
+  /// "AllReduce (count 100, type float32, op sum)", or "a group of sends and receives".
+  std::string text() const;
+};
+
+/// By the page's rank alone, each time it has looked.
+void write_kernel_wait(CallPage& page, const KernelWait& wait);
+
+/// What a rank wrote last. If it is found again with more looks, it has waited so all the time.
+struct SeenWait {
+  uint64_t version = 0;
+  uint64_t looks = 0;
+  KernelWait wait{};
+};
+SeenWait read_kernel_wait(const CallPage& page);
+
+/// What one rank concludes. Of one thread.
+class KernelWaits {
+ public:
+  KernelWaits(const CallBoard& board, const std::vector<Peer>& peers, int rank)
+      : board_(board), peers_(peers), rank_(rank) {}
+
+  struct Finding {
+    ncclResult_t code;
+    std::string sentence;
+  };
+  /// Once it is certain that what this rank waits for never comes. To be called every few hundredths of a second.
+  std::optional<Finding> look();
+
+ private:
+  using Waits = std::vector<SeenWait>;  // by rank
+  /// Is true once all its ranks have been seen to wait on.
+  struct Suspicion {
+    Finding finding;
+    std::vector<std::pair<int, SeenWait>> ranks{};
+    uint64_t looks = 0;  ///< so many more they must have looked
+
+    bool is_same_as(const Suspicion& other) const;
+    bool is_confirmed_by(const Suspicion& later) const;
+  };
+  std::optional<Suspicion> suspect(const Waits& waits) const;
+  std::optional<Suspicion> in_vain(const Waits& waits) const;
+  std::optional<Suspicion> circle(const Waits& waits) const;
+  std::string sentence_for(const std::vector<int>& members, const Waits& waits) const;
+  const KernelWait& mine(const Waits& waits) const { return waits[static_cast<size_t>(rank_)].wait; }
+  std::string describe(int rank) const { return describe_rank(rank, peers_[static_cast<size_t>(rank)]); }
+
+  const CallBoard& board_;
+  const std::vector<Peer>& peers_;
+  const int rank_;
+  std::optional<Suspicion> suspicion_;
+};
+
+}  // namespace nitinol

@@ -1,0 +1,192 @@
+#include "executor/kernel_waits.h"
+
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+
+#include "executor/packed_call.h"
+
+namespace nitinol {
+namespace {
+
+CollectiveWork work_of(Collective what, size_t count, int root = 0) {
+  CollectiveWork work;
+  work.what = what;
+  work.count = count;
+  work.type = work.stated = DataType::kFloat32;
+  work.root = root;
+  return work;
+}
+
+/// Ranks on one board, of which the first has captured something. A test says what their kernels tell.
+class KernelWaitsOfFour : public testing::Test {
+ protected:
+  KernelWaitsOfFour() : board_(SharedMemory::create(CallBoard::bytes_for(kRanks), false), kRanks) {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      Peer peer;
+      peer.rank = rank;
+      peer.pid = 100 + rank;
+      peers_.push_back(peer);
+    }
+    for (int rank = 0; rank < kRanks; ++rank) conclusions_.emplace_back(board_, peers_, rank);
+    board_.page(0).captures.store(1);
+  }
+
+  void in_collective(int rank, const CollectiveWork& work, std::initializer_list<int> ranks) {
+    KernelWait& wait = waits_[static_cast<size_t>(rank)];
+    wait = {};
+    wait.collective = Signature::of(work, 0);
+    for (const int other : ranks) wait.add(other);
+  }
+  void in_messages(int rank, std::initializer_list<int> ranks) {
+    KernelWait& wait = waits_[static_cast<size_t>(rank)];
+    wait = {};
+    for (const int other : ranks) wait.add(other);
+  }
+  void goes_on(int rank) { waits_[static_cast<size_t>(rank)] = {}; }
+
+  /// What the rank says first while all look so often.
+  std::string look(int rank, int times = 30) {
+    std::string said;
+    for (int i = 0; i < times && said.empty(); ++i) {
+      for (int each = 0; each < kRanks; ++each) {
+        write_kernel_wait(board_.page(each), waits_[static_cast<size_t>(each)]);
+      }
+      if (const auto found = conclusions_[static_cast<size_t>(rank)].look()) {
+        said = found->sentence;
+        code_ = found->code;
+      }
+    }
+    return said;
+  }
+
+  static constexpr int kRanks = 4;
+  CallBoard board_;
+  std::vector<Peer> peers_;
+  std::vector<KernelWaits> conclusions_;
+  KernelWait waits_[kRanks];
+  ncclResult_t code_ = ncclSuccess;
+};
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST_F(KernelWaitsOfFour, InDifferentCollectivesAreTold) {
+  in_collective(0, work_of(Collective::kAllReduce, 100), {1, 2, 3});
+  in_collective(1, work_of(Collective::kBroadcast, 400, 2), {0});
+  EXPECT_EQ(look(0),
+            "the ranks' calls do not match: rank 0 calls AllReduce (count 100, type float32, op sum), rank 1 (host , "
+            "pid 101, device -1) calls Broadcast (count 100, type float32, root 2); all ranks must make the same calls "
+            "in the same order, with the same sizes");
+  EXPECT_EQ(code_, ncclInvalidUsage);
+  EXPECT_TRUE(contains(look(1), "rank 1 calls Broadcast")) << look(1);
+  EXPECT_EQ(look(2), "") << "it waits for nobody";
+}
+
+TEST_F(KernelWaitsOfFour, AreNoErrorInTheSameCollective) {
+  for (int rank = 0; rank < 3; ++rank) in_collective(rank, work_of(Collective::kAllReduce, 100), {0, 1, 2, 3});
+  EXPECT_EQ(look(0), "") << "rank 3 is late";
+}
+
+TEST_F(KernelWaitsOfFour, AreNoErrorInAnEarlierCallThatOthersAreThroughWith) {
+  in_collective(0, work_of(Collective::kAllReduce, 100), {1});
+  in_collective(1, work_of(Collective::kBroadcast, 400, 2), {2});
+  EXPECT_EQ(look(0), "") << "rank 1 comes to it once rank 2 has come to the broadcast";
+  EXPECT_EQ(look(1), "");
+}
+
+TEST_F(KernelWaitsOfFour, InACircleOfMessagesAreTold) {
+  in_messages(0, {1});
+  in_messages(1, {2});
+  in_messages(2, {0});
+  in_messages(3, {0});
+  const std::string said = look(1);
+  EXPECT_TRUE(contains(said,
+                       "wait for each other in a circle: rank 1 (host , pid 101, device -1) waits in a group of "
+                       "sends and receives for rank 2"))
+      << said;
+  EXPECT_TRUE(contains(said, "for rank 0")) << said;
+  EXPECT_EQ(look(3), "") << "it only waits for the circle";
+}
+
+TEST_F(KernelWaitsOfFour, InMessagesForOneInACollectiveAreTold) {
+  in_messages(0, {1});
+  in_collective(1, work_of(Collective::kAllReduce, 100), {0});
+  const std::string said = look(0);
+  EXPECT_TRUE(contains(said, "waits in AllReduce (count 100, type float32, op sum) for rank 0")) << said;
+}
+
+TEST_F(KernelWaitsOfFour, AreSeenByWayOfARankInTheSameCollective) {
+  in_collective(0, work_of(Collective::kAllReduce, 100), {1});
+  in_collective(1, work_of(Collective::kAllReduce, 100), {2});
+  in_collective(2, work_of(Collective::kAllReduce, 200), {0});
+  EXPECT_TRUE(contains(look(0), "count 200")) << look(0);
+}
+
+TEST_F(KernelWaitsOfFour, CountOnlyIfAllWaitOn) {
+  in_collective(0, work_of(Collective::kAllReduce, 100), {1});
+  for (size_t i = 0; i < 30; ++i) {
+    in_collective(1, work_of(Collective::kBroadcast, i), {0});  // always another one
+    EXPECT_EQ(look(0, 2), "");
+  }
+}
+
+TEST_F(KernelWaitsOfFour, CountOnlyAsFarAsRanksLook) {
+  in_collective(1, work_of(Collective::kBroadcast, 400), {0});
+  write_kernel_wait(board_.page(1), waits_[1]);
+  in_collective(0, work_of(Collective::kAllReduce, 100), {1});
+  for (int i = 0; i < 50; ++i) {
+    write_kernel_wait(board_.page(0), waits_[0]);
+    EXPECT_FALSE(conclusions_[0].look()) << "rank 1 may have gone on";
+  }
+}
+
+TEST_F(KernelWaitsOfFour, AreForgottenWhenTheyEnd) {
+  in_collective(0, work_of(Collective::kAllReduce, 100), {1});
+  in_collective(1, work_of(Collective::kBroadcast, 400), {0});
+  EXPECT_EQ(look(0, 2), "");
+  goes_on(1);
+  EXPECT_EQ(look(0), "");
+}
+
+TEST_F(KernelWaitsOfFour, ForOneThatLeavesAreTold) {
+  in_collective(2, work_of(Collective::kReduce, 100, 1), {3});
+  board_.page(3).leaving.store(1);
+  EXPECT_TRUE(contains(look(2), "rank 2 calls Reduce (count 100, type float32, op sum, root 1), but rank 3"))
+      << look(2);
+  EXPECT_EQ(code_, ncclInvalidUsage);
+}
+
+TEST_F(KernelWaitsOfFour, ForOneThatHasStoppedAreToldAfterASecond) {
+  in_messages(2, {3});
+  board_.page(3).stopped.store(1);
+  EXPECT_EQ(look(2, 20), "");
+  EXPECT_TRUE(contains(look(2), "rank 2 waits in a group of sends and receives, but rank 3")) << look(2);
+  EXPECT_EQ(code_, ncclRemoteError);
+}
+
+TEST_F(KernelWaitsOfFour, AreLeftToTheCallBoardWhereNothingWasCaptured) {
+  board_.page(0).captures.store(0);
+  in_collective(0, work_of(Collective::kAllReduce, 100), {1});
+  in_collective(1, work_of(Collective::kBroadcast, 400), {0});
+  EXPECT_EQ(look(0), "");
+}
+
+TEST(PackedCall, HoldsAllOfACall) {
+  for (const DataType type : {DataType::kInt8, DataType::kFloat32, DataType::kFloat8E5m2}) {
+    for (const Combine combine : {Combine::kSum, Combine::kMax, Combine::kMin}) {
+      for (int what = 0; what < kCollectives; ++what) {
+        CollectiveWork work = work_of(static_cast<Collective>(what), 7, 71);
+        work.type = work.stated = type;
+        work.reduction.combine = combine;
+        work.reduction.average = combine == Combine::kSum;
+        const Signature signature = Signature::of(work, 0);
+        EXPECT_NE(packed_call(signature), 0U);
+        EXPECT_EQ(unpacked_call(packed_call(signature)), signature.call);
+        EXPECT_EQ(packed_call(work.what, call_terms(signature.call), 71) & 0xffff, packed_call(signature) & 0xffff);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nitinol

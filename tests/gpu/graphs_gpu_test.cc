@@ -1,0 +1,199 @@
+// Graphs whose launches do not fit together are told, and those that are only late are not.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "communicator_ranks.h"
+
+namespace {
+
+using namespace nitinol::gpu_testing;
+
+class Graphs : public Ranks {
+ protected:
+  void TearDown() override {
+    for (const cudaGraphExec_t graph : graphs_) EXPECT_EQ(cudaGraphExecDestroy(graph), cudaSuccess);
+    Ranks::TearDown();
+  }
+
+  using Part = std::function<void(size_t rank)>;
+  /// A graph of each rank with its part.
+  std::vector<cudaGraphExec_t> capture(const Part& part) {
+    std::vector<cudaGraphExec_t> made(ranks());
+    each([&](size_t rank) {
+      cudaGraph_t graph = nullptr;
+      CUDA_OK(cudaStreamBeginCapture(streams[rank], cudaStreamCaptureModeThreadLocal));
+      part(rank);
+      CUDA_OK(cudaStreamEndCapture(streams[rank], &graph));
+      CUDA_OK(cudaGraphInstantiate(&made[rank], graph, 0));
+      CUDA_OK(cudaGraphDestroy(graph));
+    });
+    graphs_.insert(graphs_.end(), made.begin(), made.end());
+    return made;
+  }
+  void launch(size_t rank, const std::vector<cudaGraphExec_t>& graphs) const {
+    CUDA_OK(cudaGraphLaunch(graphs[rank], streams[rank]));
+  }
+  void all_reduce(size_t rank, size_t count) const {
+    NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], count, ncclInt, ncclSum, comms[rank], streams[rank]));
+  }
+  void broadcast(size_t rank, size_t count, int root) const {
+    NCCL_OK(ncclBroadcast(inputs[rank], outputs[rank], count, ncclInt, root, comms[rank], streams[rank]));
+  }
+  void send(size_t rank, size_t to) const {
+    NCCL_OK(ncclSend(inputs[rank], 100, ncclInt, static_cast<int>(to), comms[rank], streams[rank]));
+  }
+  void receive(size_t rank, size_t from) const {
+    NCCL_OK(ncclRecv(outputs[rank], 100, ncclInt, static_cast<int>(from), comms[rank], streams[rank]));
+  }
+
+  /// Each rank launches its part, and is told all of `words`.
+  void expect_told(const Part& part, const std::vector<std::string>& words) const {
+    const auto start = Clock::now();
+    each([&](size_t rank) {
+      part(rank);
+      ncclResult_t state = ncclSuccess;
+      while (state == ncclSuccess && seconds_since(start) < 20) NCCL_OK(ncclCommGetAsyncError(comms[rank], &state));
+      EXPECT_EQ(state, ncclInvalidUsage);
+      const std::string sentence = ncclGetLastError(comms[rank]);
+      for (const std::string& word : words) EXPECT_NE(sentence.find(word), std::string::npos) << sentence;
+      CUDA_OK(cudaStreamSynchronize(streams[rank]));
+    });
+    std::printf("noticed after %.3f s: %s\n", seconds_since(start), ncclGetLastError(comms[0]));
+  }
+  /// The last rank launches late; nobody is told anything.
+  void expect_right(const Part& part) const {
+    each([&](size_t rank) {
+      if (rank + 1 == ranks()) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+      part(rank);
+      CUDA_OK(cudaStreamSynchronize(streams[rank]));
+      ncclResult_t state = ncclInternalError;
+      NCCL_OK(ncclCommGetAsyncError(comms[rank], &state));
+      EXPECT_EQ(state, ncclSuccess) << ncclGetLastError(comms[rank]);
+    });
+  }
+
+ private:
+  std::vector<cudaGraphExec_t> graphs_;
+};
+
+TEST_F(Graphs, WithCallsThatDoNotMatchAreTold) {
+  make(2);
+  if (IsSkipped()) return;
+  // Each waits for the other.
+  const auto graphs = capture([this](size_t rank) { broadcast(rank, 100, rank == 0 ? 1 : 0); });
+  for (const ncclComm_t comm : comms) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    ncclResult_t state = ncclInternalError;
+    NCCL_OK(ncclCommGetAsyncError(comm, &state));
+    EXPECT_EQ(state, ncclSuccess) << "nothing has run yet";
+  }
+  expect_told([&](size_t rank) { launch(rank, graphs); }, {"Broadcast", "root 1", "root 0"});
+}
+
+TEST_F(Graphs, LaunchedInDifferentOrdersAreTold) {
+  make(2);
+  if (IsSkipped()) return;
+  const auto first = capture([this](size_t rank) { all_reduce(rank, 100); });
+  const auto second = capture([this](size_t rank) { broadcast(rank, 200, 0); });
+  expect_told(
+      [&](size_t rank) {
+        launch(rank, rank == 0 ? first : second);
+        launch(rank, rank == 0 ? second : first);
+      },
+      {"AllReduce", "count 100", "Broadcast", "count 200"});
+}
+
+TEST_F(Graphs, AndCallsInDifferentOrdersAreTold) {
+  make(2);
+  if (IsSkipped()) return;
+  const auto graphs = capture([this](size_t rank) { all_reduce(rank, 100); });
+  expect_told(
+      [&](size_t rank) {
+        if (rank == 0) launch(rank, graphs);
+        broadcast(rank, 200, 0);
+        if (rank != 0) launch(rank, graphs);
+      },
+      {"AllReduce", "count 100", "Broadcast", "count 200"});
+}
+
+TEST_F(Graphs, WithReceivesThatWaitForEachOtherAreTold) {
+  make(3);
+  if (IsSkipped()) return;
+  const auto graphs = capture([this](size_t rank) {
+    receive(rank, (rank + 1) % ranks());
+    send(rank, (rank + ranks() - 1) % ranks());
+  });
+  expect_told([&](size_t rank) { launch(rank, graphs); }, {"wait for each other in a circle"});
+}
+
+TEST_F(Graphs, WithAReceiveThatWaitsForOneInACollectiveAreTold) {
+  make(2);
+  if (IsSkipped()) return;
+  const auto graphs = capture([this](size_t rank) {
+    if (rank == 0) receive(rank, 1);
+    all_reduce(rank, 100);
+    if (rank == 1) send(rank, 0);
+  });
+  expect_told([&](size_t rank) { launch(rank, graphs); }, {"AllReduce", "count 100"});
+}
+
+TEST_F(Graphs, OfWhichOneIsLateAreRight) {
+  make(3);
+  if (IsSkipped()) return;
+  const auto graphs = capture([this](size_t rank) {
+    all_reduce(rank, 100);
+    all_reduce(rank, kBytes / sizeof(int));
+    broadcast(rank, 5000, 1);
+    NCCL_OK(ncclGroupStart());
+    for (size_t other = 0; other < ranks(); ++other) {
+      send(rank, other);
+      receive(rank, other);
+    }
+    NCCL_OK(ncclGroupEnd());
+  });
+  expect_right([&](size_t rank) {
+    for (int i = 0; i < 3; ++i) launch(rank, graphs);
+    all_reduce(rank, 7);
+    launch(rank, graphs);
+  });
+}
+
+TEST_F(Graphs, InWhichOneWaitsForAChainOfOthersAreRight) {
+  make(4);
+  if (IsSkipped()) return;
+  const auto graphs = capture([this](size_t rank) {
+    if (rank + 1 < ranks()) receive(rank, rank + 1);  // the last one begins
+    if (rank > 0) send(rank, rank - 1);
+    all_reduce(rank, 100);
+  });
+  expect_right([&](size_t rank) { launch(rank, graphs); });
+}
+
+TEST_F(Graphs, ThatWaitForARankThatHasLeftAreTold) {
+  make(2);
+  if (IsSkipped()) return;
+  const auto graphs = capture([this](size_t rank) { all_reduce(rank, 100); });
+  std::thread leaver([this] {
+    CUDA_OK(cudaSetDevice(device(1)));
+    static_cast<void>(ncclCommFinalize(comms[1]));  // waits for rank 0
+  });
+  CUDA_OK(cudaSetDevice(device(0)));
+  launch(0, graphs);
+  const auto start = Clock::now();
+  ncclResult_t state = ncclSuccess;
+  while (state == ncclSuccess && seconds_since(start) < 20) NCCL_OK(ncclCommGetAsyncError(comms[0], &state));
+  EXPECT_EQ(state, ncclInvalidUsage);
+  const std::string sentence = ncclGetLastError(comms[0]);
+  EXPECT_NE(sentence.find("finalizes or destroys"), std::string::npos) << sentence;
+  CUDA_OK(cudaStreamSynchronize(streams[0]));
+  leaver.join();
+}
+
+}  // namespace
