@@ -60,6 +60,9 @@ class Executor {
   /// service threads only. Throws Error.
   virtual bool meet() { return false; }
 
+  /// Whether all that the launch needs was reached before: then prepare() does nothing that takes time. Throws Error.
+  virtual bool is_ready_for(const Launch& launch) const = 0;
+
   /// Reaches whatever the launch, which is to go into the stream, needs and was not reached before. May wait for peers'
   /// service threads only. Throws Error.
   virtual void prepare(const Launch& launch, cudaStream_t stream) = 0;

@@ -25,6 +25,9 @@
 
 namespace nitinol::cpu {
 
+/// By which it is offered to other processes.
+inline constexpr uint64_t kArenaName = 0x6370752d6172656e;  // "cpu-aren"
+
 enum class Lane : int { kCollectives, kMessages };
 inline constexpr int kLanes = 2;
 inline constexpr int kSlots = 4;

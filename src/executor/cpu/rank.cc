@@ -8,15 +8,12 @@
 #include "base/settings.h"
 #include "executor/call_words.h"
 #include "executor/cpu/directory.h"
-#include "executor/cpu/peers.h"
 #include "executor/cpu/watch.h"
 
 namespace nitinol::cpu {
 
 namespace {
 
-constexpr uint64_t kArenaName = 0x6370752d6172656e;  // "cpu-aren"
-constexpr std::chrono::seconds kPatienceWithPeers{60};
 constexpr std::chrono::milliseconds kStallNoticedAfter{100};
 constexpr std::chrono::milliseconds kPatienceWithOtherReports{1000};
 constexpr std::chrono::milliseconds kPatienceWithOtherCalls{800};
@@ -90,57 +87,6 @@ void Rank::report(ncclResult_t code, const std::string& sentence) {
 void Rank::stop_reports() {
   const std::lock_guard lock(reporting_);
   failed_ = nullptr;
-}
-
-void Rank::prepare(const Launch& launch) {
-  if (unreached_ == 0) return;
-  if (timeout_.load().count() > 0) {  // to be able to say what each of them does
-    for (int peer = 0; peer < ranks(); ++peer) reach(peer);
-  }
-  for (const CollectiveWork& work : launch.collectives) reach_for(work);
-  for (const MessageWork& message : launch.messages) reach(message.peer);
-}
-
-void Rank::reach_for(const CollectiveWork& work) {
-  const auto what = static_cast<size_t>(work.what);
-  const auto algorithm = static_cast<size_t>(work.plan.algorithm);
-  const size_t index = (what * kAlgorithms + algorithm) * reached_.size() + static_cast<size_t>(work.root);
-  if (known_[index]) return;
-  const std::vector<bool> needed = peers_of(work.what, work.plan.algorithm, {rank_, ranks(), work.root});
-  for (int peer = 0; peer < ranks(); ++peer) {
-    if (needed[peer]) reach(peer);
-  }
-  known_[index] = true;
-}
-
-void Rank::reach(int peer) {
-  if (peer == rank_ || reached_[peer] != nullptr) return;
-  const Home& self = homes_[rank_];
-  const Home& other = homes_[peer];
-  if (other.host != self.host) {
-    fail(ncclInvalidUsage, "rank {} cannot reach rank {}: they run on different hosts, which needs a network transport",
-         rank_, peer);
-  }
-  std::shared_ptr<Arena> arena;
-  if (other.process == self.process) {
-    const auto deadline = std::chrono::steady_clock::now() + kPatienceWithPeers;
-    arena = find_arena({identity_, peer}, deadline, [this] { return stopped(); });
-  } else {
-    arena = Arena::map(geometry_, peer, identity_, handles_->fetch(peer, kArenaName));
-  }
-  auto reached = std::make_unique<Reached>();
-  for (int index = 0; index < kLanes; ++index) {
-    const auto lane = static_cast<Lane>(index);
-    Link& link = reached->links[static_cast<size_t>(index)];
-    link.out = &arena->from(rank_, lane);
-    link.out_data = arena->data_from(rank_, lane);
-    link.in = &own_->from(peer, lane);
-    link.in_data = own_->data_from(peer, lane);
-  }
-  reached->arena = std::move(arena);
-  watched_[static_cast<size_t>(peer)].store(reached->arena.get(), std::memory_order_release);
-  reached_[peer] = std::move(reached);
-  --unreached_;
 }
 
 /// The first call that the peer made otherwise than this rank, as far back as both remember.
@@ -403,15 +349,6 @@ void Rank::untell_label() {
   occupancy_.let_others_go();
   labels_.forget();
   told_label_ = false;
-}
-
-/// Of a peer that was not reached. Not for long: null if it cannot be had at once. On any thread.
-std::shared_ptr<Arena> Rank::arena_to_look_at(int peer) {
-  const Home& other = homes_[static_cast<size_t>(peer)];
-  if (other.host != homes_[static_cast<size_t>(rank_)].host) return nullptr;
-  if (in_this_process(peer)) return find_arena({identity_, peer}, std::chrono::steady_clock::now());
-  if (process_state(other.pid) == ProcessState::kStopped) return nullptr;  // would not answer
-  return Arena::map(geometry_, peer, identity_, handles_->fetch(peer, kArenaName));
 }
 
 }  // namespace nitinol::cpu

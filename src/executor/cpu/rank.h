@@ -65,6 +65,8 @@ class Rank {
 
   /// Reaches the memory of the peers that the launch needs. Throws Error.
   void prepare(const Launch& launch);
+  /// Whether there is nothing to reach for it.
+  bool is_ready_for(const Launch& launch) const;
   /// The collective that follows all that was launched; null: none.
   void announce(const CollectiveWork* next);
   /// The host waits for the ranks in this call.
@@ -185,7 +187,10 @@ class Rank {
 
  private:
   void reach(int peer);
+  bool has_reached(int peer) const { return peer == rank_ || reached_[static_cast<size_t>(peer)] != nullptr; }
   void reach_for(const CollectiveWork& work);
+  size_t index_of(const CollectiveWork& work) const;
+  std::vector<bool> needed_for(const CollectiveWork& work) const;
   void on_stall();
   void on_message_stall(const std::vector<Awaited>& all, const std::function<bool()>& ready);
   void tell_waits(const std::vector<Awaited>& all);

@@ -132,6 +132,18 @@ class CudaExecutor : public Executor {
 
   bool meet() override { return watch_->meet(); }
 
+  bool is_ready_for(const Launch& launch) const override {
+    const auto collective_is = [this](const CollectiveWork& work) {
+      return work.count == 0 || (domain_->reached(queue_for(work)) && kernels_.has(kernel_of(work, ranks_)));
+    };
+    const auto message_is = [this](const MessageWork& work) {  // its kernels are loaded
+      return work.bytes == 0 || work.peer == rank_ || domain_->reached(queue_for(work));
+    };
+    return std::all_of(launch.collectives.begin(), launch.collectives.end(), collective_is) &&
+           std::all_of(launch.messages.begin(), launch.messages.end(), message_is) &&
+           (beside_ || !has_several_protocols(launch));
+  }
+
   void prepare(const Launch& launch, cudaStream_t stream) override {
     const DeviceGuard on(device_);
     watch_->prepare();
@@ -195,18 +207,6 @@ class CudaExecutor : public Executor {
       if (!first) first = queue_for(work);
       return *first != queue_for(work);
     });
-  }
-
-  bool is_ready_for(const Launch& launch) const {
-    const auto collective_is = [this](const CollectiveWork& work) {
-      return work.count == 0 || (domain_->reached(queue_for(work)) && kernels_.has(kernel_of(work, ranks_)));
-    };
-    const auto message_is = [this](const MessageWork& work) {  // its kernels are loaded
-      return work.bytes == 0 || work.peer == rank_ || domain_->reached(queue_for(work));
-    };
-    return std::all_of(launch.collectives.begin(), launch.collectives.end(), collective_is) &&
-           std::all_of(launch.messages.begin(), launch.messages.end(), message_is) &&
-           (beside_ || !has_several_protocols(launch));
   }
 
   void launch_collectives(const std::vector<CollectiveWork>& all, cudaStream_t stream) {

@@ -1,0 +1,104 @@
+// How a rank reaches the memory of its peers: for what it is to launch, and to look at what they do.
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/process_state.h"
+#include "executor/cpu/directory.h"
+#include "executor/cpu/peers.h"
+#include "executor/cpu/rank.h"
+
+namespace nitinol::cpu {
+
+namespace {
+
+constexpr std::chrono::seconds kPatienceWithPeers{60};
+
+}  // namespace
+
+void Rank::prepare(const Launch& launch) {
+  if (unreached_ == 0) return;
+  if (timeout_.load().count() > 0) {  // to be able to say what each of them does
+    for (int peer = 0; peer < ranks(); ++peer) reach(peer);
+  }
+  for (const CollectiveWork& work : launch.collectives) reach_for(work);
+  for (const MessageWork& message : launch.messages) reach(message.peer);
+}
+
+bool Rank::is_ready_for(const Launch& launch) const {
+  if (unreached_ == 0) return true;
+  if (timeout_.load().count() > 0) return false;
+  const auto collective_is = [this](const CollectiveWork& work) {
+    if (known_[index_of(work)]) return true;
+    const std::vector<bool> needed = needed_for(work);
+    for (int peer = 0; peer < ranks(); ++peer) {
+      if (needed[peer] && !has_reached(peer)) return false;
+    }
+    return true;
+  };
+  const auto message_is = [this](const MessageWork& message) { return has_reached(message.peer); };
+  return std::all_of(launch.collectives.begin(), launch.collectives.end(), collective_is) &&
+         std::all_of(launch.messages.begin(), launch.messages.end(), message_is);
+}
+
+/// Its place in known_.
+size_t Rank::index_of(const CollectiveWork& work) const {
+  const auto what = static_cast<size_t>(work.what);
+  const auto algorithm = static_cast<size_t>(work.plan.algorithm);
+  return (what * kAlgorithms + algorithm) * reached_.size() + static_cast<size_t>(work.root);
+}
+
+std::vector<bool> Rank::needed_for(const CollectiveWork& work) const {
+  return peers_of(work.what, work.plan.algorithm, {rank_, ranks(), work.root});
+}
+
+void Rank::reach_for(const CollectiveWork& work) {
+  const size_t index = index_of(work);
+  if (known_[index]) return;
+  const std::vector<bool> needed = needed_for(work);
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (needed[peer]) reach(peer);
+  }
+  known_[index] = true;
+}
+
+void Rank::reach(int peer) {
+  if (has_reached(peer)) return;
+  const Home& self = homes_[rank_];
+  const Home& other = homes_[peer];
+  if (other.host != self.host) {
+    fail(ncclInvalidUsage, "rank {} cannot reach rank {}: they run on different hosts, which needs a network transport",
+         rank_, peer);
+  }
+  std::shared_ptr<Arena> arena;
+  if (other.process == self.process) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatienceWithPeers;
+    arena = find_arena({identity_, peer}, deadline, [this] { return stopped(); });
+  } else {
+    arena = Arena::map(geometry_, peer, identity_, handles_->fetch(peer, kArenaName));
+  }
+  auto reached = std::make_unique<Reached>();
+  for (int index = 0; index < kLanes; ++index) {
+    const auto lane = static_cast<Lane>(index);
+    Link& link = reached->links[static_cast<size_t>(index)];
+    link.out = &arena->from(rank_, lane);
+    link.out_data = arena->data_from(rank_, lane);
+    link.in = &own_->from(peer, lane);
+    link.in_data = own_->data_from(peer, lane);
+  }
+  reached->arena = std::move(arena);
+  watched_[static_cast<size_t>(peer)].store(reached->arena.get(), std::memory_order_release);
+  reached_[peer] = std::move(reached);
+  --unreached_;
+}
+
+/// Of a peer that was not reached. Not for long: null if it cannot be had at once. On any thread.
+std::shared_ptr<Arena> Rank::arena_to_look_at(int peer) {
+  const Home& other = homes_[static_cast<size_t>(peer)];
+  if (other.host != homes_[static_cast<size_t>(rank_)].host) return nullptr;
+  if (in_this_process(peer)) return find_arena({identity_, peer}, std::chrono::steady_clock::now());
+  if (process_state(other.pid) == ProcessState::kStopped) return nullptr;  // would not answer
+  return Arena::map(geometry_, peer, identity_, handles_->fetch(peer, kArenaName));
+}
+
+}  // namespace nitinol::cpu
