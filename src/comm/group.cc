@@ -2,37 +2,19 @@
 
 #include <cxxabi.h>
 
-#include <algorithm>
 #include <exception>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "base/run_together.h"
-#include "comm/strict_check.h"
-#include "model/signature.h"
+#include "comm/carry_out.h"
 
 /// Stands for this library: it stays loaded while threads have to end what is theirs.
 extern "C" __attribute__((visibility("hidden"))) void* __dso_handle;
 
 namespace nitinol {
 namespace {
-
-/// The tasks of one communicator, and their streams.
-struct Batch {
-  Communicator* communicator = nullptr;
-  Launch launch;
-  std::vector<cudaStream_t> streams;
-
-  void add(const Task& task) {
-    if (const auto* const collective = std::get_if<CollectiveWork>(&task.work)) {
-      launch.collectives.push_back(*collective);
-    } else {
-      launch.messages.push_back(std::get<MessageWork>(task.work));
-    }
-    if (std::find(streams.begin(), streams.end(), task.stream) == streams.end()) streams.push_back(task.stream);
-  }
-};
 
 struct State {
   int depth = 0;
@@ -121,7 +103,6 @@ void drop_jobs(std::span<Job> jobs, const Error& error) {
 }
 
 ncclResult_t run_jobs(std::vector<Job>& jobs) {
-  if (jobs.empty()) return ncclSuccess;
   if (jobs.front().communicator->config().blocking) {
     run_and_wait(jobs);
     return ncclSuccess;
@@ -136,63 +117,6 @@ ncclResult_t run_jobs(std::vector<Job>& jobs) {
     }
   }
   return ncclInProgress;
-}
-
-/// Sends to oneself need their receives in the same group, in the same order and of the same count and type.
-void check_messages_to_self(const Communicator& communicator, const Launch& launch) {
-  std::vector<MessageSignature> all[2];
-  if (launch.messages.empty()) return;
-  const int self = communicator.rank();
-  for (const MessageWork& message : launch.messages) {
-    std::vector<MessageSignature>& alike = all[static_cast<int>(message.direction)];
-    if (message.peer == self) alike.push_back({alike.size() + 1, message.bytes, message.stated});
-  }
-  if (all[0].size() != all[1].size()) {
-    fail(ncclInvalidUsage,
-         "rank {} sends {} messages to itself and receives {}: each needs its match in the same group", self,
-         all[0].size(), all[1].size());
-  }
-  for (size_t i = 0; i < all[0].size(); ++i) {
-    if (all[0][i].packed() == all[1][i].packed()) continue;
-    fail(ncclInvalidUsage, "rank {}'s messages to itself do not match: {} and {}", self, all[0][i].text(true, self),
-         all[1][i].text(false, self));
-  }
-}
-
-void run_on_one(std::span<const Task> tasks) {
-  Batch& batch = thread_state().batch;
-  batch.launch.clear();
-  batch.streams.clear();
-  for (const Task& task : tasks) batch.add(task);
-  Communicator& communicator = *tasks.front().communicator;
-  check_messages_to_self(communicator, batch.launch);
-  communicator.run(batch.launch, batch.streams);
-}
-
-void run_on_many(std::span<const Task> tasks) {
-  std::vector<Batch> batches;
-  for (const Task& task : tasks) {
-    auto batch = std::find_if(batches.begin(), batches.end(),
-                              [&](const Batch& one) { return one.communicator == task.communicator; });
-    if (batch == batches.end()) batch = batches.insert(batch, Batch{task.communicator, {}, {}});
-    batch->add(task);
-  }
-  // Ranks may name communicators in different orders, in a group: kernels are to begin in one.
-  std::stable_sort(batches.begin(), batches.end(), [](const Batch& one, const Batch& other) {
-    return one.communicator->identity() < other.communicator->identity();
-  });
-  for (const Batch& batch : batches) check_messages_to_self(*batch.communicator, batch.launch);
-  // What is needed for the first time may have to wait for running operations, which wait for those of this thread.
-  for (Batch& batch : batches) batch.communicator->get_ready(batch.launch, batch.streams.front());
-  for (const Batch& batch : batches) batch.communicator->submit(batch.launch, batch.streams);
-}
-
-void run_tasks(std::span<const Task> tasks) {
-  if (tasks.empty()) return;
-  if (checks_strictly()) compare_calls(tasks);
-  const auto same_communicator = [&](const Task& task) { return task.communicator == tasks.front().communicator; };
-  const bool one = tasks.size() == 1 || std::all_of(tasks.begin(), tasks.end(), same_communicator);  // most groups
-  one ? run_on_one(tasks) : run_on_many(tasks);
 }
 
 /// The next group uses the memory of these tasks again.
@@ -216,9 +140,9 @@ ncclResult_t end() {
   if (current.tasks.size() == 1 && current.jobs.empty() && current.error == ncclSuccess) {  // most calls
     std::vector<Task> tasks;
     tasks.swap(current.tasks);
-    run_tasks(tasks);
+    const ncclResult_t result = carry_out(tasks, thread_state().batch);
     keep_memory(tasks, current);
-    return ncclSuccess;
+    return result;
   }
   State group = std::exchange(current, State{});
   try {
@@ -228,8 +152,8 @@ ncclResult_t end() {
     drop_jobs(group.jobs, error);
     throw;
   }
-  const ncclResult_t result = run_jobs(group.jobs);
-  run_tasks(group.tasks);
+  if (!group.jobs.empty()) return run_jobs(group.jobs);
+  const ncclResult_t result = carry_out(group.tasks, thread_state().batch);
   keep_memory(group.tasks, current);
   return result;
 }

@@ -3,9 +3,9 @@
 
 #include <functional>
 #include <memory>
-#include <variant>
 #include <vector>
 
+#include "comm/batch.h"
 #include "comm/communicator.h"
 
 namespace nitinol {
@@ -16,17 +16,6 @@ struct Job {
   std::function<void()> run;                   ///< on a thread of its own; may throw Error
   std::function<void(bool)> finished;  ///< on the calling thread, for blocking communicators: whether it succeeded
   std::function<void(const Error&)> dropped{};  ///< on the calling thread, for others: why it will never run
-};
-
-/// One operation to be put into a stream. Its communicator's handle keeps that alive, also when it is destroyed before
-/// the group ends.
-struct Task {
-  template <class Work>
-  Task(Communicator& whose, cudaStream_t where, const Work& what) : communicator(&whose), stream(where), work(what) {}
-
-  Communicator* communicator;
-  cudaStream_t stream;
-  std::variant<CollectiveWork, MessageWork> work;
 };
 
 namespace group {

@@ -9,7 +9,7 @@
 
 #include "base/run_together.h"
 #include "base/settings.h"
-#include "device/check.h"
+#include "comm/communicator.h"
 #include "executor/call_words.h"
 #include "model/signature.h"
 
@@ -90,34 +90,14 @@ class Patience {
   std::optional<std::chrono::milliseconds> stopped_since_;
 };
 
-/// What one communicator's part of a group calls.
-struct Calls {
-  std::vector<CollectiveWork> collectives;
-  std::vector<MessageWork> messages;
-  bool captured = false;
-
-  Calls(std::span<const Task> tasks, const Communicator& communicator) {
-    for (const Task& task : tasks) {
-      if (task.communicator != &communicator) continue;
-      if (const auto* const collective = std::get_if<CollectiveWork>(&task.work)) {
-        collectives.push_back(*collective);
-        continue;
-      }
-      messages.push_back(std::get<MessageWork>(task.work));
-      cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-      cuda_check(cudaStreamIsCapturing(task.stream, &status), "cudaStreamIsCapturing");
-      captured = captured || status != cudaStreamCaptureStatusNone;
-    }
-  }
-};
-
-void compare(std::span<const Task> tasks, Communicator& communicator) {
+void compare(const Batch& batch) {
+  Communicator& communicator = *batch.communicator;
   const Communicator::Visit visit(communicator);
   try {
-    const Calls calls(tasks, communicator);
     StrictBoard& board = *communicator.strict_board();
-    auto unmatched = board.note(calls.messages, calls.captured);
-    for (const CollectiveWork& collective : calls.collectives) compare_one(communicator, collective);
+    const std::vector<MessageWork>& messages = batch.launch.messages;
+    auto unmatched = board.note(messages, !messages.empty() && batch.is_captured());
+    for (const CollectiveWork& collective : batch.launch.collectives) compare_one(communicator, collective);
     Patience patience(communicator);
     board.wait(std::move(unmatched), [&](const StrictBoard::Unmatched& message, std::chrono::milliseconds waited) {
       patience.check(message, waited);
@@ -137,17 +117,18 @@ bool checks_strictly() {
   return strict;
 }
 
-void compare_calls(std::span<const Task> tasks) {
-  std::vector<Communicator*> communicators;
-  for (const Task& task : tasks) {
-    if (task.communicator->strict_board() == nullptr) continue;
-    if (std::find(communicators.begin(), communicators.end(), task.communicator) != communicators.end()) continue;
-    communicators.push_back(task.communicator);
+bool checks_strictly(Communicator& communicator) { return checks_strictly() && communicator.strict_board() != nullptr; }
+
+void compare_calls(std::span<const Batch> batches) {
+  std::vector<const Batch*> compared;
+  for (const Batch& batch : batches) {
+    if (checks_strictly(*batch.communicator)) compared.push_back(&batch);
   }
-  std::vector<std::exception_ptr> errors(communicators.size());
-  run_together(communicators.size(), [&](size_t i) {
+  if (compared.empty()) return;
+  std::vector<std::exception_ptr> errors(compared.size());
+  run_together(compared.size(), [&](size_t i) {
     try {
-      compare(tasks, *communicators[i]);
+      compare(*compared[i]);
     } catch (...) {
       errors[i] = std::current_exception();
     }

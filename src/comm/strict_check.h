@@ -4,16 +4,18 @@
 
 #include <span>
 
-#include "comm/communicator.h"
-#include "comm/group.h"
+#include "comm/batch.h"
 
 namespace nitinol {
 
 /// Whether the settings ask for it.
 bool checks_strictly();
 
-/// Compares `tasks`, for all communicators at the same time. Throws Error(ncclInvalidUsage) with the calls that differ;
-/// the communicator has then failed.
-void compare_calls(std::span<const Task> tasks);
+/// Whether calls on the communicator are compared.
+bool checks_strictly(Communicator& communicator);
+
+/// Compares what is called on each communicator that compares calls, for all at the same time: waits for other ranks.
+/// Throws Error(ncclInvalidUsage) with the calls that differ; the communicator has then failed.
+void compare_calls(std::span<const Batch> batches);
 
 }  // namespace nitinol
