@@ -4,13 +4,11 @@
 
 #include <chrono>
 #include <numeric>
-#include <system_error>
 
 #include "base/host.h"
 #include "base/last_error.h"
 #include "base/log.h"
 #include "base/settings.h"
-#include "base/thread_name.h"
 #include "device/guards.h"
 #include "model/signature.h"
 
@@ -37,10 +35,13 @@ std::string context_of(const Launch& launch) {
   return formatted("in {}: ", signature.text(first.direction == MessageWork::Direction::kSend, first.peer));
 }
 
-void log_plan(const CollectiveWork& work) {
-  log_info(Subsystem::kTuning, "{}: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}{}", name_of(work.what),
-           work.count * bytes_of(work.type), name_of(work.plan.algorithm), name_of(work.plan.protocol),
-           work.plan.channels - 1, work.plan.apart ? " in parts" : "");
+void log_plans(const Launch& launch) {
+  for (const CollectiveWork& work : launch.collectives) {
+    if (work.count == 0) continue;
+    log_info(Subsystem::kTuning, "{}: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}{}", name_of(work.what),
+             work.count * bytes_of(work.type), name_of(work.plan.algorithm), name_of(work.plan.protocol),
+             work.plan.channels - 1, work.plan.apart ? " in parts" : "");
+  }
 }
 
 bool is_fatal(ncclResult_t code) { return code != ncclInvalidArgument; }
@@ -126,7 +127,7 @@ Plan Communicator::plan(const CollectiveWork& work) {
   return last_plan_;
 }
 
-void Communicator::plan_and_prepare(Launch& launch, cudaStream_t stream) {
+void Communicator::plan(Launch& launch) {
   if (ranks_ == 1) return;
   if (!executor_->follows_empty_collectives()) {
     std::erase_if(launch.collectives, [](const CollectiveWork& work) { return work.count == 0; });
@@ -134,13 +135,18 @@ void Communicator::plan_and_prepare(Launch& launch, cudaStream_t stream) {
   for (CollectiveWork& work : launch.collectives) {
     if (work.count == 0) continue;
     work.plan = plan(work);
-    if (log_enabled(LogLevel::kInfo, Subsystem::kTuning)) log_plan(work);
   }
-  executor_->prepare(launch, stream);
 }
+
+void Communicator::prepare(const Launch& launch, cudaStream_t stream) {
+  if (ranks_ > 1) executor_->prepare(launch, stream);
+}
+
+bool Communicator::is_ready_for(const Launch& launch) const { return ranks_ == 1 || executor_->is_ready_for(launch); }
 
 void Communicator::enqueue(const Launch& launch, const std::vector<cudaStream_t>& streams) {
   if (launch.collectives.empty() && launch.messages.empty()) return;
+  if (ranks_ > 1 && log_enabled(LogLevel::kInfo, Subsystem::kTuning)) log_plans(launch);
   const cudaStream_t stream = order_.enter(streams, [&] { return executor_->memory_of_kernels(); });
   const auto launching = kernels_.begin_launch();
   recorder_.note(launch, stream, order_.captured());
@@ -151,13 +157,39 @@ void Communicator::enqueue(const Launch& launch, const std::vector<cudaStream_t>
 
 void Communicator::run(Launch& launch, const std::vector<cudaStream_t>& streams) {
   operate(launch, [&] {
-    plan_and_prepare(launch, streams.front());
+    plan(launch);
+    prepare(launch, streams.front());
     enqueue(launch, streams);
   });
 }
 
+bool Communicator::run_at_once(Launch& launch, const std::vector<cudaStream_t>& streams) {
+  bool ready = false;
+  operate(launch, [&] {
+    plan(launch);
+    ready = is_ready_for(launch);
+    if (!ready) return;
+    prepare(launch, streams.front());
+    enqueue(launch, streams);
+  });
+  return ready;
+}
+
 void Communicator::get_ready(Launch& launch, cudaStream_t stream) {
-  operate(launch, [&] { plan_and_prepare(launch, stream); });
+  operate(launch, [&] {
+    plan(launch);
+    prepare(launch, stream);
+  });
+}
+
+bool Communicator::get_ready_at_once(Launch& launch, cudaStream_t stream) {
+  bool ready = false;
+  operate(launch, [&] {
+    plan(launch);
+    ready = is_ready_for(launch);
+    if (ready) prepare(launch, stream);
+  });
+  return ready;
 }
 
 void Communicator::submit(const Launch& launch, const std::vector<cudaStream_t>& streams) {
@@ -172,8 +204,10 @@ void Communicator::operate(const Launch& launch, Body&& body) {
     body();
   } catch (const std::exception& thrown) {
     const Error cause = as_error(thrown);
-    // A peer that left because of an earlier failure is not the cause; word of that one may still be on its way.
-    if (cause.code() == ncclRemoteError) throw_first_failure();
+    // A peer that left because of an earlier failure is not the cause; word of that one may still be on its way. But
+    // nobody waits for it where this rank's own program has stopped the call.
+    const bool stopped_here = stopped_.load() && failure_sentence() == nullptr;
+    if (cause.code() == ncclRemoteError && !stopped_here) throw_first_failure();
     const Error error(cause.code(), context_of(launch) + cause.what());
     if (is_fatal(error.code())) fail_with(error.code(), error.what(), true);
     throw error;
@@ -235,36 +269,6 @@ std::string Communicator::self_description() const {
   return formatted("rank {} (host {}, pid {}, device {})", rank_, host_name(), getpid(), device_);
 }
 
-void Communicator::run_in_background(std::function<void()> work) {
-  const std::lock_guard lock(background_mutex_);
-  if (background_.joinable()) background_.join();
-  if (aborted_.load()) fail(ncclInvalidUsage, "rank {}: the communicator was aborted", rank_);
-  ncclResult_t idle = ncclSuccess;
-  state_.compare_exchange_strong(idle, ncclInProgress, std::memory_order_acq_rel);
-  const auto run = [this, work = std::move(work)] {
-    set_thread_name("NitinolJob");
-    try {
-      work();
-      ncclResult_t busy = ncclInProgress;
-      state_.compare_exchange_strong(busy, ncclSuccess, std::memory_order_acq_rel);
-    } catch (const std::exception& thrown) {
-      fail_because(thrown);
-    }
-  };
-  try {
-    background_ = std::thread(run);
-  } catch (const std::system_error& thrown) {  // whoever polls is not to wait for it
-    const std::string sentence = formatted("rank {}: no thread for a non-blocking call: {}", rank_, thrown.what());
-    fail_with(ncclSystemError, sentence, true);
-    fail(ncclSystemError, "{}", sentence);
-  }
-}
-
-void Communicator::wait_for_background() {
-  const std::lock_guard lock(background_mutex_);
-  if (background_.joinable()) background_.join();
-}
-
 void Communicator::begin_finalise(bool in_a_hurry) {
   const Visit visit(*this);
   phase_.store(Phase::kFinalising, std::memory_order_release);
@@ -302,6 +306,12 @@ void Communicator::finish_finalise(bool in_a_hurry) {
     if (difference) fail(ncclInvalidUsage, "{}", *difference);
   }
   phase_.store(Phase::kFinalised, std::memory_order_release);
+}
+
+void Communicator::expect_end() {
+  ending_.store(true);
+  // What is under way may reach for memory of a process that is stopped.
+  if (phase() == Phase::kReady) handles_->set_patience(kPatienceWithStopped);
 }
 
 void Communicator::wait_until_finalised() const {

@@ -130,9 +130,12 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// Carries out one group's tasks of this rank in stream order. Throws Error; a failure other than an invalid argument
   /// leaves the communicator failed.
   void run(Launch& launch, const std::vector<cudaStream_t>& streams);
-  /// The two halves of it: plans, and reaches what the launch needs, which may wait for running operations; and hands
-  /// it to the executor, which waits for nothing.
+  /// The same, but false, with nothing done, if something has to be waited for first.
+  bool run_at_once(Launch& launch, const std::vector<cudaStream_t>& streams);
+  /// The two halves of run(): plans, and reaches what the launch needs, which may wait for running operations; and
+  /// hands it to the executor, which waits for nothing. Getting ready at once: as running at once.
   void get_ready(Launch& launch, cudaStream_t stream);
+  bool get_ready_at_once(Launch& launch, cudaStream_t stream);
   void submit(const Launch& launch, const std::vector<cudaStream_t>& streams);
 
   /// The two halves of finalising: wait for everything issued here; then for all ranks, but in a hurry not for those
@@ -141,7 +144,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void finish_finalise(bool in_a_hurry);
   /// Waits until another thread has finished finalising this one, it fails, or somebody is about to destroy it.
   void wait_until_finalised() const;
-  void expect_end() { ending_.store(true); }
+  void expect_end();
   Phase phase() const { return phase_.load(std::memory_order_acquire); }
   /// How many ranks of the communicator live in this process.
   int local_ranks() const { return local_ranks_; }
@@ -159,10 +162,18 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// until this object goes.
   void tear_down();
 
+  /// What work in the background waits for.
+  enum class Awaits {
+    kRanks,   ///< for other ranks to call the same: it exchanges something with all of them, out of band
+    kNoRank,  ///< for nobody to call: for peers' service threads, the driver, or other communicators
+  };
   /// Work that goes on in the background of a non-blocking call; the state is ncclInProgress meanwhile and `work` may
   /// throw Error. Waits for an earlier one.
-  void run_in_background(std::function<void()> work);
+  void run_in_background(std::function<void()> work, Awaits awaits = Awaits::kRanks);
   void wait_for_background();
+  /// For whoever waits for anything else than what it has called: throws Error once that was stopped by a failure, an
+  /// abort or because the communicator is revoked.
+  void throw_if_stopped() const;
 
   /// The first failure counts. Passed on to the other ranks if `tell_others`.
   void fail_with(ncclResult_t code, const std::string& sentence, bool tell_others);
@@ -173,9 +184,12 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// Runs the body, in which the launch is planned or handed on, as a visitor; its failures become the communicator's.
   template <class Body>
   void operate(const Launch& launch, Body&& body);
-  void plan_and_prepare(Launch& launch, cudaStream_t stream);
+  void plan(Launch& launch);
+  void prepare(const Launch& launch, cudaStream_t stream);
+  bool is_ready_for(const Launch& launch) const;
   void enqueue(const Launch& launch, const std::vector<cudaStream_t>& streams);
   void stop_operations();
+  void end_progress();
   void end_executor();
   bool wait_for_visitors(std::chrono::steady_clock::time_point deadline) const;
   void flush(std::chrono::milliseconds patience);
@@ -231,6 +245,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   KernelsOfProcess kernels_;
   std::mutex background_mutex_;  // held while background_ is started or joined
   std::thread background_;
+  std::atomic<Awaits> background_awaits_{Awaits::kRanks};
   std::map<std::vector<int>, uint64_t> shrinks_;  ///< how often each list of ranks was excluded so far
   ras::Seat seat_;                                ///< goes first: whoever has it may ask
 };

@@ -117,9 +117,9 @@ void Communicator::begin_revoke() {
   }
   log_info(Subsystem::kInit, "rank {}: the communicator is revoked", rank_);
   stop_operations();
-  // The call that is still under way waits for other ranks, which may never come: there is no way on for the
+  // The call that is still under way may wait for other ranks, which may never come: there is no way on for the
   // out-of-band exchange then.
-  if (before == Stage::kBusy) {
+  if (before == Stage::kBusy && background_awaits_.load() == Awaits::kRanks) {
     bootstrap_->report_failure({rank_, ncclRemoteError, formatted("{} revoked the communicator", self_description())});
   }
 }

@@ -56,12 +56,7 @@ class Patience {
   explicit Patience(Communicator& communicator) : communicator_(communicator) {}
 
   void check(const StrictBoard::Unmatched& message, std::chrono::milliseconds waited) {
-    const ncclResult_t state = communicator_.state();
-    const char* const failure = communicator_.failure_sentence();
-    if (failure != nullptr && state != ncclSuccess && state != ncclInProgress) fail(state, "{}", failure);
-    if (communicator_.abort_flag()->load()) {
-      fail(ncclRemoteError, "rank {} aborts its communicator", communicator_.rank());
-    }
+    communicator_.throw_if_stopped();
     if (waited < next_look_) return;
     next_look_ = waited + kBetweenLooksAtPeer;
     const int peer = message.work.peer;

@@ -121,6 +121,14 @@ void run_rank(int rank, int ranks, const ncclUniqueId& id, const std::function<v
 
 }  // namespace
 
+ncclResult_t settled(ncclResult_t called, ncclComm_t comm) {
+  while (called == ncclInProgress) {
+    EXPECT_CALL(ncclCommGetAsyncError(comm, &called));
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return called;
+}
+
 void use_device_of(int rank) {
   int devices = 0;
   EXPECT_CALL(cudaGetDeviceCount(&devices));

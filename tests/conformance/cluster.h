@@ -26,6 +26,9 @@ void expect(ncclResult_t result, const char* call);
 void expect(cudaError_t result, const char* call);
 #define EXPECT_CALL(call) ::nitinol::testing::expect(call, #call)
 
+/// What a call has come to in the end, which on a non-blocking communicator may be later than it returns.
+ncclResult_t settled(ncclResult_t called, ncclComm_t comm);
+
 /// Makes the rank's device current: they are dealt in turn.
 void use_device_of(int rank);
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <thread>
@@ -152,6 +153,17 @@ TEST(Edges, WhileBusyWithASplit) {
                     "ysssssyys", ncclInProgress));
 }
 
+/// Rank 1 never makes the call with which rank 0's is to be compared.
+TEST(Edges, WhileBusyWithACollective) {
+  setenv("NITINOL_CHECK", "strict", 1);
+  const std::string wrong = in_stage(
+      false,
+      [](Scene& s) { must_be_in_progress(ncclAllReduce(s.data, s.data, 5, ncclFloat, ncclSum, s.comm, nullptr)); },
+      "ysssssyys", ncclInProgress);
+  unsetenv("NITINOL_CHECK");
+  EXPECT_EQ("", wrong);
+}
+
 TEST(Edges, AfterAFailure) {
   const SharedCount joined;
   EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) {
@@ -170,8 +182,7 @@ TEST(Edges, WhileRevoking) {
               Scene s = join(process, id, false);
               std::atomic<bool> open{false};
               // So that rank 0 needs nothing more of rank 1, which may be gone when it calls again.
-              EXPECT_CALL(ncclAllReduce(s.data, s.data, 5, ncclFloat, ncclSum, s.comm, nullptr));
-              EXPECT_CALL(wait_while(s.comm, ncclInProgress));
+              EXPECT_CALL(settled(ncclAllReduce(s.data, s.data, 5, ncclFloat, ncclSum, s.comm, nullptr), s.comm));
               EXPECT_CALL(cudaStreamSynchronize(nullptr));
               if (process == 0) {
                 const auto wait = [](void* gate) { static_cast<std::atomic<bool>*>(gate)->wait(false); };

@@ -28,7 +28,7 @@ void must_work(ncclComm_t comm, cudaStream_t stream) {
   int* data = nullptr;
   EXPECT_CALL(cudaMallocAsync(reinterpret_cast<void**>(&data), sizeof(int), stream));
   EXPECT_CALL(cudaMemcpyAsync(data, &value, sizeof(int), cudaMemcpyHostToDevice, stream));
-  EXPECT_CALL(ncclAllReduce(data, data, 1, ncclInt, ncclSum, comm, stream));
+  EXPECT_CALL(settled(ncclAllReduce(data, data, 1, ncclInt, ncclSum, comm, stream), comm));
   // Not in the copy, which holds up CUDA calls of other threads while it waits for ranks on the same GPU.
   EXPECT_CALL(cudaStreamSynchronize(stream));
   EXPECT_CALL(cudaMemcpyAsync(&value, data, sizeof(int), cudaMemcpyDeviceToHost, stream));

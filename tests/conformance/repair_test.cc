@@ -41,7 +41,7 @@ void must_work(ncclComm_t comm, int rank, int ranks, cudaStream_t stream) {
   // threads while this one waits in a copy to pageable memory.
   EXPECT_CALL(cudaMallocAsync(reinterpret_cast<void**>(&data), kCount * sizeof(int), stream));
   EXPECT_CALL(cudaMemcpyAsync(data, values.data(), kCount * sizeof(int), cudaMemcpyHostToDevice, stream));
-  EXPECT_CALL(ncclAllReduce(data, data, kCount, ncclInt, ncclSum, comm, stream));
+  EXPECT_CALL(settled(ncclAllReduce(data, data, kCount, ncclInt, ncclSum, comm, stream), comm));
   EXPECT_CALL(cudaStreamSynchronize(stream));
   EXPECT_CALL(cudaMemcpyAsync(values.data(), data, kCount * sizeof(int), cudaMemcpyDeviceToHost, stream));
   EXPECT_CALL(cudaFreeAsync(data, stream));

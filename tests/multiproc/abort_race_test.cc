@@ -82,6 +82,11 @@ void begin_to_make_all(std::array<ncclComm_t, kRanks>& comms) {
   }
 }
 
+void make_all_without_blocking(std::array<ncclComm_t, kRanks>& comms) {
+  begin_to_make_all(comms);
+  for (ncclComm_t comm : comms) EXPECT_CALL(settled(ncclInProgress, comm));
+}
+
 /// Calls until the communicator is gone.
 void repeat(const std::function<ncclResult_t()>& call) {
   for (int i = 0; i < kMostCalls; ++i) {
@@ -116,6 +121,21 @@ TEST(AbortRace, WithCallsThatAreCompared) {
   setenv("NITINOL_CHECK", "strict", 1);
   EXPECT_EQ("", race(make_all, [](Scene& s) {
               repeat([&] { return ncclAllReduce(s.data, s.data, 64, ncclFloat, ncclSum, s.comm, s.stream); });
+            }));
+  unsetenv("NITINOL_CHECK");
+}
+
+TEST(AbortRace, WithCallsThatGoOnInTheBackground) {
+  setenv("NITINOL_CHECK", "strict", 1);
+  EXPECT_EQ("", race(make_all_without_blocking, [](Scene& s) {
+              repeat([&] {
+                ncclResult_t state = ncclAllReduce(s.data, s.data, 64, ncclFloat, ncclSum, s.comm, s.stream);
+                while (state == ncclInProgress) {
+                  const ncclResult_t asked = ncclCommGetAsyncError(s.comm, &state);
+                  if (asked != ncclSuccess) return asked;
+                }
+                return state;
+              });
             }));
   unsetenv("NITINOL_CHECK");
 }

@@ -90,23 +90,6 @@ struct Scene {
 
 bool needs_other_communicator(const Case& c) { return c.fault == Fault::kWrongOrder && c.moment >= Moment::kSplit; }
 
-ncclResult_t all_reduce(const Scene& s, size_t count) {
-  return ncclAllReduce(s.data, s.data, count, ncclFloat, ncclSum, s.comm, s.stream);
-}
-
-ncclResult_t broadcast(const Scene& s, size_t count) {
-  return ncclBroadcast(s.data, s.data, count, ncclFloat, 0, s.comm, s.stream);
-}
-
-/// Two collectives, in a group or one after the other.
-ncclResult_t two_calls(const Scene& s, bool grouped, bool swapped, size_t count = 20) {
-  if (grouped) EXPECT_CALL(ncclGroupStart());
-  const ncclResult_t first = swapped ? broadcast(s, count) : all_reduce(s, 50);
-  const ncclResult_t second = swapped ? all_reduce(s, 50) : broadcast(s, count);
-  if (grouped) return ncclGroupEnd();
-  return first != ncclSuccess ? first : second;
-}
-
 /// What a call on a non-blocking communicator has come to in the end.
 ncclResult_t finish(ncclResult_t called, ncclComm_t comm) {
   const auto deadline = std::chrono::steady_clock::now() + kInTime;
@@ -115,6 +98,23 @@ ncclResult_t finish(ncclResult_t called, ncclComm_t comm) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   return called;
+}
+
+ncclResult_t all_reduce(const Scene& s, size_t count) {
+  return finish(ncclAllReduce(s.data, s.data, count, ncclFloat, ncclSum, s.comm, s.stream), s.comm);
+}
+
+ncclResult_t broadcast(const Scene& s, size_t count) {
+  return finish(ncclBroadcast(s.data, s.data, count, ncclFloat, 0, s.comm, s.stream), s.comm);
+}
+
+/// Two collectives, in a group or one after the other.
+ncclResult_t two_calls(const Scene& s, bool grouped, bool swapped, size_t count = 20) {
+  if (grouped) EXPECT_CALL(ncclGroupStart());
+  const ncclResult_t first = swapped ? broadcast(s, count) : all_reduce(s, 50);
+  const ncclResult_t second = swapped ? all_reduce(s, 50) : broadcast(s, count);
+  if (grouped) return finish(ncclGroupEnd(), s.comm);
+  return first != ncclSuccess ? first : second;
 }
 
 ncclResult_t split(const Case& c, ncclComm_t comm, int process) {

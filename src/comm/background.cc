@@ -1,0 +1,57 @@
+// Calls that go on in a communicator's background thread, and how they end.
+#include <mutex>
+#include <system_error>
+#include <utility>
+
+#include "base/thread_name.h"
+#include "comm/communicator.h"
+
+namespace nitinol {
+
+void Communicator::run_in_background(std::function<void()> work, Awaits awaits) {
+  const std::lock_guard lock(background_mutex_);
+  if (background_.joinable()) background_.join();
+  if (aborted_.load()) fail(ncclInvalidUsage, "rank {}: the communicator was aborted", rank_);
+  background_awaits_.store(awaits);
+  ncclResult_t idle = ncclSuccess;
+  state_.compare_exchange_strong(idle, ncclInProgress, std::memory_order_acq_rel);
+  const auto run = [this, work = std::move(work)] {
+    set_thread_name("NitinolJob");
+    try {
+      work();
+      end_progress();
+    } catch (const std::exception& thrown) {
+      fail_because(thrown);
+    }
+  };
+  try {
+    background_ = std::thread(run);
+  } catch (const std::system_error& thrown) {  // whoever polls is not to wait for it
+    const std::string sentence = formatted("rank {}: no thread for a non-blocking call: {}", rank_, thrown.what());
+    fail_with(ncclSystemError, sentence, true);
+    fail(ncclSystemError, "{}", sentence);
+  }
+}
+
+/// What went on in the background has succeeded. While the communicator is being revoked that still goes on.
+void Communicator::end_progress() {
+  const std::lock_guard lock(failure_mutex_);
+  if (phase_.load(std::memory_order_acquire) == Phase::kRevoking) return;
+  ncclResult_t busy = ncclInProgress;
+  state_.compare_exchange_strong(busy, ncclSuccess, std::memory_order_acq_rel);
+}
+
+void Communicator::wait_for_background() {
+  const std::lock_guard lock(background_mutex_);
+  if (background_.joinable()) background_.join();
+}
+
+void Communicator::throw_if_stopped() const {
+  if (!stopped_.load()) return;
+  const ncclResult_t now = state();
+  const char* const failure = failure_sentence();
+  if (failure != nullptr && now != ncclSuccess && now != ncclInProgress) fail(now, "{}", failure);
+  fail(ncclRemoteError, "rank {} {} its communicator", rank_, aborted_.load() ? "aborts" : "revokes");
+}
+
+}  // namespace nitinol
