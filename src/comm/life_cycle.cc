@@ -13,17 +13,18 @@ constexpr Verdict kUsage = Verdict::kInvalidUsage;
 constexpr Verdict kArgument = Verdict::kInvalidArgument;
 constexpr Verdict kNothing = Verdict::kNoEffect;
 
+// While an earlier call is under way another is refused by an error that nobody takes for "it goes on".
 // clang-format off
 constexpr std::array<Row, kCalls> kTable = {{
-    //                initialising ready busy    failed  revoking  revoked   finalising finalised
-    /* query       */ {kState,     kYes, kYes,   kState, kYes,     kYes,     kYes,      kYes},
-    /* communicate */ {kState,     kYes, kState, kState, kUsage,   kUsage,   kArgument, kArgument},
-    /* register    */ {kState,     kYes, kState, kState, kUsage,   kUsage,   kArgument, kArgument},
-    /* split       */ {kState,     kYes, kState, kState, kState,   kYes,     kArgument, kArgument},
-    /* shrink      */ {kState,     kYes, kState, kState, kState,   kYes,     kArgument, kArgument},
-    /* shrink abort*/ {kState,     kYes, kYes,   kYes,   kYes,     kYes,     kArgument, kArgument},
-    /* revoke      */ {kState,     kYes, kYes,   kYes,   kNothing, kNothing, kArgument, kArgument},
-    /* finalise    */ {kState,     kYes, kState, kState, kUsage,   kUsage,   kArgument, kArgument},
+    //                initialising ready busy       failed  revoking  revoked   finalising finalised
+    /* query       */ {kState,     kYes, kYes,      kState, kYes,     kYes,     kYes,      kYes},
+    /* communicate */ {kState,     kYes, kArgument, kState, kUsage,   kUsage,   kArgument, kArgument},
+    /* register    */ {kState,     kYes, kArgument, kState, kUsage,   kUsage,   kArgument, kArgument},
+    /* split       */ {kState,     kYes, kArgument, kState, kState,   kYes,     kArgument, kArgument},
+    /* shrink      */ {kState,     kYes, kArgument, kState, kState,   kYes,     kArgument, kArgument},
+    /* shrink abort*/ {kState,     kYes, kYes,      kYes,   kYes,     kYes,     kArgument, kArgument},
+    /* revoke      */ {kState,     kYes, kYes,      kYes,   kNothing, kNothing, kArgument, kArgument},
+    /* finalise    */ {kState,     kYes, kArgument, kState, kUsage,   kUsage,   kArgument, kArgument},
 }};
 // clang-format on
 

@@ -25,9 +25,9 @@ TEST(LifeCycle, PhaseAndStateGiveTheStage) {
 // invalid usage, a invalid argument, n no effect.
 TEST(LifeCycle, EveryEdgeIsAsTheContractSays) {
   const std::map<Call, std::string> contract = {
-      {Call::kQuery, "syysyyyy"},  {Call::kCommunicate, "syssuuaa"}, {Call::kRegister, "syssuuaa"},
-      {Call::kSplit, "sysssyaa"},  {Call::kShrink, "sysssyaa"},      {Call::kShrinkAbort, "syyyyyaa"},
-      {Call::kRevoke, "syyynnaa"}, {Call::kFinalise, "syssuuaa"},
+      {Call::kQuery, "syysyyyy"},  {Call::kCommunicate, "syasuuaa"}, {Call::kRegister, "syasuuaa"},
+      {Call::kSplit, "syassyaa"},  {Call::kShrink, "syassyaa"},      {Call::kShrinkAbort, "syyyyyaa"},
+      {Call::kRevoke, "syyynnaa"}, {Call::kFinalise, "syasuuaa"},
   };
   const std::map<char, Verdict> verdicts = {{'y', Verdict::kAllowed},
                                             {'s', Verdict::kReturnsState},

@@ -170,19 +170,19 @@ TEST(NonBlocking, AFirstUseThatWaitsForAStoppedProcessIsEndedByDestroying) {
 }
 
 TEST(NonBlocking, AFirstUseThatWaitsForAStoppedProcessIsEndedByRevoking) {
-  EXPECT_EQ(kVictimIsKilled, beside_a_stopped_rank(
-                                 [](Scene& s) {
-                                   s.begin_to_use_all();
-                                   expect_that(ncclCommFinalize(s.all) == ncclInProgress, "finalize is not refused");
-                                   const auto revoke = [&] { return ncclCommRevoke(s.all, NCCL_REVOKE_DEFAULT); };
-                                   expect_that(in_time(revoke) == ncclInProgress,
-                                               "the revoke does not go on in the background");
-                                   EXPECT_CALL(in_time([&] { return settled(ncclInProgress, s.all); }));
-                                   expect_that(s.use(s.all) == ncclInvalidUsage, "used after the revoke");
-                                   abort_all(s);
-                                   abort_pair(s);
-                                 },
-                                 hear_and_abort));
+  EXPECT_EQ(kVictimIsKilled,
+            beside_a_stopped_rank(
+                [](Scene& s) {
+                  s.begin_to_use_all();
+                  expect_that(ncclCommFinalize(s.all) == ncclInvalidArgument, "finalize is not refused");
+                  const auto revoke = [&] { return ncclCommRevoke(s.all, NCCL_REVOKE_DEFAULT); };
+                  expect_that(in_time(revoke) == ncclInProgress, "the revoke does not go on in the background");
+                  EXPECT_CALL(in_time([&] { return settled(ncclInProgress, s.all); }));
+                  expect_that(s.use(s.all) == ncclInvalidUsage, "used after the revoke");
+                  abort_all(s);
+                  abort_pair(s);
+                },
+                hear_and_abort));
 }
 
 /// Rank 0 begins a group on both communicators, of which one waits for the stopped process and the other for that one.
