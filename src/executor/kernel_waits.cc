@@ -10,8 +10,13 @@ namespace {
 
 /// Looks are a twentieth of a second apart.
 constexpr uint64_t kLooksToBeSure = 3;
+/// Longer than GPUs are likely to be too busy for all of a kernel.
+constexpr uint64_t kLooksAtMessages = 100;
 /// Whoever has stopped may say itself why.
 constexpr uint64_t kLooksForOtherReports = 20;
+
+/// On the call board, beside a packed call.
+constexpr uint64_t kSeveral = uint64_t{1} << 32;
 
 /// Follows waits from a rank; by rank, who was first found to wait for it: -1 if nobody was.
 std::vector<int> reached_from(int start, const std::vector<SeenWait>& waits) {
@@ -50,6 +55,19 @@ std::vector<int> in_circles_with(int rank, const std::vector<SeenWait>& waits) {
   return members;
 }
 
+/// Of the waits, those that prove something at once.
+std::vector<SeenWait> certain_among(const std::vector<SeenWait>& waits) {
+  std::vector<SeenWait> certain = waits;
+  for (SeenWait& from : certain) {
+    for (int rank = 0; rank < static_cast<int>(waits.size()); ++rank) {
+      const KernelWait& to = waits[static_cast<size_t>(rank)].wait;
+      const bool both_in_messages = !from.wait.collective && !to.collective;
+      if (both_in_messages || from.wait.among_several || to.among_several) from.wait.remove(rank);
+    }
+  }
+  return certain;
+}
+
 }  // namespace
 
 std::string KernelWait::text() const { return collective ? collective->text() : "a group of sends and receives"; }
@@ -57,7 +75,7 @@ std::string KernelWait::text() const { return collective ? collective->text() : 
 void write_kernel_wait(CallPage& page, const KernelWait& wait) {
   if (wait != read_kernel_wait(page).wait) {
     const Signature call = wait.collective.value_or(Signature{});
-    const uint64_t packed = wait.collective ? packed_call(call) : 0;
+    const uint64_t packed = wait.collective ? packed_call(call) | (wait.among_several ? kSeveral : 0) : 0;
     page.kernel_wait.add(page.kernel_wait.last() + 1, {packed, call.count, wait.ranks[0], wait.ranks[1]});
   }
   page.kernel_looks.fetch_add(1, std::memory_order_release);
@@ -71,6 +89,7 @@ SeenWait read_kernel_wait(const CallPage& page) {
   if (!words) return seen;
   const auto packed = static_cast<uint32_t>((*words)[0]);
   if (packed != 0) seen.wait.collective = Signature{0, (*words)[1], unpacked_call(packed)};
+  seen.wait.among_several = packed != 0 && ((*words)[0] & kSeveral) != 0;
   seen.wait.ranks = {(*words)[2], (*words)[3]};
   return seen;
 }
@@ -102,7 +121,8 @@ std::optional<KernelWaits::Finding> KernelWaits::look() {
 
 std::optional<KernelWaits::Suspicion> KernelWaits::suspect(const Waits& waits) const {
   auto found = circle(waits);
-  return found ? found : in_vain(waits);
+  if (!found) found = in_vain(waits);
+  return found ? found : slow_circle(waits);
 }
 
 /// Some rank for which this one waits does nothing any more.
@@ -124,16 +144,27 @@ std::optional<KernelWaits::Suspicion> KernelWaits::in_vain(const Waits& waits) c
   return std::nullopt;
 }
 
-/// Ranks that wait for each other, and not all in the same collective.
 std::optional<KernelWaits::Suspicion> KernelWaits::circle(const Waits& waits) const {
-  const std::vector<int> members = in_circles_with(rank_, waits);
-  const KernelWait& here = mine(waits);
-  const auto in_same_collective = [&](int rank) {
-    const KernelWait& there = waits[static_cast<size_t>(rank)].wait;
-    return here.collective && there.collective == here.collective;
+  const Waits certain = certain_among(waits);
+  const std::vector<int> members = in_circles_with(rank_, certain);
+  const auto is_where_this_is = [&](int rank) {
+    return waits[static_cast<size_t>(rank)].wait.collective == mine(waits).collective;
   };
-  if (std::all_of(members.begin(), members.end(), in_same_collective)) return std::nullopt;
-  Suspicion found{{ncclInvalidUsage, sentence_for(members, waits)}, {}, kLooksToBeSure};
+  if (std::all_of(members.begin(), members.end(), is_where_this_is)) return std::nullopt;
+  return told_of(members, certain, kLooksToBeSure);
+}
+
+std::optional<KernelWaits::Suspicion> KernelWaits::slow_circle(const Waits& waits) const {
+  Waits messages = waits;
+  for (SeenWait& each : messages) {
+    if (each.wait.collective) each.wait = {};
+  }
+  const std::vector<int> members = in_circles_with(rank_, messages);
+  return members.empty() ? std::nullopt : std::optional(told_of(members, messages, kLooksAtMessages));
+}
+
+KernelWaits::Suspicion KernelWaits::told_of(const std::vector<int>& members, const Waits& waits, uint64_t looks) const {
+  Suspicion found{{ncclInvalidUsage, sentence_for(members, waits)}, {}, looks};
   for (const int member : members) found.ranks.emplace_back(member, waits[static_cast<size_t>(member)]);
   return found;
 }

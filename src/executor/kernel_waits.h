@@ -1,10 +1,15 @@
 // For whom the ranks' kernels wait, and in what, as they tell themselves: the only word of what runs where graphs are
 // launched, which hosts do not see. A kernel tells it once it has waited for some milliseconds; so it costs nothing
-// while calls flow. Each rank's looking thread writes on the call board what its kernels tell.
+// while calls flow. Only waits of a fifth of a second without a break count, so those of several ranks are
+// simultaneous. Each rank's looking thread writes on the call board what its kernels tell.
 //
-// Ranks may wait for each other in one and the same collective, as what one waits for from the other may depend on a
-// third that is late. But ranks that wait for each other in different calls wait for ever: who waits for a rank in a
-// call has come at least as far as that rank, so around a circle all are equally far, which is in the same call.
+// What follows from it, however ranks run and whatever else their GPUs are busy with:
+// - Who waits for a rank in a collective has come at least as far as that rank. So ranks that wait for each other, in
+//   a circle, are in the same collective. There they may, as what one waits for from the other may depend on a third
+//   that is late; in different ones they wait for ever.
+// - Who waits in sends and receives for a rank that is in a collective waits for what that comes to later.
+// Not so between ranks that all are in sends and receives: their GPUs may be too busy to run all of a kernel. They are
+// given some seconds. And of launches of several collectives it is not known in which a rank waits: they prove nothing.
 #pragma once
 
 #include <array>
@@ -24,11 +29,15 @@ namespace nitinol {
 /// In what one rank's kernels wait, and for whom.
 struct KernelWait {
   std::optional<Signature> collective{};  ///< without a number; nothing: messages
+  bool among_several = false;             ///< it is one of those of the launch
   std::array<uint64_t, 2> ranks{};        ///< a bit for each; none: they do not wait
   friend bool operator==(const KernelWait&, const KernelWait&) = default;
 
   static constexpr int kMostRanks = 128;
   void add(int rank) { ranks[static_cast<size_t>(rank / 64)] |= uint64_t{1} << rank % 64; }
+  void remove(int rank) {
+    if (rank < kMostRanks) ranks[static_cast<size_t>(rank / 64)] &= ~(uint64_t{1} << rank % 64);
+  }
   bool is_for(int rank) const {
     return rank < kMostRanks && (ranks[static_cast<size_t>(rank / 64)] >> rank % 64 & 1) != 0;
   }
@@ -36,6 +45,9 @@ struct KernelWait {
   /// "AllReduce (count 100, type float32, op sum)", or "a group of sends and receives".
   std::string text() const;
 };
+
+/// In what a kernel is given of a call (call_terms()), where it has several: a bit that the rest leaves free.
+inline constexpr uint16_t kAmongSeveral = 1 << 7;
 
 /// By the page's rank alone, each time it has looked.
 void write_kernel_wait(CallPage& page, const KernelWait& wait);
@@ -75,6 +87,8 @@ class KernelWaits {
   std::optional<Suspicion> suspect(const Waits& waits) const;
   std::optional<Suspicion> in_vain(const Waits& waits) const;
   std::optional<Suspicion> circle(const Waits& waits) const;
+  std::optional<Suspicion> slow_circle(const Waits& waits) const;
+  Suspicion told_of(const std::vector<int>& members, const Waits& waits, uint64_t looks) const;
   std::string sentence_for(const std::vector<int>& members, const Waits& waits) const;
   const KernelWait& mine(const Waits& waits) const { return waits[static_cast<size_t>(rank_)].wait; }
   std::string describe(int rank) const { return describe_rank(rank, peers_[static_cast<size_t>(rank)]); }

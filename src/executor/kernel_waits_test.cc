@@ -99,13 +99,32 @@ TEST_F(KernelWaitsOfFour, InACircleOfMessagesAreTold) {
   in_messages(1, {2});
   in_messages(2, {0});
   in_messages(3, {0});
+  EXPECT_EQ(look(1, 90), "") << "their GPUs may be too busy for all of their kernels";
   const std::string said = look(1);
   EXPECT_TRUE(contains(said,
                        "wait for each other in a circle: rank 1 (host , pid 101, device -1) waits in a group of "
                        "sends and receives for rank 2"))
       << said;
   EXPECT_TRUE(contains(said, "for rank 0")) << said;
-  EXPECT_EQ(look(3), "") << "it only waits for the circle";
+  EXPECT_EQ(look(3, 200), "") << "it only waits for the circle";
+}
+
+TEST_F(KernelWaitsOfFour, InMessagesForEachOtherProveNothingOfACollective) {
+  in_messages(0, {1});  // of a kernel of which rank 1's GPU has no room for a part
+  in_messages(1, {2});
+  in_collective(2, work_of(Collective::kAllReduce, 100), {0});
+  EXPECT_EQ(look(0, 200), "");
+}
+
+TEST_F(KernelWaitsOfFour, InLaunchesOfSeveralCollectivesProveNothing) {
+  in_collective(0, work_of(Collective::kAllReduce, 100), {1});
+  in_collective(1, work_of(Collective::kAllReduce, 200), {0});
+  waits_[0].among_several = waits_[1].among_several = true;
+  EXPECT_EQ(look(0, 200), "") << "rank 2 may be late for either";
+  waits_[0].among_several = false;
+  EXPECT_EQ(look(0, 200), "");
+  waits_[1].among_several = false;
+  EXPECT_NE(look(0), "");
 }
 
 TEST_F(KernelWaitsOfFour, InMessagesForOneInACollectiveAreTold) {

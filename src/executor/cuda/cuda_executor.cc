@@ -17,6 +17,7 @@
 #include "executor/cuda/loaded_kernels.h"
 #include "executor/cuda/message_plan.h"
 #include "executor/executor.h"
+#include "executor/kernel_waits.h"
 #include "executor/packed_call.h"
 
 namespace nitinol::cuda {
@@ -242,6 +243,7 @@ class CudaExecutor : public Executor {
       if (works[i].count == 0) continue;
       Work& work = parameters.work[parameters.works++];
       work = translate(works[i], protocol);
+      if (count > 1) work.terms |= kAmongSeveral;
       channels = std::max(channels, channels_of(works[i], parameters.queue.layout));
       size_t elements = std::min<size_t>(work.chunk, work.per_channel);
       if (work.algorithm == Algorithm::kTwoShot) {

@@ -20,6 +20,15 @@ TEST(KernelWaitReader, SeesForWhomKernelsWaitNow) {
   EXPECT_FALSE(reader.read().any()) << "they have gone on";
 }
 
+TEST(KernelWaitReader, PassesOverShortWaitsHoweverMany) {
+  Signals signals{};
+  KernelWaitReader reader(signals);
+  for (uint32_t i = 0; i < 100; ++i) {
+    signals.waits[1] = 1 + i % 7 * 10;
+    EXPECT_FALSE(reader.read().any());
+  }
+}
+
 TEST(KernelWaitReader, KnowsTheCollective) {
   CollectiveWork work;
   work.what = Collective::kBroadcast;
@@ -30,8 +39,13 @@ TEST(KernelWaitReader, KnowsTheCollective) {
   Signals signals{};
   signals.call = packed_call(work.what, call_terms(Signature::of(work, 0).call), work.root);
   signals.count = work.count;
-  signals.waits[0] = 1;
+  signals.waits[0] = 300;
   EXPECT_EQ(KernelWaitReader(signals).read().collective, Signature::of(work, 0));
+  EXPECT_FALSE(KernelWaitReader(signals).read().among_several);
+  const auto terms = static_cast<uint16_t>(call_terms(Signature::of(work, 0).call) | kAmongSeveral);
+  signals.call = packed_call(work.what, terms, work.root);
+  EXPECT_EQ(KernelWaitReader(signals).read().collective, Signature::of(work, 0));
+  EXPECT_TRUE(KernelWaitReader(signals).read().among_several);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ struct Signals {
   uint32_t late[kMaxRanks];  ///< not zero: a kernel has waited longer than that for the rank
 
   // Of kernels that have to wait for milliseconds: they write it again and again.
-  uint32_t waits[kMaxRanks];  ///< for whom, and when that was seen: of a clock that is never zero
+  uint32_t waits[kMaxRanks];  ///< for whom, and for how long without a break: milliseconds (of 2^20 ns), at least one
   uint32_t call;              ///< in which collective, as packed_call() has it; 0: in messages
   uint64_t count;             ///< of that
 };

@@ -47,6 +47,7 @@ class Patience {
     if (signals.aborted != 0) return kForEver;
     const uint32_t limit = signals.patience;
     const uint32_t time = now();
+    if (turns_ == kTurnsPerLook) first_look_ = time;
     if (turns_ == kTurnsPerLook || limit == 0) began_ = time;
     return limit == 0 ? 0 : static_cast<int32_t>(time - began_ - limit);
   }
@@ -59,7 +60,7 @@ class Patience {
       signals.count = work.count;
       signals.call = packed_call(work.what, work.terms, work.root);
     }
-    signals.waits[peer] = now() | 1;
+    signals.waits[peer] = now() - first_look_ + 1;
     if (late) signals.late[peer] = 1;
   }
   __device__ __forceinline__ static uint32_t now() { return static_cast<uint32_t>(nanoseconds() >> 20); }
@@ -70,7 +71,9 @@ class Patience {
 
   const Waiter waiter_;
   uint32_t turns_ = 0;
-  volatile uint32_t began_;  ///< when it first looked; volatile, as no register is to be spent on it
+  // Volatile, as no register is to be spent on them.
+  volatile uint32_t first_look_;
+  volatile uint32_t began_;  ///< since when it counts
 };
 
 /// A word that a peer writes, as the CTA has last seen it. It may lie in host memory, where each look takes a
