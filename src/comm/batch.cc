@@ -3,19 +3,10 @@
 #include <algorithm>
 
 #include "comm/communicator.h"
-#include "device/check.h"
+#include "device/stream.h"
 #include "model/signature.h"
 
 namespace nitinol {
-namespace {
-
-bool is_being_captured(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  cuda_check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
-  return status != cudaStreamCaptureStatusNone;
-}
-
-}  // namespace
 
 void Batch::add(const Task& task) {
   communicator = task.communicator;

@@ -11,6 +11,8 @@
 namespace nitinol {
 namespace {
 
+using IfNotReady = Communicator::IfNotReady;
+
 /// Whether the calling thread must put the batch into its streams itself, and wait for whatever is to be waited for:
 /// - A capture belongs to the thread that began it: what another thread puts into the stream is refused, or missing in
 ///   the graph if that is ended meanwhile. A program that captures may not look at the state in between anyway.
@@ -28,7 +30,7 @@ ncclResult_t carry_out_on_one(Batch& batch) {
   batch.check_messages_to_self();
   const bool compares = checks_strictly(communicator);
   if (!is_blocking(batch)) {
-    if (!compares && communicator.run_at_once(batch.launch, batch.streams)) return ncclSuccess;
+    if (!compares && communicator.run(batch.launch, batch.streams, IfNotReady::kLeave)) return ncclSuccess;
     if (!belongs_to_thread(batch)) {
       go_on_in_background({std::exchange(batch, Batch{})});
       return ncclInProgress;
@@ -42,7 +44,7 @@ ncclResult_t carry_out_on_one(Batch& batch) {
 bool get_ready_at_once(std::span<Batch> batches) {
   return std::all_of(batches.begin(), batches.end(), [](Batch& batch) {
     return !checks_strictly(*batch.communicator) &&
-           batch.communicator->get_ready_at_once(batch.launch, batch.streams.front());
+           batch.communicator->get_ready(batch.launch, batch.streams.front(), IfNotReady::kLeave);
   });
 }
 

@@ -138,11 +138,13 @@ void Communicator::plan(Launch& launch) {
   }
 }
 
-void Communicator::prepare(const Launch& launch, cudaStream_t stream) {
-  if (ranks_ > 1) executor_->prepare(launch, stream);
+bool Communicator::plan_and_prepare(Launch& launch, cudaStream_t stream, IfNotReady otherwise) {
+  plan(launch);
+  if (ranks_ == 1) return true;
+  if (otherwise == IfNotReady::kLeave && !executor_->is_ready_for(launch)) return false;
+  executor_->prepare(launch, stream);
+  return true;
 }
-
-bool Communicator::is_ready_for(const Launch& launch) const { return ranks_ == 1 || executor_->is_ready_for(launch); }
 
 void Communicator::enqueue(const Launch& launch, const std::vector<cudaStream_t>& streams) {
   if (launch.collectives.empty() && launch.messages.empty()) return;
@@ -155,40 +157,18 @@ void Communicator::enqueue(const Launch& launch, const std::vector<cudaStream_t>
   order_.leave(streams);
 }
 
-void Communicator::run(Launch& launch, const std::vector<cudaStream_t>& streams) {
-  operate(launch, [&] {
-    plan(launch);
-    prepare(launch, streams.front());
-    enqueue(launch, streams);
-  });
-}
-
-bool Communicator::run_at_once(Launch& launch, const std::vector<cudaStream_t>& streams) {
+bool Communicator::run(Launch& launch, const std::vector<cudaStream_t>& streams, IfNotReady otherwise) {
   bool ready = false;
   operate(launch, [&] {
-    plan(launch);
-    ready = is_ready_for(launch);
-    if (!ready) return;
-    prepare(launch, streams.front());
-    enqueue(launch, streams);
+    ready = plan_and_prepare(launch, streams.front(), otherwise);
+    if (ready) enqueue(launch, streams);
   });
   return ready;
 }
 
-void Communicator::get_ready(Launch& launch, cudaStream_t stream) {
-  operate(launch, [&] {
-    plan(launch);
-    prepare(launch, stream);
-  });
-}
-
-bool Communicator::get_ready_at_once(Launch& launch, cudaStream_t stream) {
+bool Communicator::get_ready(Launch& launch, cudaStream_t stream, IfNotReady otherwise) {
   bool ready = false;
-  operate(launch, [&] {
-    plan(launch);
-    ready = is_ready_for(launch);
-    if (ready) prepare(launch, stream);
-  });
+  operate(launch, [&] { ready = plan_and_prepare(launch, stream, otherwise); });
   return ready;
 }
 

@@ -127,15 +127,14 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   ReductionOperators& operators() { return operators_; }
   Registrations& registrations() { return registrations_; }
 
+  /// What becomes of a launch that needs something which has to be waited for.
+  enum class IfNotReady { kWait, kLeave };
   /// Carries out one group's tasks of this rank in stream order. Throws Error; a failure other than an invalid argument
-  /// leaves the communicator failed.
-  void run(Launch& launch, const std::vector<cudaStream_t>& streams);
-  /// The same, but false, with nothing done, if something has to be waited for first.
-  bool run_at_once(Launch& launch, const std::vector<cudaStream_t>& streams);
-  /// The two halves of run(): plans, and reaches what the launch needs, which may wait for running operations; and
-  /// hands it to the executor, which waits for nothing. Getting ready at once: as running at once.
-  void get_ready(Launch& launch, cudaStream_t stream);
-  bool get_ready_at_once(Launch& launch, cudaStream_t stream);
+  /// leaves the communicator failed. False: it was left, and nothing is done.
+  bool run(Launch& launch, const std::vector<cudaStream_t>& streams, IfNotReady otherwise = IfNotReady::kWait);
+  /// The two halves of it: plans, and reaches what the launch needs, which may wait for running operations; and hands
+  /// it to the executor, which waits for nothing.
+  bool get_ready(Launch& launch, cudaStream_t stream, IfNotReady otherwise = IfNotReady::kWait);
   void submit(const Launch& launch, const std::vector<cudaStream_t>& streams);
 
   /// The two halves of finalising: wait for everything issued here; then for all ranks, but in a hurry not for those
@@ -185,8 +184,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   template <class Body>
   void operate(const Launch& launch, Body&& body);
   void plan(Launch& launch);
-  void prepare(const Launch& launch, cudaStream_t stream);
-  bool is_ready_for(const Launch& launch) const;
+  bool plan_and_prepare(Launch& launch, cudaStream_t stream, IfNotReady otherwise);
   void enqueue(const Launch& launch, const std::vector<cudaStream_t>& streams);
   void stop_operations();
   void end_progress();

@@ -55,6 +55,13 @@ inline unsigned long long stream_id(cudaStream_t stream) {
   return kNoStreamId;
 }
 
+/// Whether the stream is being captured into a graph, be it in vain.
+inline bool is_being_captured(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cuda_check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
 /// Whether work put into the stream is being captured into a graph, and into which capture (0: none).
 inline unsigned long long capture_id(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

@@ -121,6 +121,16 @@ void run_rank(int rank, int ranks, const ncclUniqueId& id, const std::function<v
 
 }  // namespace
 
+void expect_that(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what + " (last error: " + ncclGetLastError(nullptr) + ")");
+}
+
+ncclResult_t state_of(ncclComm_t comm) {
+  ncclResult_t state = ncclInternalError;
+  EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+  return state;
+}
+
 ncclResult_t settled(ncclResult_t called, ncclComm_t comm) {
   while (called == ncclInProgress) {
     EXPECT_CALL(ncclCommGetAsyncError(comm, &called));

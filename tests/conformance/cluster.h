@@ -25,6 +25,11 @@ struct Rank {
 void expect(ncclResult_t result, const char* call);
 void expect(cudaError_t result, const char* call);
 #define EXPECT_CALL(call) ::nitinol::testing::expect(call, #call)
+/// The same unless something holds.
+void expect_that(bool holds, const std::string& what);
+
+/// What ncclCommGetAsyncError reports.
+ncclResult_t state_of(ncclComm_t comm);
 
 /// What a call has come to in the end, which on a non-blocking communicator may be later than it returns.
 ncclResult_t settled(ncclResult_t called, ncclComm_t comm);

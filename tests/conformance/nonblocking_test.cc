@@ -18,16 +18,6 @@ constexpr int kProcesses = 3;
 constexpr int kSum = kProcesses * (kProcesses + 1) / 2;  // of rank + 1
 constexpr int kCount = 700;
 
-void expect_that(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what + " (last error: " + ncclGetLastError(nullptr) + ")");
-}
-
-ncclResult_t state_of(ncclComm_t comm) {
-  ncclResult_t state = ncclInternalError;
-  EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
-  return state;
-}
-
 /// One rank of a communicator of all processes, nothing of which has been used.
 struct Member {
   int rank = 0;

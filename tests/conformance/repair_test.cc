@@ -17,10 +17,6 @@
 namespace nitinol::testing {
 namespace {
 
-void expect_that(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what + " (last error: " + ncclGetLastError(nullptr) + ")");
-}
-
 void refuses(ncclResult_t got, ncclResult_t wanted, const char* part) {
   expect_that(got == wanted, "code " + std::to_string(got) + " instead of " + std::to_string(wanted));
   expect_that(std::strstr(ncclGetLastError(nullptr), part) != nullptr, std::string("the sentence lacks ") + part);
@@ -47,12 +43,6 @@ void must_work(ncclComm_t comm, int rank, int ranks, cudaStream_t stream) {
   EXPECT_CALL(cudaFreeAsync(data, stream));
   EXPECT_CALL(cudaStreamSynchronize(stream));
   for (const int value : values) expect_that(value == ranks * (ranks + 1) / 2, "sum is " + std::to_string(value));
-}
-
-ncclResult_t state_of(ncclComm_t comm) {
-  ncclResult_t state = ncclInternalError;
-  EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
-  return state;
 }
 
 ncclResult_t wait_for_state(ncclComm_t comm) {

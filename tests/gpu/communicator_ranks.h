@@ -70,6 +70,16 @@ class Ranks : public testing::Test {
     for (std::thread& thread : threads) thread.join();
   }
 
+  /// The first error of the rank's communicator; ncclSuccess if none comes for long.
+  ncclResult_t await_failure(size_t rank) const {
+    const auto start = Clock::now();
+    ncclResult_t state = ncclSuccess;
+    while (state == ncclSuccess && seconds_since(start) < 20) {
+      EXPECT_EQ(ncclCommGetAsyncError(comms[rank], &state), ncclSuccess);
+    }
+    return state;
+  }
+
   /// Three all-reduces of the rank.
   void capture_three(size_t rank, size_t count, cudaGraph_t& graph) const {
     CUDA_OK(cudaStreamBeginCapture(streams[rank], cudaStreamCaptureModeThreadLocal));

@@ -23,10 +23,6 @@ using Clock = std::chrono::steady_clock;
 // What is promised is two seconds; a sanitizer on a busy machine gets some more.
 constexpr std::chrono::seconds kPromise{4};
 
-void expect_that(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what + " (last error: " + ncclGetLastError(nullptr) + ")");
-}
-
 void abort_in_time(ncclComm_t comm) {
   const auto begin = Clock::now();
   EXPECT_CALL(ncclCommAbort(comm));

@@ -57,10 +57,6 @@ int timeout_of(const Case& c) { return ends_by_deadline(c.fault) ? kDeadline : k
 
 int init_timeout_of(const Case& c) { return c.moment == Moment::kInit ? kInitDeadline : kPatience; }
 
-void expect_that(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what + " (last error: " + ncclGetLastError(nullptr) + ")");
-}
-
 /// What the processes of a case tell each other beside the library.
 struct Signals {
   Pipe done;            // one byte from each survivor that is through

@@ -21,10 +21,6 @@ constexpr int kProcesses = 4;
 // Far less than NITINOL_INIT_TIMEOUT, far more than it takes.
 constexpr std::chrono::seconds kInTime{40};
 
-void expect_that(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what + " (last error: " + ncclGetLastError(nullptr) + ")");
-}
-
 /// Ends this process, which is about to be stopped, once the others are done.
 void be_killed_after(const SharedCount& done, int others) {
   const pid_t self = getpid();

@@ -29,10 +29,6 @@ constexpr size_t kCount = 100;
 // What is promised is two seconds; a sanitizer on a busy machine gets some more.
 constexpr std::chrono::seconds kPromise{4};
 
-void expect_that(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what + " (last error: " + ncclGetLastError(nullptr) + ")");
-}
-
 /// What `call` returns, which is to take no longer than an abort may.
 template <class Call>
 auto in_time(Call&& call) {
@@ -40,12 +36,6 @@ auto in_time(Call&& call) {
   const auto result = call();
   expect_that(Clock::now() - begin < kPromise, "it took too long");
   return result;
-}
-
-ncclResult_t state_of(ncclComm_t comm) {
-  ncclResult_t state = ncclInternalError;
-  EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
-  return state;
 }
 
 bool is_stopped(pid_t process) {

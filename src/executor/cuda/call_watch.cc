@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/process_state.h"
 #include "device/guards.h"
+#include "device/stream.h"
 #include "executor/call_words.h"
 #include "executor/cuda/late_watch.h"
 
@@ -80,9 +81,7 @@ bool CallWatch::meet() {
 CallWatch::SettingUp CallWatch::announce(const Launch& launch, cudaStream_t stream) {
   const CallBoard* const board = board_.load(std::memory_order_relaxed);
   if (board == nullptr) return SettingUp(nullptr);
-  cudaStreamCaptureStatus captures = cudaStreamCaptureStatusNone;
-  cuda_check(cudaStreamIsCapturing(stream, &captures), "cudaStreamIsCapturing");
-  if (captures == cudaStreamCaptureStatusNone) announce_calls(*board, rank_, launch);
+  if (!is_being_captured(stream)) announce_calls(*board, rank_, launch);
   return SettingUp(&board->page(rank_));
 }
 
