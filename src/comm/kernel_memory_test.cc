@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <future>
 #include <stdexcept>
 #include <thread>
@@ -61,7 +62,7 @@ TEST(KernelMemory, LaunchesBeginOnceWhatIsBeingFreedHasGone) {
       was_freed = freed;
     });
     begun.get_future().wait();
-    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // long before launches wait no more
     freed = true;
   };
   keep_until_idle(std::shared_ptr<void>(&freed, free_slowly), [] { return true; });
