@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <map>
 #include <mutex>
 
+#include "device/per_device.h"
 #include "device/stream.h"
 
 namespace nitinol {
@@ -50,20 +50,8 @@ struct LaunchOrder::Gpu {
   }
 };
 
-LaunchOrder::Gpu& LaunchOrder::gpu_of(int device) {
-  struct Gpus {
-    std::mutex mutex;
-    std::map<int, std::unique_ptr<Gpu>> all;
-  };
-  static Gpus* const gpus = new Gpus;  // communicators may go when the process ends
-  const std::lock_guard lock(gpus->mutex);
-  std::unique_ptr<Gpu>& gpu = gpus->all[device];
-  if (gpu == nullptr) gpu = std::make_unique<Gpu>();
-  return *gpu;
-}
-
 LaunchOrder::LaunchOrder(const Options& options)
-    : options_(options), gpu_(options.ordering == LaunchOrdering::kNone ? nullptr : &gpu_of(options.device)) {
+    : options_(options), gpu_(options.ordering == LaunchOrdering::kNone ? nullptr : &per_device<Gpu>(options.device)) {
   if (gpu_ == nullptr) return;
   const std::lock_guard lock(gpu_->mutex);
   gpu_->members.push_back(this);

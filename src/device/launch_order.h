@@ -78,7 +78,6 @@ class LaunchOrder {
   };
   struct Chain;
   struct Gpu;
-  static Gpu& gpu_of(int device);
   Place place_of(cudaStream_t stream, bool alone) const;
   bool awaits(const Launch& one) const;
   void find_awaited(const Chain& chain);

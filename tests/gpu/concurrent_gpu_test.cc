@@ -1,23 +1,28 @@
-// Communicators of one process at the same time on the same GPUs, so many that not all their kernels fit on a GPU: what
-// comes first on one GPU may not keep out what another waits for. Needs several GPUs; ranks that share one have room.
+// Kernels of one process at the same time on the same GPUs. Communicators, so many that not all their kernels fit on a
+// GPU: what comes first on one GPU may not keep out what another waits for (this needs several GPUs; ranks that share
+// one have room). And threads that launch at the same moment.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <functional>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "communicator_ranks.h"
 #include "gpus.h"
 #include "nccl.h"
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using nitinol::gpu_testing::Clock;
 using nitinol::gpu_testing::gpus;
+using nitinol::gpu_testing::Ranks;
+using nitinol::gpu_testing::seconds_since;
 
 constexpr size_t kMost = size_t{16} << 20;  ///< elements: 64 MB, for which kernels are largest
 constexpr size_t kCrowd = 8;                ///< communicators; half of them fill a GPU
@@ -254,6 +259,46 @@ TEST_F(Communicators, RunAtTheSameTimeWhoeverComesFirst) {
       if (last[c] > 0) expect_sums(c, last[c]);
     }
     ASSERT_FALSE(HasFatalFailure());
+  }
+}
+
+class Threads : public Ranks {
+ protected:
+  void make_fresh_streams() {
+    for (size_t rank = 0; rank < ranks(); ++rank) {
+      CUDA_OK(cudaSetDevice(device(rank)));
+      CUDA_OK(cudaStreamDestroy(streams[rank]));
+      CUDA_OK(cudaStreamCreateWithFlags(&streams[rank], cudaStreamNonBlocking));
+    }
+  }
+
+  /// Each rank's calls at the same moment. False if they do not end.
+  bool launch_together() const {
+    std::barrier together(static_cast<std::ptrdiff_t>(ranks()));
+    std::atomic<bool> all_ended{true};
+    each([&](size_t rank) {
+      together.arrive_and_wait();
+      for (int i = 0; i < 3; ++i) {
+        NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], 100, ncclInt, ncclSum, comms[rank], streams[rank]));
+      }
+      const auto start = Clock::now();
+      while (cudaStreamQuery(streams[rank]) == cudaErrorNotReady) {
+        std::this_thread::yield();
+        if (seconds_since(start) < 5) continue;
+        all_ended = false;
+        return;
+      }
+    });
+    return all_ended;
+  }
+};
+
+TEST_F(Threads, ThatLaunchAtTheSameMomentIntoFreshStreamsMeet) {
+  make(4);
+  if (IsSkipped()) return;
+  for (int round = 0; round < 100; ++round) {
+    make_fresh_streams();
+    ASSERT_TRUE(launch_together()) << "round " << round;
   }
 }
 

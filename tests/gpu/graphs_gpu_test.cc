@@ -23,7 +23,8 @@ class Graphs : public Ranks {
   }
 
   using Part = std::function<void(size_t rank)>;
-  /// A graph of each rank with its part.
+  /// A graph of each rank with its part, uploaded: those of ranks that share a GPU might come to share a hardware queue
+  /// if threads launched them for the first time at the same moment.
   std::vector<cudaGraphExec_t> capture(const Part& part) {
     std::vector<cudaGraphExec_t> made(ranks());
     each([&](size_t rank) {
@@ -33,6 +34,8 @@ class Graphs : public Ranks {
       CUDA_OK(cudaStreamEndCapture(streams[rank], &graph));
       CUDA_OK(cudaGraphInstantiate(&made[rank], graph, 0));
       CUDA_OK(cudaGraphDestroy(graph));
+      CUDA_OK(cudaGraphUpload(made[rank], streams[rank]));
+      CUDA_OK(cudaStreamSynchronize(streams[rank]));
     });
     graphs_.insert(graphs_.end(), made.begin(), made.end());
     return made;

@@ -108,6 +108,7 @@ class CudaExecutor : public Executor {
         ranks_(static_cast<int>(setup.peers.size())),
         sizes_(sizes_for(machine_of(setup))),
         ctas_ahead_(can_launch_ahead(setup) ? sizes_.ctas_ahead : 0),
+        turns_(device_),
         order_(launch_order_of(setup, sizes_)),
         kernels_(ranks_, sizes_.ranks_share_gpus) {
     if (ranks_ > kMaxRanks) {
@@ -170,10 +171,11 @@ class CudaExecutor : public Executor {
   void launch(const Launch& launch, cudaStream_t stream) override {
     const DeviceGuard on(device_);
     if (ranks_ == 1) prepare(launch, stream);  // waits for nobody
-    LaunchOrder::Turn turn(order_);
+    const LaunchTurns::Turn turn(turns_);
+    LaunchOrder::Turn order(order_);
     launch_collectives(launch.collectives, stream);
     if (!launch.messages.empty()) launch_messages(launch.messages, stream);
-    turn.done();
+    order.done();
   }
 
   void abort() override { watch_->abort(); }
@@ -385,6 +387,7 @@ class CudaExecutor : public Executor {
   const int ranks_;
   const Sizes sizes_;
   const int ctas_ahead_;  ///< as in Sizes; 0 if the GPU's kernels cannot wait for those before them
+  LaunchTurns turns_;
   LaunchOrder order_;
   std::shared_ptr<Domain> domain_;
   LoadedKernels kernels_;

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <thread>
 
 #include "base/error.h"
+#include "device/per_device.h"
 
 namespace nitinol::cuda {
 
@@ -36,6 +38,8 @@ int ask_for_queues() {
 
 const int queues = ask_for_queues();
 
+int64_t nanoseconds_now() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
+
 }  // namespace
 
 void check_queues(const ExecutorSetup& setup) {
@@ -48,6 +52,34 @@ void check_queues(const ExecutorSetup& setup) {
        "rank {}: {} ranks of process {} share device {}, whose work goes through {} queues: their kernels would "
        "wait for each other for ever. {}={} in the environment before the process starts allows {} ranks",
        setup.rank, sharing, me.pid, me.device, queues, kVariable, kMostQueues, kMostQueues);
+}
+
+struct LaunchTurns::Gpu {
+  std::atomic<int> communicators{0};
+  std::atomic<int64_t> taken{0};  ///< since when; 0: nobody launches
+};
+
+LaunchTurns::LaunchTurns(int device, std::chrono::nanoseconds longest)
+    : gpu_(per_device<Gpu>(device)), longest_(longest.count()) {
+  gpu_.communicators.fetch_add(1, std::memory_order_relaxed);
+}
+
+LaunchTurns::~LaunchTurns() { gpu_.communicators.fetch_sub(1, std::memory_order_relaxed); }
+
+LaunchTurns::Turn::Turn(LaunchTurns& turns) {
+  Gpu& gpu = turns.gpu_;
+  if (gpu.communicators.load(std::memory_order_relaxed) < 2) return;
+  int64_t since = 0;
+  while (!gpu.taken.compare_exchange_weak(since, nanoseconds_now(), std::memory_order_acquire)) {
+    if (since != 0 && nanoseconds_now() - since > turns.longest_) return;
+    since = 0;
+    std::this_thread::yield();
+  }
+  taken_ = &gpu.taken;
+}
+
+LaunchTurns::Turn::~Turn() {
+  if (taken_ != nullptr) taken_->store(0, std::memory_order_release);
 }
 
 }  // namespace nitinol::cuda
