@@ -47,6 +47,11 @@ if(NITINOL_SANITIZE)
   target_compile_options(nitinol_compile INTERFACE
     $<$<BOOL:$<TARGET_PROPERTY:NITINOL_C_ENUMS>>:$<$<COMPILE_LANGUAGE:C,CXX>:-fno-sanitize=enum>>)
   target_link_options(nitinol_compile INTERFACE -fsanitize=${NITINOL_SANITIZE})
+  # glibc frees the thread-local variables of threads that have ended from others, and ThreadSanitizer does not see why it
+  # may. These lie with the thread's stack instead.
+  if(NITINOL_SANITIZE MATCHES thread)
+    target_compile_options(nitinol_compile INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-ftls-model=initial-exec>)
+  endif()
 endif()
 
 # The CUDA runtime that everything sees: virtual GPUs' own, or the toolkit's (linked statically).

@@ -30,9 +30,7 @@ struct ThreadState {
   Batch batch;  ///< for its memory
 };
 
-// Initial-exec: eight bytes of what a program keeps for such variables from its start; no look-up, no memory that glibc
-// frees from other threads.
-[[gnu::tls_model("initial-exec")]] constinit thread_local ThreadState* t_state = nullptr;
+constinit thread_local ThreadState* t_state = nullptr;
 
 void end_thread_state(void*) {
   delete t_state;

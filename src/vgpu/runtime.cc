@@ -59,7 +59,7 @@ Runtime& runtime() {
   return *g_runtime.load(std::memory_order_acquire);
 }
 
-[[gnu::tls_model("initial-exec")]] constinit thread_local ThreadState* t_state = nullptr;
+constinit thread_local ThreadState* t_state = nullptr;
 
 ThreadState& make_thread_state() {
   static std::atomic<uint64_t> next_id{1};

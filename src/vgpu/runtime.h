@@ -52,9 +52,7 @@ struct ThreadState {
   int captures = 0;                                   // begun by this thread, not relaxed, not ended
   std::vector<cudaGraphNode_t> capture_dependencies;  // what cudaStreamGetCaptureInfo handed out
 };
-// Null: the thread has none yet. Initial-exec: eight bytes of what a program keeps for such variables from its start;
-// no look-up, and no memory that glibc frees from other threads.
-[[gnu::tls_model("initial-exec")]] extern constinit thread_local ThreadState* t_state;
+extern constinit thread_local ThreadState* t_state;  // null: the thread has none yet
 ThreadState& make_thread_state();
 inline ThreadState& thread_state() { return t_state != nullptr ? *t_state : make_thread_state(); }
 
