@@ -60,6 +60,7 @@ enum class Setting : std::uint8_t {
   kRasTimeoutFactor,
   kDumpFile,
   kDumpSignal,
+  kRecordTimes,
   kNone,  ///< a row that is documented but not acted on yet; keep last
 };
 

@@ -66,6 +66,7 @@ constexpr SettingRow kRows[] = {
     {kRasTimeoutFactor, "NCCL_RAS_TIMEOUT_FACTOR", kInteger, "1", "multiplies all timeouts of health monitoring (5 to 60 seconds) but one that a client gives", "2.24", 1, 1000},
     {kDumpFile, "NITINOL_DUMP_FILE", kText, "", "file to which a rank writes its flight recorder when its communicator (of several ranks) fails; %h is the host, %p the process id, %r the rank, %c the communicator, %% a percent sign; a name that ends in .txt makes it text instead of JSON; not set: nothing is written", "Nitinol"},
     {kDumpSignal, "NITINOL_DUMP_SIGNAL", kText, "", "signal, by name or number, on which a process writes the flight recorders of its ranks to NITINOL_DUMP_FILE, or to nitinol-%h-%p-%c-%r.json in the current folder; not if the program handles the signal itself; not set: none", "Nitinol"},
+    {kRecordTimes, "NITINOL_RECORD_TIMES", kSwitch, "0", "1: on GPUs CUDA events around every launch, which cost it some microseconds, tell the flight recorder when operations began and ended, but for those in graphs; on virtual GPUs that is always known", "Nitinol"},
 
     {.name = "NCCL_ALLOC_P2P_NET_LL_BUFFERS", .type = kSwitch, .help = "low-latency buffers for every network connection", .since = "2.14"},
     {.name = "NCCL_CGA_CLUSTER_SIZE", .type = kInteger, .help = "thread-block cluster size of kernels", .since = "2.16"},

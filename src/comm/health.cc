@@ -88,6 +88,7 @@ std::string Communicator::dump(bool as_text) const {
   const Executor::Passed passed = how_far();
   about.launches_through = passed.launches;
   about.idle = passed.all;
+  about.launches = passed.runs;
   const auto now = progress();
   about.progress_known = now.has_value();
   about.begun = now ? now->begun : 0;

@@ -227,6 +227,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers) {
   setup.timeout = std::chrono::seconds(settings().integer(Setting::kTimeout));
   setup.set_up_timeout = std::chrono::seconds(settings().integer(Setting::kInitTimeout));
   handles_->set_patience(setup.timeout);
+  setup.record_times = settings().flag(Setting::kRecordTimes);
   setup.launch_ahead = settings().flag(Setting::kLaunchAhead);
   setup.launch_ordering = launch_ordering();
   setup.launch_races_fail =

@@ -1,4 +1,4 @@
-// A CUDA event that is owned. Without timing, so that recording and waiting are cheap.
+// A CUDA event that is owned.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,9 @@ namespace nitinol {
 
 class Event {
  public:
-  /// Belongs to the current device.
-  static Event create() {
-    Event event;
-    cuda_check(cudaEventCreateWithFlags(&event.event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-    return event;
-  }
+  /// Belongs to the current device. Without timing, so that recording and waiting are cheap.
+  static Event create() { return create_with(cudaEventDisableTiming); }
+  static Event create_timed() { return create_with(cudaEventDefault); }
   Event() = default;
   Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
   Event& operator=(Event&& other) noexcept {
@@ -82,6 +79,12 @@ class Event {
   }
 
  private:
+  static Event create_with(unsigned flags) {
+    Event event;
+    cuda_check(cudaEventCreateWithFlags(&event.event_, flags), "cudaEventCreateWithFlags");
+    return event;
+  }
+
   cudaEvent_t event_ = nullptr;
 };
 

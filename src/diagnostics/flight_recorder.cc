@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -31,15 +32,16 @@ std::string clock_text(int64_t nanoseconds) {
   return formatted("{:02}:{:02}:{:02}.{:09}", local.tm_hour, local.tm_min, local.tm_sec, nanoseconds % kNanoseconds);
 }
 
-/// A collective as it ran: a bar in the viewer's row of its rank. One that has not ended is a bar without an end.
-std::string run_json(const OperationTimes::Run& run, const FlightRecorder::About& about) {
+/// What ran: a bar in the viewer's row of its rank. What has not ended is a bar without an end.
+std::string bar_json(const std::string& name, uint64_t number, int64_t begun, int64_t ended,
+                     const FlightRecorder::About& about) {
   const std::string length =
-      run.ended == 0 ? "" : formatted("\"dur\": {}, ", microseconds(std::max<int64_t>(0, run.ended - run.begun)));
+      ended == 0 ? "" : formatted("\"dur\": {}, ", microseconds(std::max<int64_t>(0, ended - begun)));
   return formatted(
       "{{\"name\": {}, \"ph\": \"{}\", \"ts\": {}, {}\"pid\": {}, \"tid\": {}, \"args\": {{\"number\": {}, \"state\": "
       "\"{}\"}}}}",
-      quoted(run.signature.text()), run.ended == 0 ? "B" : "X", microseconds(run.begun), length, about.pid, about.rank,
-      run.signature.sequence, run.ended == 0 ? "begun" : "ended");
+      quoted(name), ended == 0 ? "B" : "X", microseconds(begun), length, about.pid, about.rank, number,
+      ended == 0 ? "begun" : "ended");
 }
 
 }  // namespace
@@ -195,6 +197,14 @@ std::vector<FlightRecorder::Told> FlightRecorder::entries(const About& about) co
       told.begun = run->begun;
       told.ended = run->ended;
     }
+    const auto launch = std::find_if(about.launches.begin(), about.launches.end(), [&](const LaunchRun& each) {
+      return entry.launch != 0 && each.launch == entry.launch;
+    });
+    if (launch != about.launches.end()) {  // clocks differ by some microseconds
+      told.begun = std::max(launch->begun, told.entry.enqueued);
+      told.ended = launch->ended == 0 ? 0 : std::max(launch->ended, told.begun);
+      if (told.ended == 0 && std::string_view(told.state) == "issued") told.state = "begun";
+    }
     all.push_back(std::move(told));
   }
   return all;
@@ -252,7 +262,12 @@ std::string FlightRecorder::json(const About& about) const {
     separator = ",\n";
   }
   for (const auto& run : about.runs) {
-    text += separator + run_json(run, about);
+    text += separator + bar_json(run.signature.text(), run.signature.sequence, run.begun, run.ended, about);
+    separator = ",\n";
+  }
+  for (const Told& told : all) {
+    if (about.launches.empty() || told.ended == 0) continue;
+    text += separator + bar_json(told.entry.name(), told.entry.number(), told.begun, told.ended, about);
     separator = ",\n";
   }
   return text + "]}\n";
@@ -275,7 +290,9 @@ std::string FlightRecorder::head_text(const About& about, std::optional<bool> id
 std::string FlightRecorder::text(const About& about) const {
   const std::vector<Told> all = entries(about);
   std::string text = head_text(about, all_ended(about, all));
-  if (!about.times_known) text += "When operations started and finished is not known here.\n";
+  if (!about.times_known && about.launches.empty()) {
+    text += "When operations started and finished is not known here (on GPUs: with NITINOL_RECORD_TIMES=1).\n";
+  }
   text += formatted("{:<9}{:<20}{:<20}{:<20}{:<16}{}\n", "state", "enqueued", "started", "finished", "stream",
                     "operation and plan");
   for (const Told& told : all) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "model/launch_run.h"
 #include "model/operation_times.h"
 #include "model/plan.h"
 #include "model/shared_log.h"
@@ -51,6 +52,7 @@ class FlightRecorder {
     int64_t asked = TimeStamp::now();
     bool times_known = false;                 ///< whether `runs` has what ran
     TimeScale scale{};                        ///< tells all stamps of one dump
+    std::vector<LaunchRun> launches{};        ///< when launches did, where that is known instead; oldest first
     std::vector<OperationTimes::Run> runs{};  ///< when collectives began and ended, as far as that is known
   };
   std::string json(const About& about) const;

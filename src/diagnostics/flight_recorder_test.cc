@@ -108,6 +108,32 @@ TEST(FlightRecorder, SaysWhatIsNotKnown) {
   EXPECT_NE(recorder.text(about).find("all have ended\n"), std::string::npos);
 }
 
+TEST(FlightRecorder, TellsWhenLaunchesRan) {
+  FlightRecorder recorder;
+  recorder.note(broadcast(1), nullptr);
+  recorder.note(broadcast(9), nullptr, true);
+  recorder.note(send_and_receive(4), nullptr);
+  recorder.note(broadcast(2), nullptr);
+  FlightRecorder::About about;
+  about.launches_through = 1;
+  const int64_t later = about.scale.nanoseconds(about.asked) + 1'000'000'000;
+  about.launches = {{.launch = 1, .begun = 5, .ended = 7}, {.launch = 2, .begun = later}};
+  const auto events = told_by(recorder, about)["traceEvents"];
+  ASSERT_EQ(events.size(), 6U);
+  EXPECT_EQ(states_in({{"traceEvents", events}}), (States{"ended", "captured", "begun", "begun", "issued", "ended"}));
+  EXPECT_EQ(events[0]["args"]["started"], events[0]["ts"]) << "clocks differ: not before it was put into the stream";
+  EXPECT_EQ(events[0]["args"]["finished"], events[0]["ts"]);
+  EXPECT_FALSE(events[1]["args"].contains("started"));
+  for (const size_t message : {size_t{2}, size_t{3}}) {
+    EXPECT_EQ(events[message]["args"]["started"].get<double>(), static_cast<double>(later) / 1000);
+    EXPECT_FALSE(events[message]["args"].contains("finished"));
+  }
+  EXPECT_FALSE(events[4]["args"].contains("started"));
+  EXPECT_EQ(events[5]["ph"], "X") << "a bar for what has ended";
+  EXPECT_EQ(events[5]["name"], events[0]["name"]);
+  EXPECT_EQ(recorder.text(about).find("is not known"), std::string::npos);
+}
+
 TEST(FlightRecorder, CountsWhatGoesIntoGraphsApart) {
   FlightRecorder recorder;
   recorder.note(broadcast(1), nullptr, true);

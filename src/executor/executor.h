@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "device/launch_order.h"
 #include "executor/host_call.h"
+#include "model/launch_run.h"
 #include "model/limits.h"
 #include "model/operation_times.h"
 #include "model/peer.h"
@@ -37,6 +38,7 @@ struct ExecutorSetup {
   bool launch_ahead = true;  ///< kernels may begin before the one before them in their stream is done
   LaunchOrdering launch_ordering = LaunchOrdering::kWhereNeeded;  ///< with other communicators of the process
   bool launch_races_fail = false;                                 ///< as in LaunchOrder::Options
+  bool record_times = false;  ///< whether Passed has them where that costs something
   bool check = true;  ///< whether ranks compare what they call where that costs nothing (false: NITINOL_CHECK=off)
   /// Whether everything launched so far is through; may be empty. Any thread, also after the executor has gone.
   std::function<bool()> idle{};
@@ -92,6 +94,7 @@ class Executor {
   struct Passed {
     std::optional<uint64_t> launches{};  ///< so many are through, and the next is not, of those that were not captured
     std::optional<bool> all{};           ///< whether everything is, graphs as often as they were launched until now
+    std::vector<LaunchRun> runs{};       ///< when the last launches began and ended, oldest first; if known
   };
   virtual Passed passed() const { return {}; }
   /// When they began and ended; null if that is not known.

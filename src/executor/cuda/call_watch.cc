@@ -20,6 +20,9 @@ namespace {
 /// After so long without an answer a peer is taken for one that gives none.
 constexpr std::chrono::milliseconds kPatienceWithAnswers{300};
 
+/// After so long a device that is to answer at once is taken for stuck.
+constexpr std::chrono::milliseconds kPatienceWithDevice{20};
+
 /// A call is on the board a moment before its launch is in the stream.
 constexpr std::chrono::milliseconds kFromNoteToLaunch{20};
 
@@ -57,6 +60,7 @@ CallWatch::CallWatch(std::shared_ptr<Domain> domain)
       rank_(domain_->setup().rank),
       ranks_(domain_->ranks()),
       kernel_wait_(domain_->signals()) {
+  if (domain_->setup().record_times) times_ = std::make_unique<LaunchTimes>();
   if (ranks_ > 1) watch_ = start_watching([this] { look(); });
 }
 
@@ -195,6 +199,7 @@ Executor::Passed CallWatch::passed_now() const {
   Executor::Passed passed;
   if (const auto& count = domain_->setup().exactly_through) passed.launches = count();
   if (domain_->setup().idle) passed.all = idle();
+  if (times_) passed.runs = times_->read(kPatienceWithDevice);
   const bool undisturbed = domain_->signals().aborted == 0 && noted_as_late().empty();
   return undisturbed ? passed : Executor::Passed{};
 }

@@ -18,6 +18,7 @@
 #include "executor/call_waits.h"
 #include "executor/cuda/domain.h"
 #include "executor/cuda/kernel_wait_reader.h"
+#include "executor/launch_times.h"
 #include "executor/long_circle.h"
 #include "executor/stream_places.h"
 
@@ -54,6 +55,13 @@ class CallWatch {
   /// What this rank is about to note, when that may take long: until then it may have to wait for kernels that wait for
   /// others.
   [[nodiscard]] SettingUp announce(const Launch& launch, cudaStream_t stream);
+  /// Around every launch that is not captured, in their order.
+  void begin_launch(cudaStream_t stream) {
+    if (times_) times_->begin(stream);
+  }
+  void end_launch(cudaStream_t stream) {
+    if (times_) times_->end(stream);
+  }
   /// As Executor::note().
   void note(const Launch& launch, cudaStream_t stream, unsigned long long id, bool captured) {
     const CallBoard* const board = board_.load(std::memory_order_relaxed);
@@ -122,6 +130,7 @@ class CallWatch {
   std::atomic<bool> calls_{false};                ///< whether this rank ever wanted to launch anything
   std::atomic<std::chrono::milliseconds> timeout_{};
   StreamPlaces places_;
+  std::unique_ptr<LaunchTimes> times_;  ///< where they are recorded
   std::atomic<bool> aborted_{false};
 
   // How far the GPU has come: a few events, each when somebody has looked since the last.

@@ -166,6 +166,7 @@ class CudaExecutor : public Executor {
 
   void note(const Launch& launch, cudaStream_t stream, unsigned long long id, bool captured) override {
     watch_->note(launch, stream, id, captured);
+    captured_ = captured;
   }
 
   void launch(const Launch& launch, cudaStream_t stream) override {
@@ -173,9 +174,11 @@ class CudaExecutor : public Executor {
     if (ranks_ == 1) prepare(launch, stream);  // waits for nobody
     const LaunchTurns::Turn turn(turns_);
     LaunchOrder::Turn order(order_);
+    if (!captured_) watch_->begin_launch(stream);
     launch_collectives(launch.collectives, stream);
     if (!launch.messages.empty()) launch_messages(launch.messages, stream);
     order.done();
+    if (!captured_) watch_->end_launch(stream);
   }
 
   void abort() override { watch_->abort(); }
@@ -386,7 +389,8 @@ class CudaExecutor : public Executor {
   const int rank_;
   const int ranks_;
   const Sizes sizes_;
-  const int ctas_ahead_;  ///< as in Sizes; 0 if the GPU's kernels cannot wait for those before them
+  const int ctas_ahead_;   ///< as in Sizes; 0 if the GPU's kernels cannot wait for those before them
+  bool captured_ = false;  ///< whether what is launched next is
   LaunchTurns turns_;
   LaunchOrder order_;
   std::shared_ptr<Domain> domain_;

@@ -11,8 +11,7 @@
 namespace nitinol::cuda {
 namespace {
 
-using std::chrono_literals::operator""h;
-using std::chrono_literals::operator""ms;
+using namespace std::chrono_literals;
 
 TEST(LaunchTurns, OfAGpuFollowEachOther) {
   constexpr int kThreads = 4;

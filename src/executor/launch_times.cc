@@ -1,0 +1,79 @@
+#include "executor/launch_times.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "device/guards.h"
+
+namespace nitinol {
+
+namespace {
+
+int64_t nanoseconds_since_epoch() {
+  return std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+bool has_happened(const Event& event) {
+  const cudaError_t status = cudaEventQuery(event.get());
+  if (status == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());
+    return false;
+  }
+  cuda_check(status, "cudaEventQuery");
+  return true;
+}
+
+}  // namespace
+
+void LaunchTimes::begin(cudaStream_t stream) {
+  const std::lock_guard lock(mutex_);
+  Slot& slot = slots_[++launches_ % kKept];
+  slot.launch = launches_;
+  slot.has_end = false;
+  slot.begun.record(stream);
+}
+
+void LaunchTimes::end(cudaStream_t stream) {
+  const std::lock_guard lock(mutex_);
+  Slot& slot = slots_[launches_ % kKept];
+  slot.ended.record(stream);
+  slot.has_end = true;
+}
+
+LaunchTimes::Now LaunchTimes::now(std::chrono::milliseconds patience) const {
+  const auto start = std::chrono::steady_clock::now();
+  const int64_t before = nanoseconds_since_epoch();
+  now_.record(stream_.get());
+  while (!has_happened(now_)) {
+    if (std::chrono::steady_clock::now() - start > patience) return {};
+    std::this_thread::yield();
+  }
+  return {now_.get(), before + (nanoseconds_since_epoch() - before) / 2};
+}
+
+/// 0: it has not happened.
+int64_t LaunchTimes::Now::time_of(const Event& other) const {
+  if (!has_happened(other)) return 0;
+  float milliseconds = 0;
+  cuda_check(cudaEventElapsedTime(&milliseconds, other.get(), event), "cudaEventElapsedTime");
+  return since_epoch - static_cast<int64_t>(static_cast<double>(milliseconds) * 1e6);
+}
+
+std::vector<LaunchRun> LaunchTimes::read(std::chrono::milliseconds patience) {
+  const RelaxedCaptureGuard relaxed;
+  const std::lock_guard reading(reading_);
+  const Now moment = now(patience);
+  std::vector<LaunchRun> runs;
+  if (moment.since_epoch == 0) return runs;
+  const std::lock_guard lock(mutex_);
+  for (uint64_t launch = launches_ - std::min<uint64_t>(launches_, kKept); launch < launches_; ++launch) {
+    const Slot& slot = slots_[(launch + 1) % kKept];
+    LaunchRun run{.launch = slot.launch, .begun = moment.time_of(slot.begun)};
+    if (run.begun == 0) break;
+    if (slot.has_end) run.ended = moment.time_of(slot.ended);
+    runs.push_back(run);
+  }
+  return runs;
+}
+
+}  // namespace nitinol
