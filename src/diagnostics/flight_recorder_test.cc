@@ -116,8 +116,8 @@ TEST(FlightRecorder, TellsWhenLaunchesRan) {
   recorder.note(broadcast(2), nullptr);
   FlightRecorder::About about;
   about.launches_through = 1;
-  const int64_t later = about.scale.nanoseconds(about.asked) + 1'000'000'000;
-  about.launches = {{.launch = 1, .begun = 5, .ended = 7}, {.launch = 2, .begun = later}};
+  const int64_t later = about.scale.nanoseconds(about.asked) / 1000 + 1'000'000;  // microseconds
+  about.launches = {{.launch = 1, .begun = 5, .ended = 7}, {.launch = 2, .begun = later * 1000}};
   const auto events = told_by(recorder, about)["traceEvents"];
   ASSERT_EQ(events.size(), 6U);
   EXPECT_EQ(states_in({{"traceEvents", events}}), (States{"ended", "captured", "begun", "begun", "issued", "ended"}));
@@ -125,7 +125,7 @@ TEST(FlightRecorder, TellsWhenLaunchesRan) {
   EXPECT_EQ(events[0]["args"]["finished"], events[0]["ts"]);
   EXPECT_FALSE(events[1]["args"].contains("started"));
   for (const size_t message : {size_t{2}, size_t{3}}) {
-    EXPECT_EQ(events[message]["args"]["started"].get<double>(), static_cast<double>(later) / 1000);
+    EXPECT_EQ(events[message]["args"]["started"].get<double>(), static_cast<double>(later));
     EXPECT_FALSE(events[message]["args"].contains("finished"));
   }
   EXPECT_FALSE(events[4]["args"].contains("started"));
