@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -59,12 +60,13 @@ class Event {
       cuda_check(cudaGraphAddEventRecordNode(&recorded.node, graph, after.data(), after.size(), event_),
                  "cudaGraphAddEventRecordNode");
     } else {
-      const std::vector<cudaGraphNode_t> same(std::max(after.size(), recorded.after.size()), recorded.node);
-      cuda_check(cudaGraphAddDependencies(graph, after.data(), same.data(), nullptr, after.size()),
+      // What it waited for before comes earlier anyway. A call that put nothing into the graph leaves both alike.
+      const auto fresh = missing_in(recorded.after, after);
+      const auto old = missing_in(after, recorded.after);
+      const std::vector<cudaGraphNode_t> same(std::max(fresh.size(), old.size()), recorded.node);
+      cuda_check(cudaGraphAddDependencies(graph, fresh.data(), same.data(), nullptr, fresh.size()),
                  "cudaGraphAddDependencies");
-      // What it waited for before comes earlier anyway.
-      if (cudaGraphRemoveDependencies(graph, recorded.after.data(), same.data(), nullptr, recorded.after.size()) !=
-          cudaSuccess) {
+      if (cudaGraphRemoveDependencies(graph, old.data(), same.data(), nullptr, old.size()) != cudaSuccess) {
         static_cast<void>(cudaGetLastError());
       }
     }
@@ -79,6 +81,14 @@ class Event {
   }
 
  private:
+  /// Those of `nodes` that are not among `others`.
+  static std::vector<cudaGraphNode_t> missing_in(const std::vector<cudaGraphNode_t>& others,
+                                                 const std::vector<cudaGraphNode_t>& nodes) {
+    std::vector<cudaGraphNode_t> missing;
+    std::copy_if(nodes.begin(), nodes.end(), std::back_inserter(missing),
+                 [&](cudaGraphNode_t node) { return std::find(others.begin(), others.end(), node) == others.end(); });
+    return missing;
+  }
   static Event create_with(unsigned flags) {
     Event event;
     cuda_check(cudaEventCreateWithFlags(&event.event_, flags), "cudaEventCreateWithFlags");

@@ -166,6 +166,18 @@ TEST_F(Graphs, OfWhichOneIsLateAreRight) {
   });
 }
 
+TEST_F(Graphs, WithCallsThatMoveNothingAreRight) {
+  make(2);
+  if (IsSkipped()) return;
+  const auto graphs = capture([this](size_t rank) {
+    for (const size_t count : {0, 8, 0, 0, 8, 0}) all_reduce(rank, count);
+  });
+  expect_right([&](size_t rank) {
+    launch(rank, graphs);
+    launch(rank, graphs);
+  });
+}
+
 TEST_F(Graphs, InWhichOneWaitsForAChainOfOthersAreRight) {
   make(4);
   if (IsSkipped()) return;
