@@ -403,29 +403,6 @@ class CudaExecutor : public Executor {
 
 namespace nitinol {
 
-void describe_gpu(Peer& peer) {
-  int devices = 0;
-  cuda_check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
-  cuda_check(cudaDeviceGetAttribute(&peer.multiprocessors, cudaDevAttrMultiProcessorCount, peer.device),
-             "cudaDeviceGetAttribute");
-  peer.reach = kReachesPeers | kKeepsLinesWhole;
-  for (int other = 0; other < devices; ++other) {
-    if (other == peer.device) continue;
-    int reaches = 0;
-    int native = 0;  // atomic operations are native over NVLink, which keeps lines whole, and not over PCIe
-    cuda_check(cudaDeviceGetP2PAttribute(&reaches, cudaDevP2PAttrAccessSupported, peer.device, other),
-               "cudaDeviceGetP2PAttribute");
-    cuda_check(cudaDeviceGetP2PAttribute(&native, cudaDevP2PAttrNativeAtomicSupported, peer.device, other),
-               "cudaDeviceGetP2PAttribute");
-    if (reaches == 0) peer.reach = 0;
-    if (native == 0) peer.reach &= ~static_cast<uint32_t>(kKeepsLinesWhole);
-  }
-  // GPUs that the process does not see may be behind PCIe; those made for data centres usually are not.
-  const int family = peer.compute_capability;
-  const bool has_links = family == 70 || family == 80 || family == 90 || family == 100 || family == 103;
-  if (devices == 1 && !has_links) peer.reach &= ~static_cast<uint32_t>(kKeepsLinesWhole);
-}
-
 std::unique_ptr<Executor> make_executor(ExecutorSetup setup) {
   return std::make_unique<cuda::CudaExecutor>(std::move(setup));
 }

@@ -1,0 +1,48 @@
+#include "executor/cuda/links.h"
+
+#include <algorithm>
+#include <array>
+
+#include "device/check.h"
+#include "executor/executor.h"
+
+namespace nitinol::cuda {
+
+bool are_usually_linked(int compute_capability, std::string_view name) {
+  constexpr std::array<int, 5> kForDataCentres = {70, 80, 90, 100, 103};
+  constexpr std::array<std::string_view, 5> kCards = {"PCI", " NVL", "A30", "A800 40GB Active", "RTX"};
+  const auto is_of_name = [name](std::string_view part) { return name.find(part) != std::string_view::npos; };
+  return std::find(kForDataCentres.begin(), kForDataCentres.end(), compute_capability) != kForDataCentres.end() &&
+         std::none_of(kCards.begin(), kCards.end(), is_of_name);
+}
+
+}  // namespace nitinol::cuda
+
+namespace nitinol {
+
+void describe_gpu(Peer& peer) {
+  int devices = 0;
+  cuda_check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+  cuda_check(cudaDeviceGetAttribute(&peer.multiprocessors, cudaDevAttrMultiProcessorCount, peer.device),
+             "cudaDeviceGetAttribute");
+  peer.reach = kReachesPeers | kKeepsLinesWhole;
+  for (int other = 0; other < devices; ++other) {
+    if (other == peer.device) continue;
+    int reaches = 0;
+    int native = 0;  // atomic operations are native over NVLink, which keeps lines whole, and not over PCIe
+    cuda_check(cudaDeviceGetP2PAttribute(&reaches, cudaDevP2PAttrAccessSupported, peer.device, other),
+               "cudaDeviceGetP2PAttribute");
+    cuda_check(cudaDeviceGetP2PAttribute(&native, cudaDevP2PAttrNativeAtomicSupported, peer.device, other),
+               "cudaDeviceGetP2PAttribute");
+    if (reaches == 0) peer.reach = 0;
+    if (native == 0) peer.reach &= ~static_cast<uint32_t>(kKeepsLinesWhole);
+  }
+  if (devices > 1) return;
+  cudaDeviceProp properties{};  // those that the process does not see may be behind PCIe
+  cuda_check(cudaGetDeviceProperties(&properties, peer.device), "cudaGetDeviceProperties");
+  if (!cuda::are_usually_linked(peer.compute_capability, properties.name)) {
+    peer.reach &= ~static_cast<uint32_t>(kKeepsLinesWhole);
+  }
+}
+
+}  // namespace nitinol

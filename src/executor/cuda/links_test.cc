@@ -1,0 +1,30 @@
+#include "executor/cuda/links.h"
+
+#include <gtest/gtest.h>
+
+namespace nitinol::cuda {
+namespace {
+
+TEST(Links, AreThereBetweenAllGpusOfHostsThatAreMadeForThem) {
+  EXPECT_TRUE(are_usually_linked(70, "Tesla V100-SXM2-32GB"));
+  EXPECT_TRUE(are_usually_linked(80, "NVIDIA A100-SXM4-80GB"));
+  EXPECT_TRUE(are_usually_linked(90, "NVIDIA H100 80GB HBM3"));
+  EXPECT_TRUE(are_usually_linked(90, "NVIDIA H200"));
+  EXPECT_TRUE(are_usually_linked(100, "NVIDIA GB200"));
+}
+
+TEST(Links, AreNotBetweenAllCards) {
+  EXPECT_FALSE(are_usually_linked(70, "Tesla V100-PCIE-16GB"));
+  EXPECT_FALSE(are_usually_linked(80, "NVIDIA A100-PCIE-40GB"));
+  EXPECT_FALSE(are_usually_linked(80, "NVIDIA A100 80GB PCIe"));
+  EXPECT_FALSE(are_usually_linked(80, "NVIDIA A30"));
+  EXPECT_FALSE(are_usually_linked(90, "NVIDIA H100 PCIe"));
+  EXPECT_FALSE(are_usually_linked(90, "NVIDIA H100 NVL"));
+  EXPECT_FALSE(are_usually_linked(90, "NVIDIA H200 NVL"));
+  EXPECT_FALSE(are_usually_linked(75, "Tesla T4"));
+  EXPECT_FALSE(are_usually_linked(86, "NVIDIA A10"));
+  EXPECT_FALSE(are_usually_linked(89, "NVIDIA L40S"));
+}
+
+}  // namespace
+}  // namespace nitinol::cuda
