@@ -26,17 +26,21 @@ bool has_happened(const Event& event) {
 }  // namespace
 
 void LaunchTimes::begin(cudaStream_t stream) {
-  const std::lock_guard lock(mutex_);
-  Slot& slot = slots_[++launches_ % kKept];
-  slot.launch = launches_;
-  slot.has_end = false;
+  Slot& slot = slots_[(launches_ + 1) % kKept];
+  {
+    const std::lock_guard lock(mutex_);
+    slot.launch = 0;
+    slot.has_end = false;
+  }
   slot.begun.record(stream);
+  const std::lock_guard lock(mutex_);
+  slot.launch = ++launches_;
 }
 
 void LaunchTimes::end(cudaStream_t stream) {
-  const std::lock_guard lock(mutex_);
   Slot& slot = slots_[launches_ % kKept];
   slot.ended.record(stream);
+  const std::lock_guard lock(mutex_);
   slot.has_end = true;
 }
 
@@ -68,6 +72,7 @@ std::vector<LaunchRun> LaunchTimes::read(std::chrono::milliseconds patience) {
   const std::lock_guard lock(mutex_);
   for (uint64_t launch = launches_ - std::min<uint64_t>(launches_, kKept); launch < launches_; ++launch) {
     const Slot& slot = slots_[(launch + 1) % kKept];
+    if (slot.launch == 0) continue;
     LaunchRun run{.launch = slot.launch, .begun = moment.time_of(slot.begun)};
     if (run.begun == 0) break;
     if (slot.has_end) run.ended = moment.time_of(slot.ended);

@@ -28,7 +28,7 @@ class LaunchTimes {
 
  private:
   struct Slot {
-    uint64_t launch = 0;
+    uint64_t launch = 0;  ///< 0: its events are being recorded
     bool has_end = false;
     Event begun = Event::create_timed();
     Event ended = Event::create_timed();
@@ -46,7 +46,7 @@ class LaunchTimes {
   Stream stream_ = Stream::create_urgent();  ///< does not wait behind the launches
   Event now_ = Event::create_timed();
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  ///< of what follows; not held while CUDA records, which waits for the device if a queue is full
   std::array<Slot, kKept> slots_;
   uint64_t launches_ = 0;
 };

@@ -232,27 +232,36 @@ void CallWatch::find_progress() {
   answered_ = question;
 }
 
+CallWatch::Mark* CallWatch::take_mark() {
+  const std::lock_guard lock(marks_mutex_);
+  collect_marks();
+  const auto free = std::find_if(marks_.begin(), marks_.end(), [](const Mark& mark) { return !mark.taken; });
+  if (free == marks_.end()) return nullptr;
+  free->taken = true;
+  return &*free;
+}
+
+/// The lock is not held while CUDA records, which waits for the device if a queue is full.
 void CallWatch::mark(uint64_t behind, cudaStream_t stream) {
   if (behind == 0) return;
   wants_mark_.store(false, std::memory_order_relaxed);
+  Mark* const mark = take_mark();
+  if (mark == nullptr) return;
+  if (!mark->event) mark->event = Event::create();
+  mark->event.record(stream);
   const std::lock_guard lock(marks_mutex_);
-  collect_marks();
-  const auto free = std::find_if(marks_.begin(), marks_.end(), [](const Mark& mark) { return !mark.pending; });
-  if (free == marks_.end()) return;
-  if (!free->event) free->event = Event::create();
-  free->event.record(stream);
-  free->behind = behind;
-  free->pending = true;
+  mark->behind = behind;
+  mark->recorded = true;
 }
 
 void CallWatch::collect_marks() {
   const RelaxedCaptureGuard relaxed;
   for (Mark& mark : marks_) {
-    if (!mark.pending) continue;
+    if (!mark.recorded) continue;
     const cudaError_t status = cudaEventQuery(mark.event.get());
     if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
     if (status != cudaSuccess) continue;
-    mark.pending = false;
+    mark.taken = mark.recorded = false;
     ended_ = std::max(ended_, mark.behind);
   }
 }

@@ -97,11 +97,13 @@ class CallWatch {
   struct Mark {
     Event event;
     uint64_t behind = 0;
-    bool pending = false;
+    bool taken = false;
+    bool recorded = false;
   };
   bool ask_how_far();
   void find_progress();
   Executor::Passed passed_now() const;
+  Mark* take_mark();
   void mark(uint64_t behind, cudaStream_t stream);
   void collect_marks();
 
