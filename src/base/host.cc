@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <fstream>
 
+#include "base/error.h"
 #include "base/settings.h"
 
 namespace nitinol {
@@ -16,11 +18,20 @@ std::string full_host_name() {
   return name.data();
 }
 
-// New at each start of the kernel: tells machines with equal names apart. "" where it cannot be read.
-std::string boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
+std::string read_boot_id() {
+  constexpr const char* kPath = "/proc/sys/kernel/random/boot_id";
+  errno = 0;
+  std::ifstream file(kPath);
+  if (!file && (errno == EMFILE || errno == ENFILE)) fail_errno(errno, kPath);
   std::string id;
   std::getline(file, id);
+  return id;
+}
+
+/// New at each start of the kernel: tells machines with equal names apart. "" where there is none. All ranks of a
+/// process have the same.
+const std::string& boot_id() {
+  static const std::string id = read_boot_id();
   return id;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -108,6 +109,27 @@ void create(ncclComm_t* handle, int ranks, std::span<const ncclUniqueId> ids, in
   group::add(std::move(job));
 }
 
+namespace {
+
+/// Until all are made; throws Error if one is not, and then there is none.
+void wait_for_all(ncclComm_t* handles, int count) {
+  std::optional<Error> first;
+  for (int i = 0; i < count; ++i) {
+    Communicator& made = communicator_of(handles[i], "ncclCommInitAll");
+    made.wait_for_background();
+    const char* const failure = made.failure_sentence();
+    if (made.state() != ncclSuccess && !first) first.emplace(made.state(), failure != nullptr ? failure : "");
+  }
+  if (!first) return;
+  for (int i = 0; i < count; ++i) {
+    release_handle(handles[i], "ncclCommInitAll")->tear_down();
+    handles[i] = nullptr;
+  }
+  throw *first;
+}
+
+}  // namespace
+
 void create_all(ncclComm_t* handles, int devices, const int* device_list) {
   if (handles == nullptr) fail(ncclInvalidArgument, "ncclCommInitAll : comms argument is NULL");
   int available = 0;
@@ -134,9 +156,7 @@ void create_all(ncclComm_t* handles, int devices, const int* device_list) {
     static_cast<void>(group::drop());
     throw;
   }
-  if (group::end() == ncclInProgress) {
-    for (int i = 0; i < devices; ++i) communicator_of(handles[i], "ncclCommInitAll").wait_for_background();
-  }
+  if (group::end() == ncclInProgress) wait_for_all(handles, devices);
 }
 
 void split(ncclComm_t parent_handle, int color, int key, ncclComm_t* handle, const ncclConfig_t* config) {
