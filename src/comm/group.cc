@@ -2,7 +2,9 @@
 
 #include <cxxabi.h>
 
+#include <algorithm>
 #include <exception>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -71,48 +73,80 @@ void check(const State& group) {
   }
 }
 
-/// Runs all jobs at the same time, since they wait for each other; throws the first error.
-void run_and_wait(std::vector<Job>& jobs) {
-  std::vector<std::exception_ptr> errors(jobs.size());
-  const auto run = [&](size_t i) {
-    try {
-      jobs[i].run();
-    } catch (...) {
-      errors[i] = std::current_exception();
+/// One communicator's jobs, which come one after the other in the order of the calls, on all ranks alike.
+struct Chain {
+  std::vector<Job> jobs;
+  std::vector<std::exception_ptr> errors{};  ///< by job, once it has run; null: it succeeded
+
+  Communicator& communicator() const { return *jobs.front().communicator; }
+  void run() {
+    for (const Job& job : jobs) {
+      errors.emplace_back();
+      try {
+        job.run();
+      } catch (...) {
+        errors.back() = std::current_exception();
+      }
     }
-  };
+  }
+  void throw_first_error() const {
+    for (const std::exception_ptr& error : errors) {
+      if (error) std::rethrow_exception(error);
+    }
+  }
+};
+
+std::vector<Chain> chains_of(std::vector<Job> jobs) {
+  std::vector<Chain> chains;
+  for (Job& job : jobs) {
+    const auto same = std::find_if(chains.begin(), chains.end(), [&](const Chain& chain) {
+      return chain.jobs.front().communicator == job.communicator;
+    });
+    Chain& chain = same != chains.end() ? *same : chains.emplace_back();
+    chain.jobs.push_back(std::move(job));
+  }
+  return chains;
+}
+
+/// Runs all chains at the same time, since they wait for each other; throws the first error.
+void run_and_wait(std::vector<Chain>& chains) {
   try {
-    run_together(jobs.size(), run);
+    run_together(chains.size(), [&](size_t i) { chains[i].run(); });
   } catch (...) {
-    for (std::exception_ptr& error : errors) error = std::current_exception();
+    for (Chain& chain : chains) chain.errors.assign(chain.jobs.size(), std::current_exception());
   }
-  std::exception_ptr first;
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    if (jobs[i].finished) jobs[i].finished(errors[i] == nullptr);
-    if (errors[i] && !first) first = errors[i];
+  for (const Chain& chain : chains) {
+    for (size_t i = 0; i < chain.jobs.size(); ++i) {
+      if (chain.jobs[i].finished) chain.jobs[i].finished(chain.errors[i] == nullptr);
+    }
   }
-  if (first) std::rethrow_exception(first);
+  for (const Chain& chain : chains) chain.throw_first_error();
 }
 
 /// They will never run: whoever polls is not to wait for them.
-void drop_jobs(std::span<Job> jobs, const Error& error) {
-  for (Job& job : jobs) {
+void drop_jobs(std::span<const Job> jobs, const Error& error) {
+  for (const Job& job : jobs) {
     if (job.finished) job.finished(false);
     if (job.dropped) job.dropped(error);
   }
 }
 
-ncclResult_t run_jobs(std::vector<Job>& jobs) {
-  if (jobs.front().communicator->config().blocking) {
-    run_and_wait(jobs);
+ncclResult_t run_jobs(std::vector<Chain> chains) {
+  if (chains.front().communicator().config().blocking) {
+    run_and_wait(chains);
     return ncclSuccess;
   }
-  for (size_t i = 0; i < jobs.size(); ++i) {
+  for (size_t i = 0; i < chains.size(); ++i) {
+    const auto chain = std::make_shared<Chain>(std::move(chains[i]));
     try {
-      jobs[i].communicator->run_in_background(std::move(jobs[i].run));
+      chain->communicator().run_in_background([chain] {
+        chain->run();
+        chain->throw_first_error();
+      });
     } catch (const std::exception& thrown) {
       const Error error = as_error(thrown);
-      drop_jobs(std::span(jobs).subspan(i), error);
+      drop_jobs(chain->jobs, error);
+      for (const Chain& next : std::span(chains).subspan(i + 1)) drop_jobs(next.jobs, error);
       throw error;
     }
   }
@@ -152,7 +186,7 @@ ncclResult_t end() {
     drop_jobs(group.jobs, error);
     throw;
   }
-  if (!group.jobs.empty()) return run_jobs(group.jobs);
+  if (!group.jobs.empty()) return run_jobs(chains_of(std::move(group.jobs)));
   const ncclResult_t result = carry_out(group.tasks, thread_state().batch);
   keep_memory(group.tasks, current);
   return result;

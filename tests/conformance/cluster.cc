@@ -139,6 +139,15 @@ ncclResult_t settled(ncclResult_t called, ncclComm_t comm) {
   return called;
 }
 
+void expect_place(ncclComm_t comm, int rank, int ranks) {
+  int got_rank = -1;
+  int got_ranks = -1;
+  EXPECT_CALL(ncclCommUserRank(comm, &got_rank));
+  EXPECT_CALL(ncclCommCount(comm, &got_ranks));
+  expect_that(got_rank == rank && got_ranks == ranks,
+              "rank " + std::to_string(got_rank) + " of " + std::to_string(got_ranks));
+}
+
 void use_device_of(int rank) {
   int devices = 0;
   EXPECT_CALL(cudaGetDeviceCount(&devices));

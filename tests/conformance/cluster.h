@@ -28,6 +28,9 @@ void expect(cudaError_t result, const char* call);
 /// The same unless something holds.
 void expect_that(bool holds, const std::string& what);
 
+/// Throws unless this is that rank of so many.
+void expect_place(ncclComm_t comm, int rank, int ranks);
+
 /// What ncclCommGetAsyncError reports.
 ncclResult_t state_of(ncclComm_t comm);
 

@@ -39,6 +39,56 @@ TEST(Group, EndingAGroupThatIsNotOpenIsRefused) {
             }));
 }
 
+TEST(Group, SplitsACommunicatorSeveralTimesInTheOrderOfTheCalls) {
+  EXPECT_EQ("", run_ranks({2, 2}, [](Rank& self) {
+              for (int round = 0; round < 10; ++round) {
+                ncclComm_t parity = nullptr;
+                ncclComm_t half = nullptr;
+                EXPECT_CALL(ncclGroupStart());
+                EXPECT_CALL(ncclCommSplit(self.comm, self.rank % 2, self.rank, &parity, nullptr));
+                EXPECT_CALL(ncclCommSplit(self.comm, self.rank / 2, -self.rank, &half, nullptr));
+                EXPECT_CALL(ncclGroupEnd());
+                expect_place(parity, self.rank / 2, 2);
+                expect_place(half, 1 - self.rank % 2, 2);
+                EXPECT_CALL(ncclCommDestroy(parity));
+                EXPECT_CALL(ncclCommDestroy(half));
+              }
+            }));
+}
+
+TEST(Group, OfOneThreadSplitsCommunicatorsThatDoNotBlockSeveralTimes) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              ncclComm_t parents[2] = {};
+              ncclComm_t children[2][2] = {};
+              const auto group = [&](const auto& call) {
+                EXPECT_CALL(ncclGroupStart());
+                for (int rank = 0; rank < 2; ++rank) {
+                  use_device_of(rank);
+                  call(rank);
+                }
+                const ncclResult_t begun = ncclGroupEnd();
+                for (const ncclComm_t parent : parents) EXPECT_CALL(settled(begun, parent));
+              };
+              group([&](int rank) { EXPECT_CALL(ncclCommInitRankConfig(&parents[rank], 2, id, rank, &config)); });
+              group([&](int rank) {
+                for (ncclComm_t& child : children[rank]) {
+                  const int key = &child == &children[rank][0] ? rank : -rank;
+                  EXPECT_CALL(ncclCommSplit(parents[rank], 0, key, &child, nullptr));
+                }
+              });
+              for (int rank = 0; rank < 2; ++rank) {
+                expect_place(children[rank][0], rank, 2);
+                expect_place(children[rank][1], 1 - rank, 2);
+              }
+              for (int rank = 0; rank < 2; ++rank) {
+                for (const ncclComm_t child : children[rank]) EXPECT_CALL(ncclCommAbort(child));
+                EXPECT_CALL(ncclCommAbort(parents[rank]));
+              }
+            }));
+}
+
 TEST(Group, HoldsManyOperationsOfDifferentKinds) {
   EXPECT_EQ("", run_ranks({2, 2}, [](Rank& self) {
               constexpr int kOperations = 100;
