@@ -22,6 +22,7 @@ void Communicator::run_in_background(std::function<void()> work, Awaits awaits) 
       end_progress();
     } catch (const std::exception& thrown) {
       fail_because(thrown);
+      end_progress();  // of one that was revoked, which nothing fails any more
     }
   };
   try {
@@ -33,7 +34,6 @@ void Communicator::run_in_background(std::function<void()> work, Awaits awaits) 
   }
 }
 
-/// What went on in the background has succeeded. While the communicator is being revoked that still goes on.
 void Communicator::end_progress() {
   const std::lock_guard lock(failure_mutex_);
   if (phase_.load(std::memory_order_acquire) == Phase::kRevoking) return;

@@ -91,13 +91,16 @@ void Group::carry_out(size_t index) {
   }
 }
 
+/// The other ranks learn of it, but not those of a communicator that the program is revoking: they are to split or
+/// shrink it together yet.
 void fail_because_of(const Communicator& cause, const std::exception& thrown, Communicator& other) {
   const Communicator::Visit visit(other);
+  const bool is_being_revoked = cause.phase() == Phase::kRevoking || cause.phase() == Phase::kRevoked;
   other.fail_with(
       code_of(thrown),
       formatted("rank {}: a group was not carried out, because its communicator {} (there rank {}) failed: {}",
                 other.rank(), ras::text_of(cause.identity()), cause.rank(), thrown.what()),
-      true);
+      !(is_being_revoked && cause.identity() == other.identity()));
 }
 
 void Group::fail_others(size_t index, const std::exception& thrown) noexcept {

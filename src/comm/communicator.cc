@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <numeric>
+#include <optional>
 
 #include "base/host.h"
 #include "base/last_error.h"
@@ -340,6 +341,28 @@ void Communicator::end_executor() {
   order_ = StreamOrder();
 }
 
+/// Whatever CUDA says: the executor ends before what it uses does.
+void Communicator::let_go_of_operations(std::chrono::steady_clock::time_point deadline) {
+  const auto attempt = [this](auto&& step) {
+    try {
+      step();
+    } catch (const std::exception& error) {
+      log_info(Subsystem::kDestroy, "rank {}: while the communicator was torn down: {}", rank_, error.what());
+    }
+  };
+  std::optional<DeviceGuard> device;
+  attempt([&] { device.emplace(device_); });
+  attempt([&] { wait_until_idle(deadline); });
+  attempt([&] {
+    if (!executor_) return;
+    executor_->stop_reports();
+    keep_until_idle(executor_->memory_of_kernels(), order_.idle_probe());
+  });
+  kernels_ = KernelsOfProcess();
+  attempt([&] { end_executor(); });
+  attempt([&] { let_go_of_idle_memory(); });
+}
+
 void Communicator::tear_down() {
   wait_for_background();
   const auto deadline = std::chrono::steady_clock::now() + kAbortPatience;
@@ -357,19 +380,7 @@ void Communicator::tear_down() {
   }
   aborted_.store(true);  // nobody is to come in any more
   if (!wait_for_visitors(deadline)) return;
-  try {
-    const DeviceGuard device(device_);
-    wait_until_idle(deadline);
-    if (executor_) {
-      executor_->stop_reports();
-      keep_until_idle(executor_->memory_of_kernels(), order_.idle_probe());
-    }
-    kernels_ = KernelsOfProcess();
-    end_executor();
-    let_go_of_idle_memory();
-  } catch (const Error& error) {
-    log_info(Subsystem::kDestroy, "rank {}: while the communicator was torn down: {}", rank_, error.what());
-  }
+  let_go_of_operations(deadline);
   handles_.reset();
   bootstrap_.reset();
 }

@@ -153,8 +153,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void abort();
   /// Stops running operations, and a call that is still under way. The communicator counts as being revoked.
   void begin_revoke();
-  /// Waits until it is quiet, which makes it revoked.
-  void finish_revoke();
+  /// Waits until it is quiet, which makes it revoked. The state stays ncclInProgress if a call `goes_on`.
+  void finish_revoke(bool goes_on = false);
   /// A communicator of the ranks that are not excluded, which alone call this; `child` is made theirs. Throws Error.
   void shrink(const std::vector<int>& excluded, Communicator& child);
   /// Releases what is held; after finalise() or abort(). Bounded: what a thread that is still inside a call uses stays
@@ -170,6 +170,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// throw Error. Waits for an earlier one.
   void run_in_background(std::function<void()> work, Awaits awaits = Awaits::kRanks);
   void wait_for_background();
+  /// What went on has ended, and a state of ncclInProgress with it, unless the communicator is being revoked.
+  void end_progress();
   /// For whoever waits for anything else than what it has called: throws Error once that was stopped by a failure, an
   /// abort or because the communicator is revoked.
   void throw_if_stopped() const;
@@ -187,8 +189,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   bool plan_and_prepare(Launch& launch, cudaStream_t stream, IfNotReady otherwise);
   void enqueue(const Launch& launch, const std::vector<cudaStream_t>& streams);
   void stop_operations();
-  void end_progress();
   void end_executor();
+  void let_go_of_operations(std::chrono::steady_clock::time_point deadline);
   bool wait_for_visitors(std::chrono::steady_clock::time_point deadline) const;
   void flush(std::chrono::milliseconds patience);
   bool wait_until_idle(std::chrono::steady_clock::time_point deadline);

@@ -78,12 +78,14 @@ void shrink(const ShrinkCall& call) {
   job.run = [parent, child, excluded = std::move(excluded), stop] {
     const Communicator::Making making(*parent, child);
     try {
-      if (stop) parent->finish_revoke();
+      if (stop) parent->finish_revoke(true);
       parent->shrink(excluded, *child);
     } catch (const std::exception& thrown) {
       child->fail_because(thrown);
+      if (stop) parent->end_progress();
       throw;
     }
+    if (stop) parent->end_progress();
   };
   hand_over(job, child, call.handle);
   if (stop) {
@@ -124,15 +126,19 @@ void Communicator::begin_revoke() {
   }
 }
 
-void Communicator::finish_revoke() {
+void Communicator::finish_revoke(bool goes_on) {
   const Visit visit(*this);
-  const DeviceGuard device(device_);
-  if (!wait_until_idle(std::chrono::steady_clock::now() + kRevokePatience)) {
-    log_info(Subsystem::kInit, "rank {}: a stream holds an operation of the revoked communicator back", rank_);
+  try {
+    const DeviceGuard device(device_);
+    if (!wait_until_idle(std::chrono::steady_clock::now() + kRevokePatience)) {
+      log_info(Subsystem::kInit, "rank {}: a stream holds an operation of the revoked communicator back", rank_);
+    }
+  } catch (const Error& error) {  // then CUDA runs nothing any more
+    log_info(Subsystem::kInit, "rank {}: while the communicator was revoked: {}", rank_, error.what());
   }
   const std::lock_guard lock(failure_mutex_);
   phase_.store(Phase::kRevoked, std::memory_order_release);
-  state_.store(ncclSuccess, std::memory_order_release);
+  state_.store(goes_on ? ncclInProgress : ncclSuccess, std::memory_order_release);
 }
 
 void Communicator::shrink(const std::vector<int>& excluded, Communicator& child) {

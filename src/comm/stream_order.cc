@@ -121,6 +121,7 @@ void StreamOrder::leave(const std::vector<cudaStream_t>& streams) {
 
 bool StreamOrder::idle() const {
   if (launches_ == 0 && !in_graphs_) return true;
+  const RelaxedCaptureGuard relaxed;  // the program may be capturing something else
   const Event& last = in_graphs_ ? events_->done : events_->after(launches_);
   const cudaError_t status = cudaEventQuery(last.get());
   if (status == cudaErrorNotReady) return false;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -327,6 +328,64 @@ TEST(Lifecycle, AThreadMayCallFromDestructorsThatRunAfterTheLibrarysOwn) {
               if (!report.empty()) throw std::runtime_error(report);
             }));
 }
+
+/// A capture that forbids other threads much, while it lives.
+class Capture {
+ public:
+  Capture() {
+    thread_ = std::thread([this] {
+      cudaStream_t stream = nullptr;
+      cudaGraph_t graph = nullptr;
+      begun_ = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess &&
+               cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess;
+      stage_ = 1;
+      while (stage_ == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      result_ = cudaStreamEndCapture(stream, &graph);
+    });
+    while (stage_ == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ~Capture() {
+    if (thread_.joinable()) static_cast<void>(end());
+  }
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+  /// cudaSuccess if nobody has broken it.
+  cudaError_t end() {
+    stage_ = 2;
+    thread_.join();
+    return begun_ ? result_ : cudaErrorUnknown;
+  }
+
+ private:
+  std::atomic<int> stage_{0};
+  std::atomic<bool> begun_{false};
+  cudaError_t result_ = cudaErrorUnknown;
+  std::thread thread_;
+};
+
+class BesideACapture : public ::testing::TestWithParam<ncclResult_t (*)(ncclComm_t)> {};
+
+TEST_P(BesideACapture, CommunicatorsEnd) {
+  EXPECT_EQ("", run_processes(2, [](int process, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              cudaStream_t stream = nullptr;
+              use_device_of(process);
+              EXPECT_CALL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+              EXPECT_CALL(ncclCommInitRank(&comm, 2, id, process));
+              must_work(comm, stream);
+              Capture capture;
+              EXPECT_CALL(GetParam()(comm));
+              EXPECT_CALL(capture.end());
+              ncclResult_t state = ncclSuccess;
+              if (ncclCommGetAsyncError(comm, &state) != ncclSuccess) return;  // it is no more
+              expect_that(state == ncclSuccess, "the state is " + std::to_string(state));
+              EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ends, BesideACapture,
+                         ::testing::Values(ncclCommFinalize, ncclCommDestroy, ncclCommAbort,
+                                           [](ncclComm_t comm) { return ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT); }));
 
 TEST(Lifecycle, AProcessMayExitWithoutDestroyingAnything) {
   EXPECT_EQ("", run_processes(2, [](int process, const ncclUniqueId& id) {

@@ -24,12 +24,7 @@ void refuses(ncclResult_t got, ncclResult_t wanted, const char* part) {
 
 /// Sums rank + 1 over the communicator with so many ranks, of which this one is to be `rank`.
 void must_work(ncclComm_t comm, int rank, int ranks, cudaStream_t stream) {
-  int got_rank = -1;
-  int got_ranks = -1;
-  EXPECT_CALL(ncclCommUserRank(comm, &got_rank));
-  EXPECT_CALL(ncclCommCount(comm, &got_ranks));
-  expect_that(got_rank == rank && got_ranks == ranks,
-              "rank " + std::to_string(got_rank) + " of " + std::to_string(got_ranks));
+  expect_place(comm, rank, ranks);
   constexpr int kCount = 5000;
   std::vector<int> values(kCount, rank + 1);
   int* data = nullptr;
@@ -373,6 +368,94 @@ TEST(Revoke, OfANonBlockingCommunicatorIsPolled) {
               expect_that(wait_for_state(comm) == ncclSuccess, "revoked");
               EXPECT_CALL(ncclCommDestroy(comm));
               EXPECT_CALL(ncclCommRevoke(nullptr, 77));
+            }));
+}
+
+/// Ranks of one communicator that do not block, in one thread.
+std::vector<ncclComm_t> make_non_blocking(int ranks, const ncclUniqueId& id) {
+  std::vector<ncclComm_t> comms(static_cast<size_t>(ranks));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  EXPECT_CALL(ncclGroupStart());
+  for (int rank = 0; rank < ranks; ++rank) {
+    use_device_of(rank);
+    static_cast<void>(ncclCommInitRankConfig(&comms[static_cast<size_t>(rank)], ranks, id, rank, &config));
+  }
+  static_cast<void>(ncclGroupEnd());
+  for (const ncclComm_t comm : comms) EXPECT_CALL(wait_for_state(comm));
+  return comms;
+}
+
+TEST(Revoke, ASplitThatFailsAfterwardsIsNotInProgressForEver) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              const auto comms = make_non_blocking(2, id);
+              for (const ncclComm_t comm : comms) static_cast<void>(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+              for (const ncclComm_t comm : comms) EXPECT_CALL(wait_for_state(comm));
+              ncclComm_t child = nullptr;
+              expect_that(ncclCommSplit(comms[0], 0, 0, &child, nullptr) == ncclInProgress, "the split waits");
+              EXPECT_CALL(ncclCommAbort(comms[1]));
+              expect_that(wait_for_state(child) != ncclSuccess, "a child of one rank that has gone");
+              EXPECT_CALL(wait_for_state(comms[0]));
+              EXPECT_CALL(ncclCommAbort(child));
+              EXPECT_CALL(ncclCommAbort(comms[0]));
+            }));
+}
+
+TEST(Revoke, OfRanksWhoseFirstUseIsUnderWayLeavesThemToSplit) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              for (int round = 0; round < 10; ++round) {
+                ncclUniqueId id;
+                EXPECT_CALL(ncclGetUniqueId(&id));
+                const auto comms = make_non_blocking(3, id);
+                std::vector<ncclComm_t> children(comms.size());
+                std::vector<int*> data(comms.size());
+                EXPECT_CALL(ncclGroupStart());
+                for (size_t rank = 0; rank < comms.size(); ++rank) {
+                  use_device_of(static_cast<int>(rank));
+                  EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data[rank]), 400));
+                  EXPECT_CALL(ncclAllReduce(data[rank], data[rank], 100, ncclInt, ncclSum, comms[rank], nullptr));
+                }
+                static_cast<void>(ncclGroupEnd());
+                std::this_thread::sleep_for(std::chrono::microseconds(30 * round));
+                for (const ncclComm_t comm : comms) static_cast<void>(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+                for (const ncclComm_t comm : comms) EXPECT_CALL(wait_for_state(comm));
+                EXPECT_CALL(ncclGroupStart());
+                for (size_t rank = 0; rank < comms.size(); ++rank) {
+                  EXPECT_CALL(ncclCommSplit(comms[rank], 0, static_cast<int>(rank), &children[rank], nullptr));
+                }
+                static_cast<void>(ncclGroupEnd());
+                for (const ncclComm_t comm : comms) EXPECT_CALL(wait_for_state(comm));
+                for (const ncclComm_t child : children) EXPECT_CALL(state_of(child));
+                for (const ncclComm_t child : children) EXPECT_CALL(ncclCommAbort(child));
+                for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommAbort(comm));
+                for (int* const memory : data) EXPECT_CALL(cudaFree(memory));
+              }
+            }));
+}
+
+TEST(Shrink, InAbortModeTheParentIsInProgressUntilTheChildIsReady) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              const auto comms = make_non_blocking(3, id);
+              ncclComm_t children[2] = {};
+              int excluded = 2;
+              const auto shrink = [&](size_t rank) {
+                use_device_of(static_cast<int>(rank));
+                const ncclResult_t begun =
+                    ncclCommShrink(comms[rank], &excluded, 1, &children[rank], nullptr, NCCL_SHRINK_ABORT);
+                expect_that(begun == ncclInProgress, "the shrink waits");
+              };
+              shrink(0);
+              for (int look = 0; look < 50; ++look) {
+                expect_that(state_of(comms[0]) == ncclInProgress, "rank 1 has not called yet");
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+              }
+              shrink(1);
+              for (size_t rank = 0; rank < 2; ++rank) {
+                EXPECT_CALL(wait_for_state(comms[rank]));
+                EXPECT_CALL(state_of(children[rank]));
+              }
+              for (const ncclComm_t child : children) EXPECT_CALL(ncclCommAbort(child));
+              for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommAbort(comm));
             }));
 }
 
