@@ -75,17 +75,17 @@ void check(const State& group) {
 
 /// One communicator's jobs, which come one after the other in the order of the calls, on all ranks alike.
 struct Chain {
-  std::vector<Job> jobs;
-  std::vector<std::exception_ptr> errors{};  ///< by job, once it has run; null: it succeeded
+  std::vector<Job> jobs{};
+  std::vector<std::exception_ptr> errors{};  ///< by job; null: it has succeeded
 
   Communicator& communicator() const { return *jobs.front().communicator; }
+  /// Takes no memory: the jobs tell the other ranks if there is none, and nobody else would.
   void run() {
-    for (const Job& job : jobs) {
-      errors.emplace_back();
+    for (size_t i = 0; i < jobs.size(); ++i) {
       try {
-        job.run();
+        jobs[i].run();
       } catch (...) {
-        errors.back() = std::current_exception();
+        errors[i] = std::current_exception();
       }
     }
   }
@@ -96,31 +96,34 @@ struct Chain {
   }
 };
 
-std::vector<Chain> chains_of(std::vector<Job> jobs) {
-  std::vector<Chain> chains;
-  for (Job& job : jobs) {
-    const auto same = std::find_if(chains.begin(), chains.end(), [&](const Chain& chain) {
-      return chain.jobs.front().communicator == job.communicator;
+using Chains = std::vector<std::shared_ptr<Chain>>;
+
+Chains chains_of(const std::vector<Job>& jobs) {
+  Chains chains;
+  for (const Job& job : jobs) {
+    const auto same = std::find_if(chains.begin(), chains.end(), [&](const auto& chain) {
+      return chain->jobs.front().communicator == job.communicator;
     });
-    Chain& chain = same != chains.end() ? *same : chains.emplace_back();
-    chain.jobs.push_back(std::move(job));
+    Chain& chain = same != chains.end() ? **same : *chains.emplace_back(std::make_shared<Chain>());
+    chain.jobs.push_back(job);
+    chain.errors.emplace_back();
   }
   return chains;
 }
 
 /// Runs all chains at the same time, since they wait for each other; throws the first error.
-void run_and_wait(std::vector<Chain>& chains) {
+void run_and_wait(const Chains& chains) {
   try {
-    run_together(chains.size(), [&](size_t i) { chains[i].run(); });
+    run_together(chains.size(), [&](size_t i) { chains[i]->run(); });
   } catch (...) {
-    for (Chain& chain : chains) chain.errors.assign(chain.jobs.size(), std::current_exception());
+    for (const auto& chain : chains) chain->errors.assign(chain->jobs.size(), std::current_exception());
   }
-  for (const Chain& chain : chains) {
-    for (size_t i = 0; i < chain.jobs.size(); ++i) {
-      if (chain.jobs[i].finished) chain.jobs[i].finished(chain.errors[i] == nullptr);
+  for (const auto& chain : chains) {
+    for (size_t i = 0; i < chain->jobs.size(); ++i) {
+      if (chain->jobs[i].finished) chain->jobs[i].finished(chain->errors[i] == nullptr);
     }
   }
-  for (const Chain& chain : chains) chain.throw_first_error();
+  for (const auto& chain : chains) chain->throw_first_error();
 }
 
 /// They will never run: whoever polls is not to wait for them.
@@ -131,13 +134,21 @@ void drop_jobs(std::span<const Job> jobs, const Error& error) {
   }
 }
 
-ncclResult_t run_jobs(std::vector<Chain> chains) {
-  if (chains.front().communicator().config().blocking) {
+ncclResult_t run_jobs(const std::vector<Job>& jobs) {
+  Chains chains;
+  try {
+    chains = chains_of(jobs);
+  } catch (const std::exception& thrown) {
+    const Error error = as_error(thrown);
+    drop_jobs(jobs, error);
+    throw error;
+  }
+  if (chains.front()->communicator().config().blocking) {
     run_and_wait(chains);
     return ncclSuccess;
   }
   for (size_t i = 0; i < chains.size(); ++i) {
-    const auto chain = std::make_shared<Chain>(std::move(chains[i]));
+    const std::shared_ptr<Chain>& chain = chains[i];
     try {
       chain->communicator().run_in_background([chain] {
         chain->run();
@@ -145,8 +156,7 @@ ncclResult_t run_jobs(std::vector<Chain> chains) {
       });
     } catch (const std::exception& thrown) {
       const Error error = as_error(thrown);
-      drop_jobs(chain->jobs, error);
-      for (const Chain& next : std::span(chains).subspan(i + 1)) drop_jobs(next.jobs, error);
+      for (const auto& left : std::span(chains).subspan(i)) drop_jobs(left->jobs, error);
       throw error;
     }
   }
@@ -186,7 +196,7 @@ ncclResult_t end() {
     drop_jobs(group.jobs, error);
     throw;
   }
-  if (!group.jobs.empty()) return run_jobs(chains_of(std::move(group.jobs)));
+  if (!group.jobs.empty()) return run_jobs(group.jobs);
   const ncclResult_t result = carry_out(group.tasks, thread_state().batch);
   keep_memory(group.tasks, current);
   return result;
