@@ -9,6 +9,7 @@
 #include <fstream>
 #include <functional>
 #include <mutex>
+#include <ostream>
 #include <thread>
 
 #include "cluster.h"
@@ -341,6 +342,8 @@ class Capture {
       stage_ = 1;
       while (stage_ == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       result_ = cudaStreamEndCapture(stream, &graph);
+      if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
+      static_cast<void>(cudaStreamDestroy(stream));
     });
     while (stage_ == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -363,7 +366,15 @@ class Capture {
   std::thread thread_;
 };
 
-class BesideACapture : public ::testing::TestWithParam<ncclResult_t (*)(ncclComm_t)> {};
+struct WayToEnd {
+  const char* name;
+  ncclResult_t (*call)(ncclComm_t);
+  friend std::ostream& operator<<(std::ostream& out, const WayToEnd& way) { return out << way.name; }
+};
+
+ncclResult_t revoke(ncclComm_t comm) { return ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT); }
+
+class BesideACapture : public ::testing::TestWithParam<WayToEnd> {};
 
 TEST_P(BesideACapture, CommunicatorsEnd) {
   EXPECT_EQ("", run_processes(2, [](int process, const ncclUniqueId& id) {
@@ -374,7 +385,7 @@ TEST_P(BesideACapture, CommunicatorsEnd) {
               EXPECT_CALL(ncclCommInitRank(&comm, 2, id, process));
               must_work(comm, stream);
               Capture capture;
-              EXPECT_CALL(GetParam()(comm));
+              EXPECT_CALL(GetParam().call(comm));
               EXPECT_CALL(capture.end());
               ncclResult_t state = ncclSuccess;
               if (ncclCommGetAsyncError(comm, &state) != ncclSuccess) return;  // it is no more
@@ -384,8 +395,9 @@ TEST_P(BesideACapture, CommunicatorsEnd) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ends, BesideACapture,
-                         ::testing::Values(ncclCommFinalize, ncclCommDestroy, ncclCommAbort,
-                                           [](ncclComm_t comm) { return ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT); }));
+                         ::testing::Values(WayToEnd{"Finalize", ncclCommFinalize}, WayToEnd{"Destroy", ncclCommDestroy},
+                                           WayToEnd{"Abort", ncclCommAbort}, WayToEnd{"Revoke", revoke}),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 TEST(Lifecycle, AProcessMayExitWithoutDestroyingAnything) {
   EXPECT_EQ("", run_processes(2, [](int process, const ncclUniqueId& id) {
