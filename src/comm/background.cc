@@ -19,11 +19,10 @@ void Communicator::run_in_background(std::function<void()> work, Awaits awaits) 
     set_thread_name("NitinolJob");
     try {
       work();
-      end_progress();
     } catch (const std::exception& thrown) {
       fail_because(thrown);
-      end_progress();  // of one that was revoked, which nothing fails any more
     }
+    end_progress();  // also of one that was revoked, which nothing fails any more
   };
   try {
     background_ = std::thread(run);

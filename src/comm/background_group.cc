@@ -95,12 +95,11 @@ void Group::carry_out(size_t index) {
 /// shrink it together yet.
 void fail_because_of(const Communicator& cause, const std::exception& thrown, Communicator& other) {
   const Communicator::Visit visit(other);
-  const bool is_being_revoked = cause.phase() == Phase::kRevoking || cause.phase() == Phase::kRevoked;
   other.fail_with(
       code_of(thrown),
       formatted("rank {}: a group was not carried out, because its communicator {} (there rank {}) failed: {}",
                 other.rank(), ras::text_of(cause.identity()), cause.rank(), thrown.what()),
-      !(is_being_revoked && cause.identity() == other.identity()));
+      !(was_revoked(cause.phase()) && cause.identity() == other.identity()));
 }
 
 void Group::fail_others(size_t index, const std::exception& thrown) noexcept {

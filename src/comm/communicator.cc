@@ -217,8 +217,7 @@ void Communicator::fail_with(ncclResult_t code, const std::string& sentence, boo
     const std::lock_guard lock(failure_mutex_);
     const ncclResult_t now = state_.load(std::memory_order_relaxed);
     if (now != ncclSuccess && now != ncclInProgress) return;
-    const Phase phase = phase_.load(std::memory_order_acquire);
-    if (phase == Phase::kRevoking || phase == Phase::kRevoked) return;  // nothing runs that could fail
+    if (was_revoked(phase())) return;  // nothing runs that could fail
     try {
       failure_sentence_ = sentence;
       failure_text_.store(failure_sentence_.c_str(), std::memory_order_release);

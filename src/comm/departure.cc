@@ -166,8 +166,7 @@ void destroy(const std::shared_ptr<Communicator>& communicator) {
     communicator->tear_down();
     return;
   }
-  const Stage stage = communicator->stage();
-  if (communicator->state() != ncclSuccess || stage == Stage::kRevoking || stage == Stage::kRevoked) {
+  if (communicator->state() != ncclSuccess || was_revoked(communicator->phase())) {
     abort(communicator);
     return;
   }

@@ -52,6 +52,8 @@ enum class Verdict : int {
   kNoEffect,  ///< succeeds without doing anything
 };
 
+/// Or is being.
+constexpr bool was_revoked(Phase phase) { return phase == Phase::kRevoking || phase == Phase::kRevoked; }
 Stage stage_of(Phase phase, ncclResult_t state);
 Verdict verdict_on(Call call, Stage stage);
 /// "has been finalized" ...: to be put behind "the communicator".

@@ -113,7 +113,7 @@ void Communicator::begin_revoke() {
   const Stage before = stage();
   {
     const std::lock_guard lock(failure_mutex_);
-    if (phase_.load() == Phase::kRevoked || phase_.load() == Phase::kRevoking) return;
+    if (was_revoked(phase())) return;
     phase_.store(Phase::kRevoking, std::memory_order_release);
     state_.store(ncclInProgress, std::memory_order_release);
   }

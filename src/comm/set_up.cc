@@ -140,7 +140,7 @@ Peer Communicator::describe() const {
   peer.process = process_number();
   peer.pid = getpid();
   peer.compute_capability = 10 * properties.major + properties.minor;
-  describe_gpu(peer);
+  describe_gpu(peer, properties);
   copy_text(host_name(), peer.host_name);
   const FdServerName server = handles_->server_name();
   std::copy(server.text.begin(), server.text.end(), peer.handle_server.begin());

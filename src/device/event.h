@@ -28,6 +28,16 @@ class Event {
   cudaEvent_t get() const { return event_; }
   explicit operator bool() const { return event_ != nullptr; }
 
+  /// Whether what it was recorded behind is through. Throws Error.
+  bool has_happened() const {
+    const cudaError_t status = cudaEventQuery(event_);
+    if (status == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());
+      return false;
+    }
+    cuda_check(status, "cudaEventQuery");
+    return true;
+  }
   void record(cudaStream_t stream) const { cuda_check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
   void make_wait(cudaStream_t stream) const {
     cuda_check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");

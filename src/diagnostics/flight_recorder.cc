@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <ctime>
-#include <string_view>
 
 #include "base/error.h"
 
@@ -172,8 +171,9 @@ FlightRecorder::Issued FlightRecorder::last_issued(const TimeScale& scale) const
   return {last.name(), scale.nanoseconds(last.enqueued)};
 }
 
-/// `numbers_hold`: the numbers of what has begun and ended are those of the entries.
-const char* FlightRecorder::state_of(const Entry& entry, const About& about, bool numbers_hold) {
+/// `numbers_hold`: the numbers of what has begun and ended are those of the entries. `runs`: its launch is known to
+/// have begun, and not to have ended.
+const char* FlightRecorder::state_of(const Entry& entry, const About& about, bool numbers_hold, bool runs) {
   if (entry.captured) return "captured";
   if (about.launches_through && entry.launch <= *about.launches_through) return "ended";
   if (!about.launches_through && about.idle.value_or(false) && entry.enqueued < about.asked) return "ended";
@@ -181,7 +181,8 @@ const char* FlightRecorder::state_of(const Entry& entry, const About& about, boo
     if (entry.number() <= about.ended) return "ended";
     if (about.counts_runs) return entry.number() <= about.begun ? "begun" : "issued";
   }
-  return about.launches_through ? "issued" : "unknown";
+  if (!about.launches_through) return "unknown";
+  return runs ? "begun" : "issued";
 }
 
 std::vector<FlightRecorder::Told> FlightRecorder::entries(const About& about) const {
@@ -189,7 +190,11 @@ std::vector<FlightRecorder::Told> FlightRecorder::entries(const About& about) co
   const bool numbers_hold = !about.counts_runs || captured_.load(std::memory_order_relaxed) == 0;
   std::vector<Told> all;
   for (const Entry& entry : kept()) {
-    Told told{entry, state_of(entry, about, numbers_hold)};
+    const auto launch = std::find_if(about.launches.begin(), about.launches.end(), [&](const LaunchRun& each) {
+      return entry.launch != 0 && each.launch == entry.launch;
+    });
+    const bool has_launch = launch != about.launches.end();
+    Told told{entry, state_of(entry, about, numbers_hold, has_launch && launch->ended == 0)};
     told.entry.enqueued = about.scale.nanoseconds(entry.enqueued);
     const auto run = std::find_if(about.runs.begin(), about.runs.end(),
                                   [&](const auto& r) { return r.signature == entry.collective; });
@@ -197,13 +202,9 @@ std::vector<FlightRecorder::Told> FlightRecorder::entries(const About& about) co
       told.begun = run->begun;
       told.ended = run->ended;
     }
-    const auto launch = std::find_if(about.launches.begin(), about.launches.end(), [&](const LaunchRun& each) {
-      return entry.launch != 0 && each.launch == entry.launch;
-    });
-    if (launch != about.launches.end()) {  // clocks differ by some microseconds
+    if (has_launch) {  // clocks differ by some microseconds
       told.begun = std::max(launch->begun, told.entry.enqueued);
       told.ended = launch->ended == 0 ? 0 : std::max(launch->ended, told.begun);
-      if (told.ended == 0 && std::string_view(told.state) == "issued") told.state = "begun";
     }
     all.push_back(std::move(told));
   }

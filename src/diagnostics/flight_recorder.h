@@ -93,7 +93,7 @@ class FlightRecorder {
   /// Oldest first.
   std::vector<Entry> kept() const;
   std::vector<Told> entries(const About& about) const;
-  static const char* state_of(const Entry& entry, const About& about, bool numbers_hold);
+  static const char* state_of(const Entry& entry, const About& about, bool numbers_hold, bool runs);
   std::optional<bool> all_ended(const About& about, const std::vector<Told>& all) const;
   std::string head_json(const About& about, std::optional<bool> idle) const;
   static std::string json_of(const Told& told, const About& about);

@@ -130,11 +130,12 @@ class Executor {
   virtual void abort() = 0;
 };
 
-/// Adds to a rank's description what executors need to know of the GPU peer.device. Throws Error.
+/// Adds to a rank's description what executors need to know of the GPU peer.device, which has these properties. Throws
+/// Error.
 #if defined(NITINOL_CUDA)
-void describe_gpu(Peer& peer);
+void describe_gpu(Peer& peer, const cudaDeviceProp& properties);
 #else
-inline void describe_gpu(Peer&) {}
+inline void describe_gpu(Peer&, const cudaDeviceProp&) {}
 #endif
 
 /// Allocates this rank's arena and offers it to peers. One definition per flavour.

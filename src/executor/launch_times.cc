@@ -13,16 +13,6 @@ int64_t nanoseconds_since_epoch() {
   return std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
-bool has_happened(const Event& event) {
-  const cudaError_t status = cudaEventQuery(event.get());
-  if (status == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());
-    return false;
-  }
-  cuda_check(status, "cudaEventQuery");
-  return true;
-}
-
 }  // namespace
 
 void LaunchTimes::begin(cudaStream_t stream) {
@@ -44,38 +34,39 @@ void LaunchTimes::end(cudaStream_t stream) {
   slot.has_end = true;
 }
 
-LaunchTimes::Now LaunchTimes::now(std::chrono::milliseconds patience) const {
+/// 0: it has not happened in time.
+int64_t LaunchTimes::time_of_now(std::chrono::milliseconds patience) const {
   const auto start = std::chrono::steady_clock::now();
   const int64_t before = nanoseconds_since_epoch();
   now_.record(stream_.get());
-  while (!has_happened(now_)) {
-    if (std::chrono::steady_clock::now() - start > patience) return {};
+  while (!now_.has_happened()) {
+    if (std::chrono::steady_clock::now() - start > patience) return 0;
     std::this_thread::yield();
   }
-  return {now_.get(), before + (nanoseconds_since_epoch() - before) / 2};
+  return before + (nanoseconds_since_epoch() - before) / 2;
 }
 
 /// 0: it has not happened.
-int64_t LaunchTimes::Now::time_of(const Event& other) const {
-  if (!has_happened(other)) return 0;
+int64_t LaunchTimes::time_of(const Event& event, int64_t now) const {
+  if (!event.has_happened()) return 0;
   float milliseconds = 0;
-  cuda_check(cudaEventElapsedTime(&milliseconds, other.get(), event), "cudaEventElapsedTime");
-  return since_epoch - static_cast<int64_t>(static_cast<double>(milliseconds) * 1e6);
+  cuda_check(cudaEventElapsedTime(&milliseconds, event.get(), now_.get()), "cudaEventElapsedTime");
+  return now - static_cast<int64_t>(static_cast<double>(milliseconds) * 1e6);
 }
 
 std::vector<LaunchRun> LaunchTimes::read(std::chrono::milliseconds patience) {
   const RelaxedCaptureGuard relaxed;
   const std::lock_guard reading(reading_);
-  const Now moment = now(patience);
+  const int64_t now = time_of_now(patience);
   std::vector<LaunchRun> runs;
-  if (moment.since_epoch == 0) return runs;
+  if (now == 0) return runs;
   const std::lock_guard lock(mutex_);
   for (uint64_t launch = launches_ - std::min<uint64_t>(launches_, kKept); launch < launches_; ++launch) {
     const Slot& slot = slots_[(launch + 1) % kKept];
     if (slot.launch == 0) continue;
-    LaunchRun run{.launch = slot.launch, .begun = moment.time_of(slot.begun)};
+    LaunchRun run{.launch = slot.launch, .begun = time_of(slot.begun, now)};
     if (run.begun == 0) break;
-    if (slot.has_end) run.ended = moment.time_of(slot.ended);
+    if (slot.has_end) run.ended = time_of(slot.ended, now);
     runs.push_back(run);
   }
   return runs;

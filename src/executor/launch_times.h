@@ -33,13 +33,9 @@ class LaunchTimes {
     Event begun = Event::create_timed();
     Event ended = Event::create_timed();
   };
-  /// An event that has happened, and when that was.
-  struct Now {
-    cudaEvent_t event = nullptr;
-    int64_t since_epoch = 0;  ///< nanoseconds; 0: it has not happened
-    int64_t time_of(const Event& other) const;
-  };
-  Now now(std::chrono::milliseconds patience) const;
+  // In nanoseconds since the epoch.
+  int64_t time_of_now(std::chrono::milliseconds patience) const;
+  int64_t time_of(const Event& event, int64_t now) const;
 
   // Of whoever reads.
   std::mutex reading_;

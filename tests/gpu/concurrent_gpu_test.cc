@@ -14,33 +14,20 @@
 #include <vector>
 
 #include "communicator_ranks.h"
+#include "gate.h"
 #include "gpus.h"
 #include "nccl.h"
 
 namespace {
 
 using nitinol::gpu_testing::Clock;
+using nitinol::gpu_testing::Gate;
 using nitinol::gpu_testing::gpus;
 using nitinol::gpu_testing::Ranks;
 using nitinol::gpu_testing::seconds_since;
 
 constexpr size_t kMost = size_t{16} << 20;  ///< elements: 64 MB, for which kernels are largest
 constexpr size_t kCrowd = 8;                ///< communicators; half of them fill a GPU
-
-/// Holds streams until it is opened.
-class Gate {
- public:
-  void hold(cudaStream_t stream) {
-    const auto wait = [](void* open) {
-      while (!*static_cast<std::atomic<bool>*>(open)) std::this_thread::sleep_for(std::chrono::microseconds(100));
-    };
-    CUDA_OK(cudaLaunchHostFunc(stream, wait, &open_));
-  }
-  void open() { open_ = true; }
-
- private:
-  std::atomic<bool> open_{false};
-};
 
 struct Place {
   ncclComm_t comm = nullptr;

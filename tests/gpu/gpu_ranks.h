@@ -29,7 +29,7 @@ class Ranks {
       cudaDeviceProp properties{};
       cuda_check(cudaGetDeviceProperties(&properties, peer.device), "cudaGetDeviceProperties");
       peer.compute_capability = 10 * properties.major + properties.minor;
-      describe_gpu(peer);
+      describe_gpu(peer, properties);
       std::memcpy(peer.device_id.data(), &properties.uuid, sizeof(properties.uuid));
       peers.push_back(peer);
     }

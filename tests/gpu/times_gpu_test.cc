@@ -2,7 +2,6 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -11,6 +10,7 @@
 #include <thread>
 
 #include "communicator_ranks.h"
+#include "gate.h"
 #include "nitinol.h"
 
 namespace {
@@ -43,10 +43,7 @@ class Times : public Ranks {
 TEST_F(Times, AreThoseOfTheGpu) {
   make(2);
   if (IsSkipped()) return;
-  std::atomic<bool> open{false};
-  const auto wait = [](void* gate) {
-    while (!*static_cast<std::atomic<bool>*>(gate)) std::this_thread::yield();
-  };
+  Gate gate;
   const auto reduce = [this](size_t rank) {
     NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], 1000, ncclInt, ncclSum, comms[rank], streams[rank]));
   };
@@ -56,9 +53,7 @@ TEST_F(Times, AreThoseOfTheGpu) {
   });
   constexpr double kError = 5000;  // of the clocks, in microseconds
   each([&](size_t rank) {
-    if (rank == 1) {
-      CUDA_OK(cudaLaunchHostFunc(streams[rank], wait, &open));
-    }
+    if (rank == 1) gate.hold(streams[rank]);
     for (int i = 0; i < 2; ++i) reduce(rank);
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -69,7 +64,7 @@ TEST_F(Times, AreThoseOfTheGpu) {
   EXPECT_FALSE(waiting[1].contains("finished")) << "rank 1 has not begun";
   EXPECT_FALSE(waiting[2].contains("started"));
   const double opened = microseconds_since_epoch();
-  open = true;
+  gate.open();
   each([&](size_t rank) { CUDA_OK(cudaStreamSynchronize(streams[rank])); });
   const double end = microseconds_since_epoch();
   const auto ended = operations();

@@ -237,6 +237,7 @@ CallWatch::Mark* CallWatch::take_mark() {
   collect_marks();
   const auto free = std::find_if(marks_.begin(), marks_.end(), [](const Mark& mark) { return !mark.taken; });
   if (free == marks_.end()) return nullptr;
+  if (!free->event) free->event = Event::create();
   free->taken = true;
   return &*free;
 }
@@ -247,7 +248,6 @@ void CallWatch::mark(uint64_t behind, cudaStream_t stream) {
   wants_mark_.store(false, std::memory_order_relaxed);
   Mark* const mark = take_mark();
   if (mark == nullptr) return;
-  if (!mark->event) mark->event = Event::create();
   mark->event.record(stream);
   const std::lock_guard lock(marks_mutex_);
   mark->behind = behind;

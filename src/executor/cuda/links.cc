@@ -20,11 +20,10 @@ bool are_usually_linked(int compute_capability, std::string_view name) {
 
 namespace nitinol {
 
-void describe_gpu(Peer& peer) {
+void describe_gpu(Peer& peer, const cudaDeviceProp& properties) {
   int devices = 0;
   cuda_check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
-  cuda_check(cudaDeviceGetAttribute(&peer.multiprocessors, cudaDevAttrMultiProcessorCount, peer.device),
-             "cudaDeviceGetAttribute");
+  peer.multiprocessors = properties.multiProcessorCount;
   peer.reach = kReachesPeers | kKeepsLinesWhole;
   for (int other = 0; other < devices; ++other) {
     if (other == peer.device) continue;
@@ -37,10 +36,8 @@ void describe_gpu(Peer& peer) {
     if (reaches == 0) peer.reach = 0;
     if (native == 0) peer.reach &= ~static_cast<uint32_t>(kKeepsLinesWhole);
   }
-  if (devices > 1) return;
-  cudaDeviceProp properties{};  // those that the process does not see may be behind PCIe
-  cuda_check(cudaGetDeviceProperties(&properties, peer.device), "cudaGetDeviceProperties");
-  if (!cuda::are_usually_linked(peer.compute_capability, properties.name)) {
+  // Those that the process does not see may be behind PCIe.
+  if (devices == 1 && !cuda::are_usually_linked(peer.compute_capability, properties.name)) {
     peer.reach &= ~static_cast<uint32_t>(kKeepsLinesWhole);
   }
 }
