@@ -46,9 +46,6 @@ struct KernelWait {
   std::string text() const;
 };
 
-/// In what a kernel is given of a call (call_terms()), where it has several: a bit that the rest leaves free.
-inline constexpr uint16_t kAmongSeveral = 1 << 7;
-
 /// By the page's rank alone, each time it has looked.
 void write_kernel_wait(CallPage& page, const KernelWait& wait);
 

@@ -12,6 +12,9 @@ inline uint16_t call_terms(uint64_t call) {
   return static_cast<uint16_t>((call >> 8 & 0xf) | (call >> 16 & 0xf) << 4 | (call >> 24 & 0xf) << 8);
 }
 
+/// In what a kernel is given of a call's terms, where it has several calls: a bit that the rest leaves free.
+inline constexpr uint16_t kAmongSeveral = 1 << 7;
+
 /// Never 0.
 NITINOL_HOST_DEVICE uint32_t packed_call(Collective what, uint16_t terms, int root) {
   return static_cast<uint32_t>(what) | static_cast<uint32_t>(terms) << 4 | static_cast<uint32_t>(root & 0xff) << 16 |

@@ -70,7 +70,7 @@ void for_each_algorithm(int ranks, const Limits& limits, Visit&& visit) {
 /// Ranks with a pair of buffers each.
 class Cluster {
  public:
-  explicit Cluster(int ranks, bool peer_access = true) : ranks_(ranks, gpus(), peer_access) {
+  explicit Cluster(int ranks, bool peer_access = true, int cluster = -1) : ranks_(ranks, gpus(), peer_access, cluster) {
     for (int rank = 0; rank < ranks; ++rank) {
       inputs_.emplace_back(ranks_.device(rank), kBufferBytes);
       outputs_.emplace_back(ranks_.device(rank), kBufferBytes);
@@ -125,22 +125,15 @@ class Cluster {
       const CollectiveWork& work = launches[static_cast<size_t>(rank)].collectives[0];
       const bool same_for_all = work.what == Collective::kAllReduce || work.what == Collective::kAllGather;
       if (rank == 0 || !same_for_all) expected = expected_output(work, rank, host_inputs_);
-      const bool guarded = !(test.in_place && work.what == Collective::kReduceScatter);
-      const size_t guard = guarded ? kGuardBytes : 0;
-      Bytes got(expected.size() + 2 * guard);
-      cuda_check(cudaMemcpy(got.data(), static_cast<char*>(work.output) - guard, got.size(), cudaMemcpyDeviceToHost),
-                 "cudaMemcpy");
-      for (size_t i = 0; i < got.size(); ++i) {
-        const bool inside = i >= guard && i < guard + expected.size();
-        const unsigned char want = inside ? expected[i - guard] : kPoison;
-        if (got[i] != want) {
-          return "rank " + std::to_string(rank) + " byte " +
-                 std::to_string(static_cast<long>(i) - static_cast<long>(guard)) + " of " +
-                 std::to_string(expected.size()) + ": " + std::to_string(got[i]) + ", expected " + std::to_string(want);
-        }
-      }
+      const std::string wrong = compare(test, work, rank, expected, false);
+      if (!wrong.empty()) return wrong;
     }
     return "";
+  }
+  /// "" if what the rank's operation has written, if not all of it, is as expected.
+  std::string check_unfinished(const Case& test, const std::vector<Launch>& launches, int rank) {
+    const CollectiveWork& work = launches[static_cast<size_t>(rank)].collectives[0];
+    return compare(test, work, rank, expected_output(work, rank, host_inputs_), true);
   }
 
   std::string run(const Case& test) {
@@ -153,6 +146,25 @@ class Cluster {
   }
 
  private:
+  static std::string compare(const Case& test, const CollectiveWork& work, int rank, const Bytes& expected,
+                             bool unfinished) {
+    const bool guarded = !(test.in_place && work.what == Collective::kReduceScatter);
+    const size_t guard = guarded ? kGuardBytes : 0;
+    Bytes got(expected.size() + 2 * guard);
+    cuda_check(cudaMemcpy(got.data(), static_cast<char*>(work.output) - guard, got.size(), cudaMemcpyDeviceToHost),
+               "cudaMemcpy");
+    for (size_t i = 0; i < got.size(); ++i) {
+      const bool inside = i >= guard && i < guard + expected.size();
+      const unsigned char want = inside ? expected[i - guard] : kPoison;
+      if (got[i] != want && !(unfinished && got[i] == kPoison)) {
+        return "rank " + std::to_string(rank) + " byte " +
+               std::to_string(static_cast<long>(i) - static_cast<long>(guard)) + " of " +
+               std::to_string(expected.size()) + ": " + std::to_string(got[i]) + ", expected " + std::to_string(want);
+      }
+    }
+    return "";
+  }
+
   Ranks ranks_;
   std::vector<Buffer> inputs_;
   std::vector<Buffer> outputs_;

@@ -17,18 +17,18 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
 
   template <algorithm::Flow flow>
   __device__ __forceinline__ void transfer(const algorithm::Operands& o) {
-    if (this->is_own(flow, o.from, o.to)) post(flow.from, o.from, flow.to, o.to);
+    if (!aborted_ && this->is_own(flow, o.from, o.to)) post(flow.from, o.from, flow.to, o.to);
   }
 
  private:
   __device__ __noinline__ void post(Peers from_kind, int from, Peers to_kind, int to) {
     ++this->transfers_;
     const bool publishes = Wire::kCounted && to_kind != Peers::kNone;
-    if (publishes || from_kind != Peers::kNone) await_workers();
+    if ((publishes || from_kind != Peers::kNone) && !await_workers()) return;
     if (publishes && static_cast<int32_t>(fenced_ - this->transfers_) < 0) {
+      __syncwarp();      // each lane has seen one worker's progress, and one lane may publish
       fence_all_gpus();  // covers whatever the workers have finished meanwhile
       fenced_ = passed_;
-      __syncwarp();  // each lane has seen one worker's progress, and one lane may publish
     }
     if (to_kind == Peers::kOne) {
       if (this->lane_ == 0) publish(to);
@@ -48,7 +48,8 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
     __syncwarp();
   }
 
-  __device__ __forceinline__ void await_workers() {
+  /// False: one has aborted.
+  __device__ __forceinline__ bool await_workers() {
     while (static_cast<int32_t>(passed_ - this->transfers_) < 0) {
       uint32_t ahead =
           atomicOr(this->progress_ + (this->lane_ < this->workers_ ? this->lane_ : 0), 0U) - this->transfers_;
@@ -56,9 +57,23 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
         const uint32_t other = __shfl_xor_sync(0xffffffffU, ahead, distance);
         if (static_cast<int32_t>(other) < static_cast<int32_t>(ahead)) ahead = other;
       }
+      if (static_cast<int32_t>(ahead) < -static_cast<int32_t>(kBeyondReach / 2)) {
+        aborted_ = true;
+        take_all_slots();
+        return false;
+      }
       passed_ = this->transfers_ + ahead;
       __threadfence_block();
     }
+    return true;
+  }
+
+  /// Not counted from what has been sent: this kernel may have found them taken, as the last one was aborted too.
+  __device__ __forceinline__ void take_all_slots() {
+    for (int peer = this->lane_; peer < this->ranks(); peer += 32) {
+      this->counters_[peer].sent = this->counters_[peer].credit + kBeyondReach;
+    }
+    __syncwarp();
   }
 
   __device__ __forceinline__ void publish(int peer) {
@@ -79,8 +94,9 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
   }
 
   int root_ = 0;
-  uint32_t passed_ = 0;  ///< transfers that all workers are done with
-  uint32_t fenced_ = 0;  ///< and those among them whose data may be announced
+  bool aborted_ = false;  ///< a worker has
+  uint32_t passed_ = 0;   ///< transfers that all workers are done with
+  uint32_t fenced_ = 0;   ///< and those among them whose data may be announced
 };
 
 }  // namespace nitinol::cuda

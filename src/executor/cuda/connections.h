@@ -6,6 +6,9 @@
 // at a kernel's end would prolong it, but for Simple, where that does not matter. With Simple one warp more, the clerk,
 // waits until all workers are done with a transfer and then tells the peers which slots are filled and free.
 //
+// After an abort peers that have not heard of it yet wait on for what was not sent. With Simple the clerk announces
+// nothing any more, and no later kernel finds a slot free; else the steps are counted, so that their flags never come.
+//
 // A channel's work may be divided into parts with a CTA for each (algorithm/parts.h). Then a CTA writes the steps back
 // of those connections only that it has used.
 #pragma once
@@ -22,6 +25,9 @@ extern __shared__ uint4 shared_memory[];
 struct __align__(16) Counters {
   uint32_t sent, received, posted, credit;
 };
+/// Added to a count of steps: further than any other ever is from it.
+inline constexpr uint32_t kBeyondReach = 1U << 30;
+
 /// Where the slots of a connection and its reverse begin.
 struct __align__(16) Slots {
   char* outgoing;
@@ -157,7 +163,7 @@ class Connections {
   Endpoint* sinks_;
   Counters* counters_;
   Slots* slots_;
-  uint32_t* progress_;  ///< transfers that each worker is done with; by atomic operations
+  uint32_t* progress_;  ///< transfers that each worker is done with, kBeyondReach less if aborted; by atomic operations
   SeenOfPeer* seen_;
   uint32_t transfers_ = 0;
 
@@ -254,7 +260,7 @@ class WorkerConnections : public Connections<Wire> {
       ++this->transfers_;
       if (this->lane_ == 0) {
         __threadfence_block();
-        atomicExch(this->progress_ + this->warp_, this->transfers_);
+        atomicExch(this->progress_ + this->warp_, this->transfers_ - (aborted_ ? kBeyondReach : 0));
       }
     } else if (__any_sync(0xffffffffU, due_)) {
       // The same for all warps, as all have taken the same steps.
@@ -264,10 +270,24 @@ class WorkerConnections : public Connections<Wire> {
 
   __device__ __forceinline__ Waiter waiter() const { return {this->queue_, work_}; }
 
+  /// Counts the steps of a transfer that is left out.
+  __device__ __forceinline__ void skip(Peers from_kind, int from, Peers to_kind, int to) const {
+    for (int peer = this->lane_; peer < this->ranks(); peer += 32) {
+      if (peer == this->rank()) continue;
+      if (is_among(from_kind, from, peer)) ++this->counters_[peer].received;
+      if (is_among(to_kind, to, peer)) ++this->counters_[peer].sent;
+    }
+    __syncwarp();
+  }
+
   bool aborted_ = false;
   int work_ = -1;  ///< the collective of the launch that is under way; -1: messages are
 
  private:
+  __device__ __forceinline__ static bool is_among(Peers kind, int one, int peer) {
+    return kind == Peers::kAll || (kind == Peers::kOne && peer == one) || (kind == Peers::kAllBut && peer != one);
+  }
+
   /// Tells peers of slots that all workers have consumed.
   __device__ __forceinline__ void give_back() {
     due_ = false;

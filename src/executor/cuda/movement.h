@@ -84,6 +84,7 @@ class WorkerBase : public WorkerConnections<Wire> {
                                        const uint32_t (&words)[kUnits][kWords]) const {
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) store<kAccess>(job, unit + u * units_apart(), words[u]);
+    if constexpr (Wire::kPerWarp && kAccess == Access::kAny) __syncwarp();  // loads may have parted the lanes
     for (int s = 0; s < sinks; ++s) {
       const Endpoint sink = this->sinks_[s];
 #pragma unroll

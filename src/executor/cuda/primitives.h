@@ -58,6 +58,8 @@ class Worker : public WorkerBase<Wire, type, how>, public algorithm::Verbs<Worke
       } else {
         dispatch_call<flow>(job, o);
       }
+    } else if constexpr (!Wire::kCounted) {
+      this->skip(flow.from, o.from, flow.to, o.to);
     }
     this->arrive();
   }

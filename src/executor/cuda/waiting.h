@@ -32,11 +32,8 @@ class Patience {
     return over > kPatienceWithHost;
   }
   __device__ __forceinline__ bool exhausted(int waited_for) {
-    if (__builtin_expect(++turns_ % kTurnsPerLook != 0, 1)) return false;
-    const int32_t over = look();
-    if (over == kForEver) return true;
-    note(waited_for, over > 0);
-    return over > kPatienceWithHost;
+    const Endpoint one{nullptr, 0, waited_for};
+    return exhausted(&one, 1);
   }
 
  private:
@@ -49,6 +46,7 @@ class Patience {
     const uint32_t time = now();
     if (turns_ == kTurnsPerLook) first_look_ = time;
     if (turns_ == kTurnsPerLook || limit == 0) began_ = time;
+    if (turns_ > kTurnsPerLook) turns_ = 2 * kTurnsPerLook;  // so that it never comes round to the first look again
     return limit == 0 ? 0 : static_cast<int32_t>(time - began_ - limit);
   }
   __device__ __forceinline__ void note(int peer, bool late) const {

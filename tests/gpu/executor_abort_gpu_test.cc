@@ -1,0 +1,120 @@
+// Aborted executors: their kernels end, and ranks that have not heard of it yet never take for data what was not sent.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "cluster.h"
+
+namespace nitinol::gpu_testing {
+
+namespace {
+
+TEST(CudaExecutor, AbortEndsKernelsThatWaitForARankThatNeverCalls) {
+  REQUIRE_GPU();
+  for (int protocol = 0; protocol < kProtocols; ++protocol) {
+    Cluster cluster(2);
+    Case test;
+    test.work.type = DataType::kFloat32;
+    test.work.count = 100000;
+    test.work.plan.channels = 2;
+    test.work.plan.protocol = static_cast<Protocol>(protocol);
+    const std::vector<Launch> launches = cluster.set_up(test, false);
+    cluster.ranks().prepare(launches);
+    cluster.ranks().executor(0).launch(launches[0], cluster.ranks().stream(0));
+    EXPECT_EQ(cudaStreamQuery(cluster.ranks().stream(0)), cudaErrorNotReady);
+    cluster.ranks().executor(0).abort();
+    cluster.ranks().synchronize();
+  }
+}
+
+// More than it takes until a count to which each adds a quarter of all numbers is where it began.
+constexpr int kBehind = 6;
+
+// Ranks 0 and 1 wait for rank 2, and rank 1 is aborted, with other operations behind the first. Then rank 2 comes.
+TEST(CudaExecutor, WhatAnAbortedRankDidNotSendIsNotTakenForData) {
+  REQUIRE_GPU();
+  constexpr auto kAWhile = std::chrono::milliseconds(20);  // for kernels to come to where they wait
+  const Limits limits = Ranks(3, gpus()).limits();
+  for_each_algorithm(3, limits, [&](CollectiveWork work) {
+    for (const uint32_t chunk : {0U, 1024U}) {
+      Cluster cluster(3);
+      Case test{.work = work};
+      test.work.type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
+      test.work.count = 100000;
+      test.work.root = rooted(work.what) && !reduces(work.what) ? 2 : 0;
+      test.work.plan.channels = 2;
+      test.work.plan.chunk = chunk;
+      const std::vector<Launch> launches = cluster.set_up(test, true);
+      Ranks& ranks = cluster.ranks();
+      ranks.prepare(launches);
+      Launch later = launches[1];
+      later.collectives[0].input = static_cast<const char*>(later.collectives[0].input) + 64;
+
+      ranks.executor(0).launch(launches[0], ranks.stream(0));
+      ranks.executor(1).launch(launches[1], ranks.stream(1));
+      for (int i = 0; i < kBehind; ++i) ranks.executor(1).launch(later, ranks.stream(1));
+      std::this_thread::sleep_for(kAWhile);
+      ranks.executor(1).abort();
+      cuda_check(cudaStreamSynchronize(ranks.stream(1)), "cudaStreamSynchronize");
+      ranks.executor(2).launch(launches[2], ranks.stream(2));
+      std::this_thread::sleep_for(kAWhile);
+      for (const int rank : {0, 2}) ranks.executor(rank).abort();
+      ranks.synchronize();
+      for (const int rank : {0, 2}) {
+        EXPECT_EQ(cluster.check_unfinished(test, launches, rank), "") << describe(test, 3);
+      }
+    }
+  });
+}
+
+// Rank 1 sends more than slots hold to rank 0, which does not receive, and is aborted, with more to send.
+TEST(CudaExecutor, WhatAnAbortedRankDidNotSendIsNotTakenForMessages) {
+  REQUIRE_GPU();
+  constexpr auto kAWhile = std::chrono::milliseconds(20);
+  struct Sizes {
+    size_t bytes;
+    int messages;
+  };
+  for (const auto& [bytes, messages] : {Sizes{1024, 300}, Sizes{size_t{64} << 10, 100}, Sizes{size_t{32} << 20, 1}}) {
+    Cluster cluster(2);
+    Ranks& ranks = cluster.ranks();
+    std::mt19937 random(7);
+    const size_t total = bytes * static_cast<size_t>(messages);
+    const Bytes data = random_elements(DataType::kUint8, total, false, random);
+    cuda_check(cudaMemcpy(cluster.input(1), data.data(), total, cudaMemcpyHostToDevice), "cudaMemcpy");
+    cuda_check(cudaMemset(cluster.output(0), kPoison, total), "cudaMemset");
+    Launch send;
+    Launch later;
+    Launch receive;
+    for (int i = 0; i < messages; ++i) {
+      const size_t at = bytes * static_cast<size_t>(i);
+      send.messages.push_back({MessageWork::Direction::kSend, 0, cluster.input(1) + at, bytes});
+      later.messages.push_back({MessageWork::Direction::kSend, 0, cluster.input(1) + at + 1, bytes});
+      receive.messages.push_back({MessageWork::Direction::kReceive, 1, cluster.output(0) + at, bytes});
+    }
+    ranks.prepare({receive, send});
+
+    ranks.executor(1).launch(send, ranks.stream(1));
+    for (int i = 0; i < kBehind; ++i) ranks.executor(1).launch(later, ranks.stream(1));
+    std::this_thread::sleep_for(kAWhile);
+    ranks.executor(1).abort();
+    cuda_check(cudaStreamSynchronize(ranks.stream(1)), "cudaStreamSynchronize");
+    ranks.executor(0).launch(receive, ranks.stream(0));
+    std::this_thread::sleep_for(kAWhile);
+    ranks.executor(0).abort();
+    ranks.synchronize();
+    Bytes got(total);
+    cuda_check(cudaMemcpy(got.data(), cluster.output(0), total, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    size_t arrived = 0;
+    for (size_t i = 0; i < total; ++i) {
+      ASSERT_TRUE(got[i] == data[i] || got[i] == kPoison) << "byte " << i << " of messages of " << bytes;
+      arrived += got[i] != kPoison ? 1 : 0;
+    }
+    EXPECT_GT(arrived, 0U);
+  }
+}
+
+}  // namespace
+
+}  // namespace nitinol::gpu_testing
