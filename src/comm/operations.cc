@@ -96,11 +96,13 @@ void write_down(const MessageCall& call) {
            call.count, type, call.peer, comm, stream);
 }
 
-CollectiveWork work_of(const CollectiveCall& call, DataType type, size_t bytes, const Reduction& reduction) {
+/// Without the buffers that the rank does not use: they may be anything.
+CollectiveWork work_of(const CollectiveCall& call, const Blocks& blocks, DataType type, size_t bytes,
+                       const Reduction& reduction) {
   const bool sums = reduces(call.what);
   return {.what = call.what,
-          .input = call.send,
-          .output = call.receive,
+          .input = blocks.send > 0 ? call.send : nullptr,
+          .output = blocks.receive > 0 ? call.receive : nullptr,
           .count = sums ? call.count : bytes,
           .type = sums ? type : DataType::kUint8,
           .stated = type,
@@ -131,7 +133,7 @@ void record_collective(const CollectiveCall& call) {
   const Blocks blocks = blocks_of(call.what, call.root == communicator.rank(), ranks);
   if (call.count > 0 && blocks.send > 0) check_buffer(call.function, "sendbuff", call.send, communicator);
   if (call.count > 0 && blocks.receive > 0) check_buffer(call.function, "recvbuff", call.receive, communicator);
-  group::add_task({communicator, call.stream, work_of(call, type, bytes, reduction)});
+  group::add_task({communicator, call.stream, work_of(call, blocks, type, bytes, reduction)});
 }
 
 void record_message(const MessageCall& call) {
