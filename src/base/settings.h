@@ -41,6 +41,7 @@ enum class Setting : std::uint8_t {
   kProto,
   kMinCtas,
   kMaxCtas,
+  kCgaClusterSize,
   kCtaPolicy,
   kBuffSize,
   kReproducible,

@@ -47,6 +47,7 @@ constexpr SettingRow kRows[] = {
     {kProto, "NCCL_PROTO", kText, "", "protocols that may be used (LL, LL128, Simple), in the form of NCCL_ALGO; virtual GPUs have Simple alone; not set: automatic", "2.5"},
     {kMinCtas, "NCCL_MIN_CTAS", kInteger, "", "fewest CTAs of an operation on GPUs (virtual ones always use one); overrides `minCTAs` of every communicator", "2.17", 1, 64},
     {kMaxCtas, "NCCL_MAX_CTAS", kInteger, "", "most CTAs of an operation on GPUs; overrides `maxCTAs` of every communicator", "2.17", 1, 64},
+    {kCgaClusterSize, "NCCL_CGA_CLUSTER_SIZE", kInteger, "", "most CTAs that form a cluster, on GPUs of compute capability 9.0 and later where each rank has one of its own; 0: they form none; not set: 4 for collectives with few CTAs, else none; overrides `cgaClusterSize` of every communicator", "2.16", 0, 8},
     {kCtaPolicy, "NCCL_CTA_POLICY", kText, "", "how many CTAs operations use on GPUs: DEFAULT, as many as make them fast; EFFICIENCY, at most 32, unless NCCL_MAX_CTAS or `maxCTAs` says otherwise; ZERO, in this version the same; joined by a vertical bar; overrides `CTAPolicy` of every communicator", "2.27"},
     {kBuffSize, "NCCL_BUFFSIZE", kInteger, "", "bytes of the buffer between a pair of ranks, on GPUs for each CTA and at most, with the protocol Simple; not set: by the number of ranks", "2.0", 1024, kMost},
     {kReproducible, "NITINOL_REPRODUCIBLE", kSwitch, "1", "1: a reduction's bits depend on values and ranks alone; 0: algorithms may add in another order where that is faster; of those that are chosen automatically none does in this version", "Nitinol"},
@@ -69,7 +70,6 @@ constexpr SettingRow kRows[] = {
     {kRecordTimes, "NITINOL_RECORD_TIMES", kSwitch, "0", "1: on GPUs CUDA events around every launch, which cost it some microseconds, tell the flight recorder when operations began and ended, but for those in graphs; on virtual GPUs that is always known", "Nitinol"},
 
     {.name = "NCCL_ALLOC_P2P_NET_LL_BUFFERS", .type = kSwitch, .help = "low-latency buffers for every network connection", .since = "2.14"},
-    {.name = "NCCL_CGA_CLUSTER_SIZE", .type = kInteger, .help = "thread-block cluster size of kernels", .since = "2.16"},
     {.name = "NCCL_CHECKS_DISABLE", .type = kSwitch, .help = "skip argument checks", .since = "2.0.5, gone since 2.2.12"},
     {.name = "NCCL_CHUNK_SIZE", .type = kInteger, .help = "size of network messages for send and receive", .since = "2.0"},
     {.name = "NCCL_COLLNET_ENABLE", .type = kSwitch, .help = "reduction inside the network", .since = "2.6"},

@@ -94,6 +94,7 @@ int parse_policy(std::string_view text) {
 void take_environment(Config& config) {
   const Settings& s = settings();
   if (const auto blocking = s.integer_if_set(Setting::kCommBlocking)) config.blocking = *blocking != 0;
+  if (const auto ctas = s.integer_if_set(Setting::kCgaClusterSize)) config.cga_cluster_size = static_cast<int>(*ctas);
   if (const auto ctas = s.integer_if_set(Setting::kMinCtas)) config.min_ctas = static_cast<int>(*ctas);
   if (const auto ctas = s.integer_if_set(Setting::kMaxCtas)) config.max_ctas = static_cast<int>(*ctas);
   if (const auto policy = s.text_if_set(Setting::kCtaPolicy)) config.cta_policy = parse_policy(*policy);

@@ -10,9 +10,9 @@ namespace nitinol {
 
 struct Config {
   bool blocking = true;
-  int cga_cluster_size = 0;
-  int min_ctas = 0;  ///< 0: free
-  int max_ctas = 0;  ///< 0: free
+  int cga_cluster_size = -1;  ///< CTAs of a cluster, where kernels have them; 0: none; -1: free
+  int min_ctas = 0;           ///< 0: free
+  int max_ctas = 0;           ///< 0: free
   std::string net_name;
   bool split_share = false;
   bool shrink_share = false;

@@ -45,10 +45,10 @@ std::string agreed_settings(const Config& config) {
   const Settings& s = settings();
   return formatted(
       "NCCL_ALGO={} NCCL_PROTO={} NCCL_BUFFSIZE={} NITINOL_REPRODUCIBLE={} NCCL_P2P_DISABLE={} NITINOL_CHECK={} "
-      "minCTAs={} maxCTAs={} CTAPolicy={}",
+      "minCTAs={} maxCTAs={} CTAPolicy={} cgaClusterSize={}",
       s.text_if_set(Setting::kAlgo).value_or(""), s.text_if_set(Setting::kProto).value_or(""),
       s.integer_if_set(Setting::kBuffSize).value_or(0), s.flag(Setting::kReproducible), s.flag(Setting::kP2pDisable),
-      check_mode(), config.min_ctas, config.max_ctas, config.cta_policy);
+      check_mode(), config.min_ctas, config.max_ctas, config.cta_policy, config.cga_cluster_size);
 }
 
 LaunchOrdering launch_ordering() {
@@ -222,6 +222,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers) {
   setup.handles = handles_.get();
   setup.min_channels = config_.min_ctas;
   setup.max_channels = most_ctas(config_);
+  setup.cluster_ctas = config_.cga_cluster_size;
   setup.buffer_bytes = static_cast<size_t>(settings().integer_if_set(Setting::kBuffSize).value_or(0));
   setup.peer_access = !settings().flag(Setting::kP2pDisable);
   setup.timeout = std::chrono::seconds(settings().integer(Setting::kTimeout));

@@ -31,6 +31,7 @@ struct ExecutorSetup {
   HandleExchange* handles = nullptr;   ///< outlives the executor
   int min_channels = 0;                ///< 0: free to choose
   int max_channels = 0;
+  int cluster_ctas = -1;                 ///< NCCL_CGA_CLUSTER_SIZE; -1: free to choose
   size_t buffer_bytes = 0;               ///< NCCL_BUFFSIZE; 0: free to choose
   bool peer_access = true;               ///< false: NCCL_P2P_DISABLE
   std::chrono::milliseconds timeout{0};  ///< after which an operation that makes no progress fails; 0: never

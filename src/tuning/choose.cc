@@ -38,8 +38,9 @@ bool goes_around(const Question& question, const Limits& limits, const Rules& ru
   constexpr int kFast = static_cast<int>(Protocol::kLL128);
   const size_t bytes = question.count * bytes_of(question.type);
   if (question.what != Collective::kBroadcast || bytes < limits.broadcast_ring_bytes) return false;
-  const bool fast = bytes <= static_cast<size_t>(question.ranks) * limits.ll128_bytes && limits.slot_bytes[kFast] > 0 &&
-                    allowed(rules.protocols[static_cast<size_t>(question.what)], kFast);
+  const bool fast =
+      bytes <= static_cast<size_t>(question.ranks) * limits.ll128_bytes[static_cast<size_t>(question.what)] &&
+      limits.slot_bytes[kFast] > 0 && allowed(rules.protocols[static_cast<size_t>(question.what)], kFast);
   return fast || goes_small(question, limits, rules, Algorithm::kRing);
 }
 
@@ -70,8 +71,7 @@ size_t message_bytes(const Question& question, Algorithm algorithm) {
 
 /// Of one message.
 size_t most_of_ll128(const Question& question, const Limits& limits, Algorithm algorithm) {
-  const size_t usual = limits.ll128_bytes;
-  if (question.what == Collective::kReduce) return std::max(usual, limits.reduce_ll128_bytes);
+  const size_t usual = limits.ll128_bytes[static_cast<size_t>(question.what)];
   const bool twice = question.what == Collective::kAllReduce && algorithm == Algorithm::kTwoShot;
   return twice ? std::min(usual, limits.two_shot_ll128_bytes) : usual;
 }
@@ -92,9 +92,17 @@ Protocol choose_protocol(const Question& question, const Limits& limits, const R
   fail(ncclInvalidUsage, "{}: NCCL_PROTO allows no protocol that is available here", name_of(question.what));
 }
 
-int choose_channels(const Limits& limits, const Rules& rules, size_t bytes, Protocol protocol) {
-  const int offered =
-      protocol == Protocol::kSimple ? std::min(limits.channels, limits.simple_channels) : limits.channels;
+int offered_channels(const Question& question, const Limits& limits, const Rules& rules, const Plan& plan) {
+  if (plan.protocol == Protocol::kSimple) return std::min(limits.channels, limits.simple_channels);
+  const size_t least = limits.compact_bytes[static_cast<size_t>(question.what)];
+  const bool compact =
+      plan.protocol == Protocol::kLL128 && least > 0 && message_bytes(question, plan.algorithm) >= least;
+  return compact ? std::min(limits.channels, std::max(kCtasOfNccl, rules.min_channels)) : limits.channels;
+}
+
+int choose_channels(const Question& question, const Limits& limits, const Rules& rules, const Plan& plan) {
+  const size_t bytes = question.count * bytes_of(question.type);
+  const int offered = offered_channels(question, limits, rules, plan);
   const size_t wanted = std::max<size_t>(1, bytes / limits.bytes_per_channel);
   const int most = bytes < limits.many_channels_bytes ? std::min(offered, limits.few_channels) : offered;
   int channels = static_cast<int>(std::min<size_t>(wanted, most));
@@ -136,7 +144,7 @@ Plan choose(const Question& question, const Limits& limits, const Rules& rules) 
     slot = offered.slot_bytes;
   } else {
     plan.protocol = choose_protocol(question, limits, rules, plan.algorithm);
-    plan.channels = choose_channels(limits, rules, question.count * bytes_of(question.type), plan.protocol);
+    plan.channels = choose_channels(question, limits, rules, plan);
     slot = limits.slot_bytes[static_cast<size_t>(plan.protocol)];
   }
   plan.chunk = choose_chunk(question, limits, plan, slot) / bytes_of(question.type);

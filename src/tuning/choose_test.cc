@@ -13,7 +13,7 @@ Limits limits() {
   p.channels = 8;
   p.one_shot_bytes = 16384;
   p.ll_bytes = 1024;
-  p.ll128_bytes = 32768;
+  p.ll128_bytes.fill(32768);
   p.bytes_per_channel = 65536;
   return p;
 }
@@ -155,24 +155,42 @@ TEST(Choose, ReduceHasACrossoverOfItsOwn) {
 TEST(Choose, ReduceMayStayWithLL128WhereOthersHaveLeftIt) {
   Question question = all_reduce(1 << 24);
   Limits crossed = limits();
-  crossed.reduce_ll128_bytes = 1 << 26;
+  crossed.ll128_bytes[static_cast<size_t>(Collective::kReduce)] = 1 << 26;
   EXPECT_EQ(choose(question, crossed, Rules::any()).protocol, Protocol::kSimple);
   question.what = Collective::kReduce;
   EXPECT_EQ(choose(question, crossed, Rules::any()).protocol, Protocol::kLL128);
   EXPECT_EQ(choose(question, limits(), Rules::any()).protocol, Protocol::kSimple);
 }
 
+TEST(Choose, LongMessagesByLL128MayUseFewerCtas) {
+  Question question = all_reduce(1 << 20);
+  question.what = Collective::kAllGather;
+  Limits crossed = limits();
+  crossed.channels = 96;
+  crossed.ll128_bytes.fill(8 << 20);
+  EXPECT_EQ(choose(question, crossed, Rules::any()).channels, 64);
+  crossed.compact_bytes[static_cast<size_t>(Collective::kAllGather)] = 4 << 20;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).channels, kCtasOfNccl);
+  Rules rules = Rules::any();
+  rules.min_channels = 48;
+  EXPECT_EQ(choose(question, crossed, rules).channels, 48);
+  question.count -= 1;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).channels, 63);
+  question = all_reduce(1 << 20);
+  EXPECT_EQ(choose(question, crossed, Rules::any()).channels, 64) << "another collective";
+}
+
 TEST(Choose, AllReduceMayLeaveLL128WithItsSecondShot) {
   Question question = all_reduce(8 * 8192);
   Limits crossed = limits();
   crossed.one_shot_bytes = question.count * 4;
-  crossed.ll128_bytes = crossed.one_shot_bytes;
+  crossed.ll128_bytes.fill(crossed.one_shot_bytes);
   crossed.two_shot_ll128_bytes = 0;
   EXPECT_EQ(choose(question, crossed, Rules::any()).protocol, Protocol::kLL128);
   question.count += 1;
   EXPECT_EQ(choose(question, crossed, Rules::any()).protocol, Protocol::kSimple);
   question.what = Collective::kAllGather;
-  question.count = crossed.ll128_bytes / 4;
+  question.count = crossed.one_shot_bytes / 4;
   EXPECT_EQ(choose(question, crossed, Rules::any()).protocol, Protocol::kLL128);
 }
 

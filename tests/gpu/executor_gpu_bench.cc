@@ -162,12 +162,15 @@ class Bench {
     const bool blocks =
         what == Collective::kAllGather || what == Collective::kReduceScatter || what == Collective::kAllToAll;
     const size_t per_peer = blocks ? bytes / static_cast<size_t>(ranks_.size()) : bytes;
+    std::vector<int> numbers;
+    for (int channels = 1; channels < most; channels *= 2) numbers.push_back(channels);
+    numbers.push_back(most);
     for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kRing}) {
       if (!algorithm::exists(what, algorithm)) continue;
       if (algorithm == Algorithm::kRing && (what != Collective::kBroadcast || bytes < (size_t{1} << 20))) continue;
-      if (algorithm == Algorithm::kOneShot && !blocks && bytes > (size_t{1} << 20)) continue;
+      if (algorithm == Algorithm::kOneShot && !blocks && bytes > (size_t{1} << 20) && ranks_.size() > 2) continue;
       if (algorithm == Algorithm::kTwoShot && bytes < 8192) continue;
-      for (int channels = 1; channels <= most; channels *= 2) {
+      for (const int channels : numbers) {
         const size_t each = per_peer / static_cast<size_t>(channels);
         if (channels > 1 && each < 512) continue;
         if (per_peer > (1 << 20) && channels < 8 && channels < most) continue;
@@ -180,9 +183,10 @@ class Bench {
             plans.push_back({algorithm, Protocol::kLL128, channels, parts == 1 ? 0 : chunk});
           }
         }
-        for (const size_t chunk : {0, 64 << 10, 32 << 10}) {
-          if (per_peer >= (512 << 10) && channels >= 32)
+        for (const size_t chunk : {0, 128 << 10, 64 << 10, 32 << 10}) {
+          if (per_peer >= (512 << 10) && channels >= std::min(32, most)) {
             plans.push_back({algorithm, Protocol::kSimple, channels, chunk});
+          }
         }
       }
     }

@@ -1,8 +1,7 @@
 // The CUDA executor: every algorithm with every protocol gives exactly the expected bits, at any size and alignment, in
-// place, eagerly and from graphs; abort ends kernels that wait for a rank which never comes.
+// place, eagerly and from graphs.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <map>
 
@@ -260,21 +259,19 @@ TEST_P(OverRanks, GraphsReplayAndMixWithEagerCalls) {
   });
 }
 
-TEST(CudaExecutor, AbortEndsKernelsThatWaitForARankThatNeverCalls) {
-  REQUIRE_GPU();
-  for (int protocol = 0; protocol < kProtocols; ++protocol) {
-    Cluster cluster(2);
-    Case test;
-    test.work.type = DataType::kFloat32;
-    test.work.count = 100000;
-    test.work.plan.channels = 2;
-    test.work.plan.protocol = static_cast<Protocol>(protocol);
-    const std::vector<Launch> launches = cluster.set_up(test, false);
-    cluster.ranks().prepare(launches);
-    cluster.ranks().executor(0).launch(launches[0], cluster.ranks().stream(0));
-    EXPECT_EQ(cudaStreamQuery(cluster.ranks().stream(0)), cudaErrorNotReady);
-    cluster.ranks().executor(0).abort();
-    cluster.ranks().synchronize();
+TEST(CudaExecutor, CtasInClustersGiveTheSameBits) {
+  if (gpus() < 2) GTEST_SKIP() << "only ranks with a GPU each form clusters";
+  for (const int size : {-1, 8}) {
+    Cluster cluster(2, true, size);
+    for_each_algorithm(2, cluster.ranks().limits(), [&](CollectiveWork work) {
+      work.type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
+      work.count = (size_t{2} << 20) / bytes_of(work.type) + 5;
+      for (const int channels : {12, 24}) {
+        Case test{.work = work};
+        test.work.plan.channels = channels;
+        ASSERT_EQ(cluster.run(test), "") << describe(test, 2) << " clusters " << size;
+      }
+    });
   }
 }
 

@@ -17,7 +17,8 @@ namespace nitinol::gpu_testing {
 
 class Ranks {
  public:
-  Ranks(int ranks, int gpus, bool peer_access = true) {
+  /// `cluster`: CTAs, as ExecutorSetup has them.
+  Ranks(int ranks, int gpus, bool peer_access = true, int cluster = -1) {
     static uint64_t serial = 0;
     ++serial;
     std::vector<Peer> peers;
@@ -39,6 +40,7 @@ class Ranks {
       setup.peers = peers;
       setup.identity = {serial, 42};
       setup.peer_access = peer_access;
+      setup.cluster_ctas = cluster;
       if (const char* text = std::getenv("NITINOL_BENCH_CTAS")) setup.max_channels = std::atoi(text);
       if (const char* text = std::getenv("NITINOL_LAUNCH_AHEAD")) setup.launch_ahead = std::atoi(text) != 0;
       executors_.push_back(make_executor(std::move(setup)));

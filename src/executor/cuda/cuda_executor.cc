@@ -1,5 +1,6 @@
 // The executor of GPUs: turns a launch's operations into kernels over memory that all ranks' GPUs reach.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,13 +12,13 @@
 #include "device/guards.h"
 #include "executor/cuda/beside.h"
 #include "executor/cuda/call_watch.h"
+#include "executor/cuda/clusters.h"
 #include "executor/cuda/domain.h"
 #include "executor/cuda/hardware_queues.h"
 #include "executor/cuda/kernels.h"
 #include "executor/cuda/loaded_kernels.h"
 #include "executor/cuda/message_plan.h"
 #include "executor/executor.h"
-#include "executor/kernel_waits.h"
 #include "executor/packed_call.h"
 
 namespace nitinol::cuda {
@@ -43,6 +44,9 @@ Machine machine_of(const ExecutorSetup& setup) {
   for (const Peer& peer : setup.peers)
     machine.multiprocessors = std::min(machine.multiprocessors, peer.multiprocessors);
   machine.lines_stay_whole = reaches_peers(setup) && all_have(setup.peers, kKeepsLinesWhole);
+  const bool can_cluster = std::all_of(setup.peers.begin(), setup.peers.end(),
+                                       [](const Peer& peer) { return peer.compute_capability >= kHasClusters; });
+  machine.has_clusters = can_cluster && machine.ranks_per_gpu == 1 && setup.cluster_ctas < 0;
   machine.in_host_memory = !reaches_peers(setup);
   machine.max_channels = setup.max_channels;
   machine.buffer_bytes = setup.buffer_bytes;
@@ -93,6 +97,13 @@ LaunchOrder::Options launch_order_of(const ExecutorSetup& setup, const Sizes& si
           .races_fail = setup.launch_races_fail};
 }
 
+/// As ctas_of_cluster() takes it. Ranks that share a GPU would have to wait for room in one place for all of a cluster,
+/// while they keep it from each other.
+int asked_clusters(const ExecutorSetup& setup, const Sizes& sizes) {
+  const Peer& me = setup.peers[static_cast<size_t>(setup.rank)];
+  return me.compute_capability < kHasClusters || sizes.ranks_share_gpus ? 0 : setup.cluster_ctas;
+}
+
 bool can_launch_ahead(const ExecutorSetup& setup) {
   const Peer& me = setup.peers[static_cast<size_t>(setup.rank)];
   return setup.launch_ahead && me.compute_capability >= kCanWaitForEarlierKernels;
@@ -108,6 +119,7 @@ class CudaExecutor : public Executor {
         ranks_(static_cast<int>(setup.peers.size())),
         sizes_(sizes_for(machine_of(setup))),
         ctas_ahead_(can_launch_ahead(setup) ? sizes_.ctas_ahead : 0),
+        asked_clusters_(asked_clusters(setup, sizes_)),
         turns_(device_),
         order_(launch_order_of(setup, sizes_)),
         kernels_(ranks_, sizes_.ranks_share_gpus) {
@@ -244,6 +256,7 @@ class CudaExecutor : public Executor {
     parameters.queue = domain_->view(queue_for(works[0]));
     int channels = 1;
     size_t most_bytes = 0;  // of one transfer
+    size_t bytes = 0;
     for (size_t i = 0; i < count; ++i) {
       if (works[i].count == 0) continue;
       Work& work = parameters.work[parameters.works++];
@@ -256,15 +269,17 @@ class CudaExecutor : public Executor {
         elements = std::min<size_t>(elements, (work.per_channel + n - 1) / n);
       }
       most_bytes = std::max(most_bytes, elements * bytes_of(works[i].type));
+      bytes += work.count * bytes_of(works[i].type);
     }
     if (parameters.works == 0) return;
     parameters.channels = channels;
     if (works[0].plan.apart) {
-      const int parts = algorithm::parts_of(reduces(works[0].what), ranks_);
-      run(kernel, channels * parts, (kFewWorkers + 1) * 32, parameters, stream);
+      const int ctas = channels * algorithm::parts_of(reduces(works[0].what), ranks_);
+      run(kernel, ctas, cluster_of(ctas, bytes), (kFewWorkers + 1) * 32, parameters, stream);
     } else {
       const int workers = works[0].plan.small ? kFewWorkers : kMaxWorkers;
-      run(kernel, channels, threads_for(protocol, most_bytes, workers), parameters, stream);
+      run(kernel, channels, cluster_of(channels, bytes), threads_for(protocol, most_bytes, workers), parameters,
+          stream);
     }
   }
 
@@ -358,29 +373,40 @@ class CudaExecutor : public Executor {
     parameters.grain = grain;
     std::copy(batch.lanes.begin(), batch.lanes.end(), parameters.lane);
     std::copy(batch.messages.begin(), batch.messages.end(), parameters.message);
-    run(kernel, parameters.lanes, sizes_.message_threads, parameters, stream);
+    run(kernel, parameters.lanes, 1, sizes_.message_threads, parameters, stream);
+  }
+
+  /// So many multiprocessors hold the CTAs. Clusters of large kernels may find half of them in the wrong places.
+  static int places_of(int ctas, int cluster, int threads) {
+    if (cluster > 1 && ctas > kCtasOfNccl) return 2 * ctas;
+    return threads <= kMaxMessageThreads ? (ctas + 1) / 2 : ctas;
+  }
+
+  int cluster_of(int ctas, size_t bytes) const {
+    return kernels_.compiled_for(kHasClusters) ? ctas_of_cluster(asked_clusters_, ctas, bytes) : 1;
   }
 
   template <class Parameters>
-  void run(const void* kernel, int blocks, int threads, Parameters& parameters, cudaStream_t stream) {
-    parameters.next_may_begin = kernels_.can_wait_for_earlier_ones() && blocks <= ctas_ahead_;
-    cudaLaunchAttribute attribute{};
+  void run(const void* kernel, int blocks, int cluster, int threads, Parameters& parameters, cudaStream_t stream) {
+    parameters.next_may_begin = kernels_.compiled_for(kCanWaitForEarlierKernels) && blocks <= ctas_ahead_;
+    std::array<cudaLaunchAttribute, 2> attributes{};
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(blocks));
     config.blockDim = dim3(static_cast<unsigned>(threads));
     config.dynamicSmemBytes = shared_bytes(ranks_, threads / 32);
     config.stream = stream;
-    config.attrs = &attribute;
-    const int places = threads <= kMaxMessageThreads ? (blocks + 1) / 2 : blocks;  // so many multiprocessors hold them
-    if (const cudaEvent_t begun = order_.next(stream, places)) {
-      attribute.id = cudaLaunchAttributeLaunchCompletionEvent;
-      attribute.val.launchCompletionEvent.event = begun;
-      config.numAttrs = 1;
+    config.attrs = attributes.data();
+    const auto add = [&](cudaLaunchAttributeID id) -> cudaLaunchAttributeValue& {
+      cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+      attribute.id = id;
+      return attribute.val;
+    };
+    if (const cudaEvent_t begun = order_.next(stream, places_of(blocks, cluster, threads))) {
+      add(cudaLaunchAttributeLaunchCompletionEvent).launchCompletionEvent.event = begun;
     } else if (parameters.next_may_begin) {
-      attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-      attribute.val.programmaticStreamSerializationAllowed = 1;
-      config.numAttrs = 1;
+      add(cudaLaunchAttributeProgrammaticStreamSerialization).programmaticStreamSerializationAllowed = 1;
     }
+    if (cluster > 1) add(cudaLaunchAttributeClusterDimension).clusterDim = {static_cast<unsigned>(cluster), 1, 1};
     void* arguments[] = {&parameters};
     cuda_check(cudaLaunchKernelExC(&config, kernel, arguments), "launch of a communication kernel");
   }
@@ -389,8 +415,9 @@ class CudaExecutor : public Executor {
   const int rank_;
   const int ranks_;
   const Sizes sizes_;
-  const int ctas_ahead_;   ///< as in Sizes; 0 if the GPU's kernels cannot wait for those before them
-  bool captured_ = false;  ///< whether what is launched next is
+  const int ctas_ahead_;      ///< as in Sizes; 0 if the GPU's kernels cannot wait for those before them
+  const int asked_clusters_;  ///< as ctas_of_cluster() takes it
+  bool captured_ = false;     ///< whether what is launched next is
   LaunchTurns turns_;
   LaunchOrder order_;
   std::shared_ptr<Domain> domain_;

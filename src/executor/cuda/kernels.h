@@ -226,10 +226,12 @@ constexpr bool is_built() {
   return !Wire::kSmall || algorithm::suits_small_ctas(Entry::row.what, Entry::row.algorithm, type, 2);
 }
 
-/// Whether the algorithm has a kernel of its own, where every transfer is inlined; the others share one.
-template <class Wire, class Entry>
+/// Whether the algorithm has a kernel of its own, where every transfer is inlined; the others share one. Products are
+/// rare.
+template <class Wire, Combine how, class Entry>
 constexpr bool is_hot() {
   constexpr Algorithm algorithm = Entry::row.algorithm;
+  if (how == Combine::kProduct) return false;
   if (Wire::kSmall && !Wire::kApart) return true;
   if (Wire::kCounted) return false;  // with so much data per transfer a call matters little
   constexpr bool is_ring = Entry::row.what == Collective::kBroadcast && algorithm == Algorithm::kRing;
@@ -237,21 +239,21 @@ constexpr bool is_hot() {
 }
 
 /// The entries of the table that reduce (or that do not) and share a kernel, for size.
-template <class Wire, DataType type, bool kReduces, class... Chosen, class Entry, class... More>
+template <class Wire, DataType type, Combine how, bool kReduces, class... Chosen, class Entry, class... More>
 constexpr auto shared_entries(algorithm::List<Chosen...>, algorithm::List<Entry, More...>) {
   constexpr bool shares =
-      reduces(Entry::row.what) == kReduces && is_built<Wire, type, Entry>() && !is_hot<Wire, Entry>();
+      reduces(Entry::row.what) == kReduces && is_built<Wire, type, Entry>() && !is_hot<Wire, how, Entry>();
   using Found = std::conditional_t<shares, algorithm::List<Chosen..., Entry>, algorithm::List<Chosen...>>;
   if constexpr (sizeof...(More) == 0) {
     return Found{};
   } else {
-    return shared_entries<Wire, type, kReduces>(Found{}, algorithm::List<More...>{});
+    return shared_entries<Wire, type, how, kReduces>(Found{}, algorithm::List<More...>{});
   }
 }
 
 template <class Wire, DataType type, Combine how, bool kReduces>
 void add_kernels(KernelSet& set) {
-  using Shared = decltype(shared_entries<Wire, type, kReduces>(algorithm::List<>{}, algorithm::Table{}));
+  using Shared = decltype(shared_entries<Wire, type, how, kReduces>(algorithm::List<>{}, algorithm::Table{}));
   const auto protocol = static_cast<size_t>(Wire::kProtocol);
   algorithm::Table::for_each([&](auto entry) {
     using Entry = decltype(entry);
@@ -261,7 +263,7 @@ void add_kernels(KernelSet& set) {
       const void*& place = Wire::kApart   ? set.apart[what][which]
                            : Wire::kSmall ? set.small[what][which]
                                           : set.kernel[what][which][protocol];
-      if constexpr (is_hot<Wire, Entry>()) {
+      if constexpr (is_hot<Wire, how, Entry>()) {
         place = reinterpret_cast<const void*>(&run_collectives<Wire, type, how, algorithm::List<Entry>, true>);
       } else {
         place = reinterpret_cast<const void*>(&run_collectives<Wire, type, how, Shared, false>);

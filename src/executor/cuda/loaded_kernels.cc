@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <array>
 
 #include "device/check.h"
@@ -35,7 +36,7 @@ void LoadedKernels::load(const void* kernel) {
   if (kernel == nullptr || has(kernel)) return;
   cudaFuncAttributes attributes{};
   cuda_check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes of a communication kernel");
-  if (attributes.ptxVersion < kCanWaitForEarlierKernels) can_wait_ = false;
+  least_compiled_for_ = std::min(least_compiled_for_, attributes.ptxVersion);
   const size_t most = shared_bytes(ranks_, kMaxWorkers + 1);
   if (static_cast<int>(most) > attributes.maxDynamicSharedSizeBytes) {  // another communicator may need more
     set_attribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most));

@@ -3,6 +3,7 @@
 // are loaded when a communicator is made.
 #pragma once
 
+#include <limits>
 #include <unordered_set>
 
 #include "model/types.h"
@@ -24,8 +25,8 @@ class LoadedKernels {
   void load_usual();
   void load_all();
 
-  /// Whether those that were loaded may wait for the kernel before them, as they were compiled.
-  bool can_wait_for_earlier_ones() const { return can_wait_; }
+  /// Whether all that were loaded were compiled for GPUs of this compute capability, or a later one.
+  bool compiled_for(int compute_capability) const { return least_compiled_for_ >= compute_capability; }
 
  private:
   void load_moves();
@@ -35,11 +36,10 @@ class LoadedKernels {
   const int ranks_;
   const bool room_beside_;
   std::unordered_set<const void*> kernels_;
-  bool can_wait_ = true;
+  int least_compiled_for_ = std::numeric_limits<int>::max();
 };
 
-/// The compute capability from which on there is programmatic dependent launch: the GPU's, and what kernels were
-/// compiled for.
+/// The compute capability from which on there is programmatic dependent launch.
 inline constexpr int kCanWaitForEarlierKernels = 90;
 
 }  // namespace nitinol::cuda

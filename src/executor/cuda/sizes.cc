@@ -83,8 +83,28 @@ void set_crossovers_of_pair(const Machine& m, Limits& limits) {
   limits.least_rounds = 2;
   limits.one_shot_bytes = (has_few_ctas(m) ? 8192 : 4096) * kKi;
   if (!has_few_ctas(m)) return;
-  limits.ll128_bytes = 16384 * kKi;
+  limits.ll128_bytes.fill(16384 * kKi);
   limits.two_shot_ll128_bytes = 0;
+}
+
+/// In clusters 32 CTAs do with LL128 what 96 without do not better: broadcast of 4 MB took 15.9 us both ways, of 16 MB
+/// 54.1 and 57.3 with Simple; all-gather of 16 MB 32.7 and 32.6, of 64 MB 111.7 and 114.2 in parts. With no more CTAs
+/// than that 128 MB of it took 215 us with LL128 and 223 with Simple; with 24 279 and less.
+void set_crossovers_to_clusters(const Machine& m, Limits& limits) {
+  constexpr size_t kMega = size_t{1} << 20;
+  constexpr auto kBroadcast = static_cast<size_t>(Collective::kBroadcast);
+  constexpr auto kAllGather = static_cast<size_t>(Collective::kAllGather);
+  const bool measured = m.max_channels == 0 || has_few_ctas(m);
+  if (m.ranks != 2 || !m.has_clusters || !m.lines_stay_whole || !measured) return;
+  limits.ll128_bytes[kBroadcast] = 16 * kMega;
+  limits.compact_bytes[kBroadcast] = 4 * kMega;
+  if (!has_few_ctas(m)) {
+    limits.ll128_bytes[kAllGather] = 32 * kMega;
+  } else if (m.max_channels == kCtasOfNccl) {
+    limits.ll128_bytes[kAllGather] = 64 * kMega;
+  }
+  limits.compact_bytes[kAllGather] = 8 * kMega;
+  limits.apart_bytes[kAllGather] = limits.ll128_bytes[kAllGather] + 1;
 }
 
 /// Measured with 2 and 4 H200 over NVLink; between more ranks what follows from that.
@@ -95,9 +115,11 @@ void set_crossovers(const Machine& m, Limits& limits) {
   limits.reduce_one_shot_bytes = 4 * limits.broadcast_one_shot_bytes;  // the root alone receives from all
   limits.ll_bytes = 32 * kKi;
   // Between 4 GPUs 32 MB of all-reduce took 183 us with LL128 and 190 with Simple, of reduce-scatter 98 and 105.
-  limits.ll128_bytes = (m.ranks <= 4 ? 8192 : 4096) * kKi;
+  limits.ll128_bytes.fill((m.ranks <= 4 ? 8192 : 4096) * kKi);
   // Reduce of 64 MB took 247 us with LL128 and 311 with Simple, 256 MB 892 and 1029.
-  limits.reduce_ll128_bytes = m.ranks == 2 || m.in_host_memory ? 0 : std::numeric_limits<size_t>::max();
+  if (m.ranks != 2 && !m.in_host_memory) {
+    limits.ll128_bytes[static_cast<size_t>(Collective::kReduce)] = std::numeric_limits<size_t>::max();
+  }
   limits.many_channels_bytes = 256 * kKi;
   if (!m.in_host_memory) {
     // 64 MB of all-gather took 187 us with chunks of 128 KB, 180 with 64 KB; 256 MB 638 and 648.
@@ -108,6 +130,7 @@ void set_crossovers(const Machine& m, Limits& limits) {
     set_crossovers_to_parts(m, limits);
     set_crossovers_to_small_ctas(m, limits);
     limits.broadcast_ring_bytes = least_of_ring(m, limits);
+    set_crossovers_to_clusters(m, limits);
     return;
   }
   // Measured with 4. A message costs two microseconds with LL and five with Simple, what passes the bus of a GPU 20 us
@@ -198,7 +221,8 @@ Sizes sizes_for(const Machine& m) {
   const bool near_pair = m.buffer_bytes == 0 && m.ranks == 2 && !m.in_host_memory;
   sizes.layouts = {
       fit(m.ranks, {low_channels, 8, 1 * kKi, 16 * kKi, size_t{16} << 20}),
-      fit(m.ranks, {channels, channels > 32 ? 4U : 8U, 1 * kKi, 32 * kKi, size_t{28} << 20}),
+      // Between 2 all-gather of 64 MB took 121 us with 4 slots of a channel, 111 with 8.
+      fit(m.ranks, {channels, channels > 32 && m.ranks > 2 ? 4U : 8U, 1 * kKi, 32 * kKi, size_t{28} << 20}),
       fit(m.ranks, {simple_channels, simple_slots, 2 * kKi, near_pair ? 2 * most : most, size_t{116} << 20}),
       fit(m.ranks, {message_channels(m, 8), 8, 1 * kKi, 8 * kKi, size_t{6} << 20}),
       fit(m.ranks, {message_lines, 8, 1 * kKi, 16 * kKi, size_t{14} << 20}),

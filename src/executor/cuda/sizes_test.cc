@@ -188,6 +188,22 @@ TEST(Sizes, APairWithFewCtasStaysLongerWithOneShot) {
   EXPECT_EQ(most_of_one_shot(4, 32), size_t{512} << 10);
 }
 
+TEST(Sizes, APairWithClustersUsesFewCtasForLongMessages) {
+  constexpr auto kAllGather = static_cast<size_t>(Collective::kAllGather);
+  Machine pair = machine(2);
+  EXPECT_EQ(sizes_for(pair).limits.compact_bytes[kAllGather], 0U);
+  pair.has_clusters = true;
+  const Limits limits = sizes_for(pair).limits;
+  EXPECT_GT(limits.compact_bytes[kAllGather], 0U);
+  EXPECT_LT(limits.compact_bytes[kAllGather], limits.ll128_bytes[kAllGather]);
+  EXPECT_GT(limits.apart_bytes[kAllGather], limits.ll128_bytes[kAllGather]) << "parts would come first";
+  pair.max_channels = 48;
+  EXPECT_EQ(sizes_for(pair).limits.compact_bytes[kAllGather], 0U) << "not measured";
+  Machine four = machine(4);
+  four.has_clusters = true;
+  EXPECT_EQ(sizes_for(four).limits.compact_bytes[kAllGather], 0U) << "not measured";
+}
+
 TEST(Sizes, LL128IsNotOfferedWhereLinesMayBeCut) {
   Machine cut = machine(4);
   cut.lines_stay_whole = false;
