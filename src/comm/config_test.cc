@@ -115,16 +115,26 @@ TEST(Config, TheEnvironmentWinsOverFieldsAndParents) {
   const ScopedVariable blocking("NCCL_COMM_BLOCKING", "0");
   const ScopedVariable least("NCCL_MIN_CTAS", "2");
   const ScopedVariable most("NCCL_MAX_CTAS", "3");
+  const ScopedVariable cluster("NCCL_CGA_CLUSTER_SIZE", "0");
   ncclConfig_t config = initialised();
   config.blocking = 1;
   config.maxCTAs = 9;
+  config.cgaClusterSize = 2;
   Config base;
   base.min_ctas = 7;
   for (const Config& read : {read_config(&config, base), read_config(nullptr, base)}) {
     EXPECT_FALSE(read.blocking);
     EXPECT_EQ(read.min_ctas, 2);
     EXPECT_EQ(read.max_ctas, 3);
+    EXPECT_EQ(read.cga_cluster_size, 0);
   }
+}
+
+TEST(Config, TheSizeOfClustersIsFreeUnlessSomebodySaysOtherwise) {
+  ncclConfig_t config = initialised();
+  EXPECT_LT(read_config(&config, Config{}).cga_cluster_size, 0);
+  config.cgaClusterSize = 8;
+  EXPECT_EQ(read_config(&config, Config{}).cga_cluster_size, 8);
 }
 
 TEST(Config, AThriftyPolicyLimitsCtasUnlessTheUserDoes) {
