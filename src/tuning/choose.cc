@@ -38,9 +38,9 @@ bool goes_around(const Question& question, const Limits& limits, const Rules& ru
   constexpr int kFast = static_cast<int>(Protocol::kLL128);
   const size_t bytes = question.count * bytes_of(question.type);
   if (question.what != Collective::kBroadcast || bytes < limits.broadcast_ring_bytes) return false;
-  const bool fast =
-      bytes <= static_cast<size_t>(question.ranks) * limits.ll128_bytes[static_cast<size_t>(question.what)] &&
-      limits.slot_bytes[kFast] > 0 && allowed(rules.protocols[static_cast<size_t>(question.what)], kFast);
+  const auto what = static_cast<size_t>(question.what);
+  const bool fast = bytes <= static_cast<size_t>(question.ranks) * limits.ll128_bytes[what] &&
+                    limits.slot_bytes[kFast] > 0 && allowed(rules.protocols[what], kFast);
   return fast || goes_small(question, limits, rules, Algorithm::kRing);
 }
 

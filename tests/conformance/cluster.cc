@@ -180,6 +180,22 @@ void make_communicators(ncclComm_t* comms, int ranks) {
   EXPECT_CALL(ncclGroupEnd());
 }
 
+std::vector<ncclComm_t> make_non_blocking(int ranks) {
+  std::vector<ncclComm_t> comms(static_cast<size_t>(ranks));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclUniqueId id;
+  EXPECT_CALL(ncclGetUniqueId(&id));
+  EXPECT_CALL(ncclGroupStart());
+  for (int rank = 0; rank < ranks; ++rank) {
+    use_device_of(rank);
+    EXPECT_CALL(ncclCommInitRankConfig(&comms[static_cast<size_t>(rank)], ranks, id, rank, &config));
+  }
+  const ncclResult_t begun = ncclGroupEnd();
+  for (const ncclComm_t comm : comms) EXPECT_CALL(settled(begun, comm));
+  return comms;
+}
+
 void expect(ncclResult_t result, const char* call) {
   if (result == ncclSuccess) return;
   throw std::runtime_error(std::string(call) + ": " + ncclGetErrorString(result) + ": " + ncclGetLastError(nullptr));

@@ -42,6 +42,8 @@ void use_device_of(int rank);
 
 /// Communicators of all `ranks` ranks in one thread, on devices that are dealt in turn.
 void make_communicators(ncclComm_t* comms, int ranks);
+/// The same, but they do not block.
+std::vector<ncclComm_t> make_non_blocking(int ranks);
 
 /// `ranks_in_process[i]` ranks run as threads of process i. Each makes its communicator, runs `body`, and destroys it.
 /// Returns what went wrong, "" if nothing did. Processes that do not end within a minute or so are killed.

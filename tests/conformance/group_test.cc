@@ -57,34 +57,26 @@ TEST(Group, SplitsACommunicatorSeveralTimesInTheOrderOfTheCalls) {
 }
 
 TEST(Group, OfOneThreadSplitsCommunicatorsThatDoNotBlockSeveralTimes) {
-  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
-              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-              config.blocking = 0;
-              ncclComm_t parents[2] = {};
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              const std::vector<ncclComm_t> parents = make_non_blocking(2);
               ncclComm_t children[2][2] = {};
-              const auto group = [&](const auto& call) {
-                EXPECT_CALL(ncclGroupStart());
-                for (int rank = 0; rank < 2; ++rank) {
-                  use_device_of(rank);
-                  call(rank);
-                }
-                const ncclResult_t begun = ncclGroupEnd();
-                for (const ncclComm_t parent : parents) EXPECT_CALL(settled(begun, parent));
-              };
-              group([&](int rank) { EXPECT_CALL(ncclCommInitRankConfig(&parents[rank], 2, id, rank, &config)); });
-              group([&](int rank) {
+              EXPECT_CALL(ncclGroupStart());
+              for (int rank = 0; rank < 2; ++rank) {
+                use_device_of(rank);
                 for (ncclComm_t& child : children[rank]) {
                   const int key = &child == &children[rank][0] ? rank : -rank;
-                  EXPECT_CALL(ncclCommSplit(parents[rank], 0, key, &child, nullptr));
+                  EXPECT_CALL(ncclCommSplit(parents[static_cast<size_t>(rank)], 0, key, &child, nullptr));
                 }
-              });
+              }
+              const ncclResult_t begun = ncclGroupEnd();
+              for (const ncclComm_t parent : parents) EXPECT_CALL(settled(begun, parent));
               for (int rank = 0; rank < 2; ++rank) {
                 expect_place(children[rank][0], rank, 2);
                 expect_place(children[rank][1], 1 - rank, 2);
               }
               for (int rank = 0; rank < 2; ++rank) {
                 for (const ncclComm_t child : children[rank]) EXPECT_CALL(ncclCommAbort(child));
-                EXPECT_CALL(ncclCommAbort(parents[rank]));
+                EXPECT_CALL(ncclCommAbort(parents[static_cast<size_t>(rank)]));
               }
             }));
 }

@@ -40,10 +40,7 @@ void must_work(ncclComm_t comm, int rank, int ranks, cudaStream_t stream) {
   for (const int value : values) expect_that(value == ranks * (ranks + 1) / 2, "sum is " + std::to_string(value));
 }
 
-ncclResult_t wait_for_state(ncclComm_t comm) {
-  while (state_of(comm) == ncclInProgress) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  return state_of(comm);
-}
+ncclResult_t wait_for_state(ncclComm_t comm) { return settled(ncclInProgress, comm); }
 
 ncclResult_t wait_for_failure(ncclComm_t comm) {
   while (state_of(comm) == ncclSuccess) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -371,24 +368,9 @@ TEST(Revoke, OfANonBlockingCommunicatorIsPolled) {
             }));
 }
 
-/// Ranks of one communicator that do not block, in one thread.
-std::vector<ncclComm_t> make_non_blocking(int ranks, const ncclUniqueId& id) {
-  std::vector<ncclComm_t> comms(static_cast<size_t>(ranks));
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  EXPECT_CALL(ncclGroupStart());
-  for (int rank = 0; rank < ranks; ++rank) {
-    use_device_of(rank);
-    static_cast<void>(ncclCommInitRankConfig(&comms[static_cast<size_t>(rank)], ranks, id, rank, &config));
-  }
-  static_cast<void>(ncclGroupEnd());
-  for (const ncclComm_t comm : comms) EXPECT_CALL(wait_for_state(comm));
-  return comms;
-}
-
 TEST(Revoke, ASplitThatFailsAfterwardsIsNotInProgressForEver) {
-  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
-              const auto comms = make_non_blocking(2, id);
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              const auto comms = make_non_blocking(2);
               for (const ncclComm_t comm : comms) static_cast<void>(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
               for (const ncclComm_t comm : comms) EXPECT_CALL(wait_for_state(comm));
               ncclComm_t child = nullptr;
@@ -404,9 +386,7 @@ TEST(Revoke, ASplitThatFailsAfterwardsIsNotInProgressForEver) {
 TEST(Revoke, OfRanksWhoseFirstUseIsUnderWayLeavesThemToSplit) {
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
               for (int round = 0; round < 10; ++round) {
-                ncclUniqueId id;
-                EXPECT_CALL(ncclGetUniqueId(&id));
-                const auto comms = make_non_blocking(3, id);
+                const auto comms = make_non_blocking(3);
                 std::vector<ncclComm_t> children(comms.size());
                 std::vector<int*> data(comms.size());
                 EXPECT_CALL(ncclGroupStart());
@@ -434,8 +414,8 @@ TEST(Revoke, OfRanksWhoseFirstUseIsUnderWayLeavesThemToSplit) {
 }
 
 TEST(Shrink, InAbortModeTheParentIsInProgressUntilTheChildIsReady) {
-  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
-              const auto comms = make_non_blocking(3, id);
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              const auto comms = make_non_blocking(3);
               ncclComm_t children[2] = {};
               int excluded = 2;
               const auto shrink = [&](size_t rank) {

@@ -31,10 +31,11 @@ TEST(CudaExecutor, AbortEndsKernelsThatWaitForARankThatNeverCalls) {
 // More than it takes until a count to which each adds a quarter of all numbers is where it began.
 constexpr int kBehind = 6;
 
+constexpr auto kAWhile = std::chrono::milliseconds(20);  // for kernels to come to where they wait
+
 // Ranks 0 and 1 wait for rank 2, and rank 1 is aborted, with other operations behind the first. Then rank 2 comes.
 TEST(CudaExecutor, WhatAnAbortedRankDidNotSendIsNotTakenForData) {
   REQUIRE_GPU();
-  constexpr auto kAWhile = std::chrono::milliseconds(20);  // for kernels to come to where they wait
   const Limits limits = Ranks(3, gpus()).limits();
   for_each_algorithm(3, limits, [&](CollectiveWork work) {
     for (const uint32_t chunk : {0U, 1024U}) {
@@ -71,7 +72,6 @@ TEST(CudaExecutor, WhatAnAbortedRankDidNotSendIsNotTakenForData) {
 // Rank 1 sends more than slots hold to rank 0, which does not receive, and is aborted, with more to send.
 TEST(CudaExecutor, WhatAnAbortedRankDidNotSendIsNotTakenForMessages) {
   REQUIRE_GPU();
-  constexpr auto kAWhile = std::chrono::milliseconds(20);
   struct Sizes {
     size_t bytes;
     int messages;

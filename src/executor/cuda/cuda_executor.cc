@@ -36,6 +36,12 @@ bool all_have(const std::vector<Peer>& peers, Reach bit) {
   return std::all_of(peers.begin(), peers.end(), [bit](const Peer& peer) { return (peer.reach & bit) != 0; });
 }
 
+/// For the launches of one of the ranks, as ctas_of_cluster() takes it. Ranks that share a GPU would have to wait for
+/// room in one place for all of a cluster, while they keep it from each other.
+int asked_clusters(const ExecutorSetup& setup, const Peer& rank, bool ranks_share_gpus) {
+  return rank.compute_capability < kHasClusters || ranks_share_gpus ? 0 : setup.cluster_ctas;
+}
+
 Machine machine_of(const ExecutorSetup& setup) {
   Machine machine;
   machine.ranks = static_cast<int>(setup.peers.size());
@@ -44,9 +50,9 @@ Machine machine_of(const ExecutorSetup& setup) {
   for (const Peer& peer : setup.peers)
     machine.multiprocessors = std::min(machine.multiprocessors, peer.multiprocessors);
   machine.lines_stay_whole = reaches_peers(setup) && all_have(setup.peers, kKeepsLinesWhole);
-  const bool can_cluster = std::all_of(setup.peers.begin(), setup.peers.end(),
-                                       [](const Peer& peer) { return peer.compute_capability >= kHasClusters; });
-  machine.has_clusters = can_cluster && machine.ranks_per_gpu == 1 && setup.cluster_ctas < 0;
+  machine.has_clusters = std::all_of(setup.peers.begin(), setup.peers.end(), [&](const Peer& peer) {
+    return asked_clusters(setup, peer, machine.ranks_per_gpu > 1) < 0;
+  });
   machine.in_host_memory = !reaches_peers(setup);
   machine.max_channels = setup.max_channels;
   machine.buffer_bytes = setup.buffer_bytes;
@@ -97,13 +103,6 @@ LaunchOrder::Options launch_order_of(const ExecutorSetup& setup, const Sizes& si
           .races_fail = setup.launch_races_fail};
 }
 
-/// As ctas_of_cluster() takes it. Ranks that share a GPU would have to wait for room in one place for all of a cluster,
-/// while they keep it from each other.
-int asked_clusters(const ExecutorSetup& setup, const Sizes& sizes) {
-  const Peer& me = setup.peers[static_cast<size_t>(setup.rank)];
-  return me.compute_capability < kHasClusters || sizes.ranks_share_gpus ? 0 : setup.cluster_ctas;
-}
-
 bool can_launch_ahead(const ExecutorSetup& setup) {
   const Peer& me = setup.peers[static_cast<size_t>(setup.rank)];
   return setup.launch_ahead && me.compute_capability >= kCanWaitForEarlierKernels;
@@ -119,7 +118,7 @@ class CudaExecutor : public Executor {
         ranks_(static_cast<int>(setup.peers.size())),
         sizes_(sizes_for(machine_of(setup))),
         ctas_ahead_(can_launch_ahead(setup) ? sizes_.ctas_ahead : 0),
-        asked_clusters_(asked_clusters(setup, sizes_)),
+        asked_clusters_(asked_clusters(setup, setup.peers[static_cast<size_t>(rank_)], sizes_.ranks_share_gpus)),
         turns_(device_),
         order_(launch_order_of(setup, sizes_)),
         kernels_(ranks_, sizes_.ranks_share_gpus) {

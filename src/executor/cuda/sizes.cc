@@ -11,6 +11,7 @@ namespace nitinol::cuda {
 namespace {
 
 constexpr uint32_t kKi = 1024;
+constexpr size_t kMega = size_t{1} << 20;
 
 struct Wish {
   int channels;
@@ -52,7 +53,6 @@ void set_crossovers_to_parts(const Machine& m, Limits& limits) {
 /// From where on small CTAs are faster. Between 4 all-reduce of 16 MB took 92 us so and 97 by LL128, of 64 MB 316 and
 /// 336 in parts; between 2 all-reduce of 32 MB 122 and 130 by LL128, reduce of 256 MB 744 and 764 by larger CTAs.
 void set_crossovers_to_small_ctas(const Machine& m, Limits& limits) {
-  constexpr size_t kMega = size_t{1} << 20;
   const auto from = [&](Collective what, size_t bytes) { limits.small_bytes[static_cast<size_t>(what)] = bytes; };
   if (m.ranks == 2) {
     from(Collective::kBroadcast, 16 * kMega + 1);
@@ -89,9 +89,9 @@ void set_crossovers_of_pair(const Machine& m, Limits& limits) {
 
 /// In clusters 32 CTAs do with LL128 what 96 without do not better: broadcast of 4 MB took 15.9 us both ways, of 16 MB
 /// 54.1 and 57.3 with Simple; all-gather of 16 MB 32.7 and 32.6, of 64 MB 111.7 and 114.2 in parts. With no more CTAs
-/// than that 128 MB of it took 215 us with LL128 and 223 with Simple; with 24 279 and less.
+/// than that 128 MB of it took 215 us with LL128 and 223 with Simple; with 24 CTAs 279 with LL128, and less with
+/// Simple.
 void set_crossovers_to_clusters(const Machine& m, Limits& limits) {
-  constexpr size_t kMega = size_t{1} << 20;
   constexpr auto kBroadcast = static_cast<size_t>(Collective::kBroadcast);
   constexpr auto kAllGather = static_cast<size_t>(Collective::kAllGather);
   const bool measured = m.max_channels == 0 || has_few_ctas(m);
