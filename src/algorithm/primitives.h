@@ -38,6 +38,11 @@ NITINOL_HOST_DEVICE Span output(size_t offset, size_t count) { return Span{Side:
 /// Which connections take part: none, that of one peer, those of all other ranks, those of all others but one.
 enum class Peers : int { kNone, kOne, kAll, kAllBut };
 
+/// Whether another rank's takes part; `one`: the peer of kOne, the excluded one of kAllBut.
+NITINOL_HOST_DEVICE bool is_among(Peers kind, int one, int peer) {
+  return kind == Peers::kAll || (kind == Peers::kOne && peer == one) || (kind == Peers::kAllBut && peer != one);
+}
+
 /// The shape of a transfer, known at compile time.
 struct Flow {
   bool own = false;           ///< a source: the span Operands::own

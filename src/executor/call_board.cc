@@ -6,11 +6,13 @@ namespace {
 size_t logs_of(int ranks) { return 2 * static_cast<size_t>(ranks); }
 
 size_t bytes_of_rank(int ranks) {
-  return sizeof(CallPage) + logs_of(ranks) * sizeof(MessageLog) +
+  return sizeof(CallPage) + logs_of(ranks) * (sizeof(MessageLog) + sizeof(CapturedMessages)) +
          static_cast<size_t>(ranks) * sizeof(std::atomic<HostCall>);
 }
 
 static_assert(std::atomic<HostCall>::is_always_lock_free && sizeof(std::atomic<HostCall>) == sizeof(HostCall));
+static_assert(sizeof(MessageLog) % alignof(CapturedMessages) == 0 &&
+              sizeof(CapturedMessages) % alignof(std::uint64_t) == 0);
 static_assert(sizeof(CallPage) % alignof(MessageLog) == 0 && sizeof(MessageLog) % alignof(std::uint64_t) == 0);
 
 /// So that every page of memory begins with one rank's notes: ranks do not disturb each other.
@@ -30,8 +32,13 @@ std::byte* CallBoard::after_page(int rank) const {
 
 MessageLog& CallBoard::log(int rank, int index) const { return reinterpret_cast<MessageLog*>(after_page(rank))[index]; }
 
-std::atomic<HostCall>& CallBoard::host_call(int rank, int other) const {
+CapturedMessages& CallBoard::captured_messages(int rank, int peer, bool sends) const {
   std::byte* const first = after_page(rank) + logs_of(ranks_) * sizeof(MessageLog);
+  return reinterpret_cast<CapturedMessages*>(first)[2 * peer + (sends ? 0 : 1)];
+}
+
+std::atomic<HostCall>& CallBoard::host_call(int rank, int other) const {
+  std::byte* const first = after_page(rank) + logs_of(ranks_) * (sizeof(MessageLog) + sizeof(CapturedMessages));
   return reinterpret_cast<std::atomic<HostCall>*>(first)[other];
 }
 
@@ -40,6 +47,12 @@ void note_calls(const CallBoard& board, int rank, const Launch& launch, bool cap
   if (captured) {
     page.captures.store(1, std::memory_order_release);
     for (const CollectiveWork& work : launch.collectives) page.captured.add(work, 0);
+    for (const MessageWork& message : launch.messages) {
+      if (message.peer == rank || message.bytes == 0) continue;
+      const bool sends = message.direction == MessageWork::Direction::kSend;
+      CapturedMessages& log = board.captured_messages(rank, message.peer, sends);
+      log.add(log.last() + 1, {MessageSignature{.bytes = message.bytes, .type = message.stated}.packed()});
+    }
     return;
   }
   const uint64_t number = page.launches.load(std::memory_order_relaxed) + 1;

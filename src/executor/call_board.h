@@ -5,7 +5,8 @@
 // (call_check.h). Nothing is sent, and nobody waits.
 //
 //   for each rank     a CallPage: its collectives and how it is
-//   then, for each    two MessageLogs per peer: what it sends to that peer, and what it receives from it
+//   then, for each    two MessageLogs per peer: what it sends to that peer, and what it receives from it; and two more,
+//                     CapturedMessages, of what of that is captured
 //   and               per peer the HostCall in which it waits for that
 //
 // Calls that are captured into graphs are counted apart: they run when the graph is launched, which nobody sees.
@@ -103,6 +104,9 @@ class MessageLog : public TracedLog<512> {
   }
 };
 
+/// The last messages of one rank to or from one other that were captured into graphs: MessageSignature::packed().
+using CapturedMessages = SharedLog<64, 1>;
+
 /// One rank's page: written by it alone, but for `asked`.
 struct CallPage {
   /// More than fit into the queue of a stream: that is how far ranks may be apart.
@@ -123,7 +127,7 @@ struct CallPage {
   std::atomic<uint64_t> label_launch;  ///< which that is
   SharedHolder holder;                 ///< or what keeps it from a launch, being before it in the same stream
   std::atomic<uint64_t> held_launch;   ///< the first that it keeps the rank from
-  SharedLog<4, 4> kernel_wait;         ///< in what its kernels wait, and for whom (kernel_waits.h)
+  SharedLog<4, 12> kernel_wait;        ///< in what its kernels wait, and for whom (kernel_waits.h)
   std::atomic<uint64_t> kernel_looks;  ///< how often it has looked for that
   alignas(64) std::atomic<uint64_t> asked;  ///< by any rank: what it is doing is to be written down
   std::atomic<uint64_t> answered;           ///< the question that what follows is the answer to
@@ -142,6 +146,7 @@ class CallBoard {
   CallPage& page(int rank) const;
   MessageLog& sent(int rank, int to) const { return log(rank, 2 * to); }
   MessageLog& received(int rank, int from) const { return log(rank, 2 * from + 1); }
+  CapturedMessages& captured_messages(int rank, int peer, bool sends) const;
   /// In which call the rank waits on the host for the other to make it too.
   std::atomic<HostCall>& host_call(int rank, int other) const;
 

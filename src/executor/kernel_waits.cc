@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "executor/call_circles.h"
-#include "executor/packed_call.h"
 
 namespace nitinol {
 namespace {
@@ -15,8 +14,10 @@ constexpr uint64_t kLooksAtMessages = 100;
 /// Whoever has stopped may say itself why.
 constexpr uint64_t kLooksForOtherReports = 20;
 
-/// On the call board, beside a packed call.
-constexpr uint64_t kSeveral = uint64_t{1} << 32;
+/// On the call board: in what a rank waits.
+enum Kind : uint64_t { kMessages, kCollective, kSeveral };
+/// Beside it.
+constexpr uint64_t kForSeconds = 1 << 8;
 
 /// Follows waits from a rank; by rank, who was first found to wait for it: -1 if nobody was.
 std::vector<int> reached_from(int start, const std::vector<SeenWait>& waits) {
@@ -55,14 +56,27 @@ std::vector<int> in_circles_with(int rank, const std::vector<SeenWait>& waits) {
   return members;
 }
 
+/// Of rank `me`, which waits for the rank `other`, or does not: whether that comes to it only after what it is in.
+bool proves_something(const KernelWait& mine, int me, const KernelWait& theirs, int other) {
+  if (!mine.collective && !theirs.collective) {
+    return (mine.for_data.has(other) && !theirs.sends_to.has(me)) ||
+           (mine.for_room.has(other) && !theirs.receives_from.has(me));
+  }
+  const bool several = mine.among_several || theirs.among_several;
+  return !several || !mine.collective || !theirs.collective || (mine.works & theirs.works) == 0;
+}
+
 /// Of the waits, those that prove something at once.
 std::vector<SeenWait> certain_among(const std::vector<SeenWait>& waits) {
   std::vector<SeenWait> certain = waits;
   for (SeenWait& from : certain) {
     for (int rank = 0; rank < static_cast<int>(waits.size()); ++rank) {
-      const KernelWait& to = waits[static_cast<size_t>(rank)].wait;
-      const bool both_in_messages = !from.wait.collective && !to.collective;
-      if (both_in_messages || from.wait.among_several || to.among_several) from.wait.remove(rank);
+      if (proves_something(from.wait, static_cast<int>(&from - certain.data()), waits[static_cast<size_t>(rank)].wait,
+                           rank)) {
+        continue;
+      }
+      from.wait.for_data.remove(rank);
+      from.wait.for_room.remove(rank);
     }
   }
   return certain;
@@ -75,8 +89,12 @@ std::string KernelWait::text() const { return collective ? collective->text() : 
 void write_kernel_wait(CallPage& page, const KernelWait& wait) {
   if (wait != read_kernel_wait(page).wait) {
     const Signature call = wait.collective.value_or(Signature{});
-    const uint64_t packed = wait.collective ? packed_call(call) | (wait.among_several ? kSeveral : 0) : 0;
-    page.kernel_wait.add(page.kernel_wait.last() + 1, {packed, call.count, wait.ranks[0], wait.ranks[1]});
+    const uint64_t kind = !wait.collective ? kMessages : wait.among_several ? kSeveral : kCollective;
+    page.kernel_wait.add(
+        page.kernel_wait.last() + 1,
+        {kind | (wait.for_seconds ? kForSeconds : 0), call.count, call.call, wait.works, wait.for_data.bits[0],
+         wait.for_data.bits[1], wait.for_room.bits[0], wait.for_room.bits[1], wait.sends_to.bits[0],
+         wait.sends_to.bits[1], wait.receives_from.bits[0], wait.receives_from.bits[1]});
   }
   page.kernel_looks.fetch_add(1, std::memory_order_release);
 }
@@ -87,10 +105,15 @@ SeenWait read_kernel_wait(const CallPage& page) {
   seen.version = page.kernel_wait.last();
   const auto words = page.kernel_wait.find(seen.version);
   if (!words) return seen;
-  const auto packed = static_cast<uint32_t>((*words)[0]);
-  if (packed != 0) seen.wait.collective = Signature{0, (*words)[1], unpacked_call(packed)};
-  seen.wait.among_several = packed != 0 && ((*words)[0] & kSeveral) != 0;
-  seen.wait.ranks = {(*words)[2], (*words)[3]};
+  const uint64_t kind = (*words)[0] & ~kForSeconds;
+  if (kind != kMessages) seen.wait.collective = Signature{0, (*words)[1], (*words)[2]};
+  seen.wait.among_several = kind == kSeveral;
+  seen.wait.for_seconds = ((*words)[0] & kForSeconds) != 0;
+  seen.wait.works = (*words)[3];
+  seen.wait.for_data = {{(*words)[4], (*words)[5]}};
+  seen.wait.for_room = {{(*words)[6], (*words)[7]}};
+  seen.wait.sends_to = {{(*words)[8], (*words)[9]}};
+  seen.wait.receives_from = {{(*words)[10], (*words)[11]}};
   return seen;
 }
 
@@ -122,7 +145,8 @@ std::optional<KernelWaits::Finding> KernelWaits::look() {
 std::optional<KernelWaits::Suspicion> KernelWaits::suspect(const Waits& waits) const {
   auto found = circle(waits);
   if (!found) found = in_vain(waits);
-  return found ? found : slow_circle(waits);
+  if (!found) found = slow_circle(waits);
+  return found ? found : standstill(waits);
 }
 
 /// Some rank for which this one waits does nothing any more.
@@ -150,7 +174,9 @@ std::optional<KernelWaits::Suspicion> KernelWaits::circle(const Waits& waits) co
   const auto is_where_this_is = [&](int rank) {
     return waits[static_cast<size_t>(rank)].wait.collective == mine(waits).collective;
   };
-  if (std::all_of(members.begin(), members.end(), is_where_this_is)) return std::nullopt;
+  const bool all_in_one_collective =
+      mine(waits).collective && std::all_of(members.begin(), members.end(), is_where_this_is);
+  if (members.empty() || all_in_one_collective) return std::nullopt;
   return told_of(members, certain, kLooksToBeSure);
 }
 
@@ -161,6 +187,19 @@ std::optional<KernelWaits::Suspicion> KernelWaits::slow_circle(const Waits& wait
   }
   const std::vector<int> members = in_circles_with(rank_, messages);
   return members.empty() ? std::nullopt : std::optional(told_of(members, messages, kLooksAtMessages));
+}
+
+/// All ranks on which this one depends have waited for seconds, and it is among them.
+std::optional<KernelWaits::Suspicion> KernelWaits::standstill(const Waits& waits) const {
+  const std::vector<int> by = reached_from(rank_, waits);
+  std::vector<int> members;
+  for (int rank = 0; rank < static_cast<int>(waits.size()); ++rank) {
+    if (by[static_cast<size_t>(rank)] < 0) continue;
+    if (!waits[static_cast<size_t>(rank)].wait.for_seconds) return std::nullopt;
+    members.push_back(rank);
+  }
+  const bool is_one_of_them = std::find(members.begin(), members.end(), rank_) != members.end();
+  return is_one_of_them ? std::optional(told_of(members, waits, kLooksToBeSure)) : std::nullopt;
 }
 
 KernelWaits::Suspicion KernelWaits::told_of(const std::vector<int>& members, const Waits& waits, uint64_t looks) const {

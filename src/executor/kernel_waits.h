@@ -8,11 +8,16 @@
 //   a circle, are in the same collective. There they may, as what one waits for from the other may depend on a third
 //   that is late; in different ones they wait for ever.
 // - Who waits in sends and receives for a rank that is in a collective waits for what that comes to later.
-// Not so between ranks that all are in sends and receives: their GPUs may be too busy to run all of a kernel. They are
-// given some seconds. And of launches of several collectives it is not known in which a rank waits: they prove nothing.
+// - Between ranks that all are in sends and receives: who waits for data of a rank whose launch sends it none waits for
+// a
+//   later launch of it. Likewise who waits for a rank to take something whose launch takes nothing from it.
+// Where the launch does, it proves nothing, as a GPU may be too busy to run all of a kernel: they are given some
+// seconds. And of launches of several collectives it is not known in which a rank waits: they prove something only if
+// they have none in common.
+// - Whatever ranks are in, they stand still if all of them have waited for seconds and none waits for any other rank:
+//   calls before that differed may have left something in their way.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,27 +26,26 @@
 
 #include "executor/call_board.h"
 #include "executor/call_words.h"
+#include "executor/rank_set.h"
 #include "model/peer.h"
 #include "nccl.h"
 
 namespace nitinol {
 
-/// In what one rank's kernels wait, and for whom.
+/// In what one rank's kernels wait, and for whom. For nobody: they do not wait.
 struct KernelWait {
   std::optional<Signature> collective{};  ///< without a number; nothing: messages
   bool among_several = false;             ///< it is one of those of the launch
-  std::array<uint64_t, 2> ranks{};        ///< a bit for each; none: they do not wait
+  bool for_seconds = false;               ///< each wait has lasted for seconds, without a break
+  uint64_t works = 0;                     ///< a bit for each of those, of its tag
+  RankSet for_data{};                     ///< until they send something
+  RankSet for_room{};                     ///< until they take something
+  RankSet sends_to{};                     ///< messages: to whom the launch sends any, as far as is known
+  RankSet receives_from{};                ///< and from whom it receives any
   friend bool operator==(const KernelWait&, const KernelWait&) = default;
 
-  static constexpr int kMostRanks = 128;
-  void add(int rank) { ranks[static_cast<size_t>(rank / 64)] |= uint64_t{1} << rank % 64; }
-  void remove(int rank) {
-    if (rank < kMostRanks) ranks[static_cast<size_t>(rank / 64)] &= ~(uint64_t{1} << rank % 64);
-  }
-  bool is_for(int rank) const {
-    return rank < kMostRanks && (ranks[static_cast<size_t>(rank / 64)] >> rank % 64 & 1) != 0;
-  }
-  bool any() const { return (ranks[0] | ranks[1]) != 0; }
+  bool is_for(int rank) const { return for_data.has(rank) || for_room.has(rank); }
+  bool any() const { return for_data.any() || for_room.any(); }
   /// "AllReduce (count 100, type float32, op sum)", or "a group of sends and receives".
   std::string text() const;
 };
@@ -85,6 +89,7 @@ class KernelWaits {
   std::optional<Suspicion> in_vain(const Waits& waits) const;
   std::optional<Suspicion> circle(const Waits& waits) const;
   std::optional<Suspicion> slow_circle(const Waits& waits) const;
+  std::optional<Suspicion> standstill(const Waits& waits) const;
   Suspicion told_of(const std::vector<int>& members, const Waits& waits, uint64_t looks) const;
   std::string sentence_for(const std::vector<int>& members, const Waits& waits) const;
   const KernelWait& mine(const Waits& waits) const { return waits[static_cast<size_t>(rank_)].wait; }

@@ -4,8 +4,6 @@
 
 #include <initializer_list>
 
-#include "executor/packed_call.h"
-
 namespace nitinol {
 namespace {
 
@@ -36,13 +34,34 @@ class KernelWaitsOfFour : public testing::Test {
     KernelWait& wait = waits_[static_cast<size_t>(rank)];
     wait = {};
     wait.collective = Signature::of(work, 0);
-    for (const int other : ranks) wait.add(other);
+    wait.works = bit_of(work);
+    for (const int other : ranks) wait.for_data.add(other);
   }
+  /// Of the launch, too.
+  void among(int rank, const CollectiveWork& work) {
+    waits_[static_cast<size_t>(rank)].among_several = true;
+    waits_[static_cast<size_t>(rank)].works |= bit_of(work);
+  }
+  /// In a launch that sends to everybody and receives from everybody, as far as is known.
   void in_messages(int rank, std::initializer_list<int> ranks) {
     KernelWait& wait = waits_[static_cast<size_t>(rank)];
     wait = {};
-    for (const int other : ranks) wait.add(other);
+    wait.sends_to = wait.receives_from = RankSet::everybody();
+    for (const int other : ranks) wait.for_data.add(other);
   }
+  void only_receives(int rank, int from) {
+    KernelWait& wait = waits_[static_cast<size_t>(rank)];
+    wait = {};
+    wait.for_data.add(from);
+    wait.receives_from.add(from);
+  }
+  void only_sends(int rank, int to) {
+    KernelWait& wait = waits_[static_cast<size_t>(rank)];
+    wait = {};
+    wait.for_room.add(to);
+    wait.sends_to.add(to);
+  }
+  static uint64_t bit_of(const CollectiveWork& work) { return uint64_t{1} << Signature::of(work, 0).tag() % 64; }
   void goes_on(int rank) { waits_[static_cast<size_t>(rank)] = {}; }
 
   /// What the rank says first while all look so often.
@@ -87,6 +106,31 @@ TEST_F(KernelWaitsOfFour, AreNoErrorInTheSameCollective) {
   EXPECT_EQ(look(0), "") << "rank 3 is late";
 }
 
+TEST_F(KernelWaitsOfFour, AreToldIfAllHaveStoodStillForSeconds) {
+  for (int rank = 0; rank < 3; ++rank) {
+    in_collective(rank, work_of(Collective::kAllReduce, 100), {(rank + 1) % 3});
+    waits_[rank].for_seconds = true;
+  }
+  EXPECT_TRUE(contains(look(0), "wait for each other in a circle")) << look(0);
+  EXPECT_EQ(code_, ncclInvalidUsage);
+  waits_[1].for_seconds = false;
+  EXPECT_EQ(look(0), "") << "something moves there";
+  waits_[1].for_seconds = true;
+  waits_[2].for_data.add(3);
+  EXPECT_EQ(look(0), "") << "rank 3 is late";
+}
+
+TEST_F(KernelWaitsOfFour, InLaunchesOfTheSameCollectivesInOtherOrdersAreToldAfterSeconds) {
+  const CollectiveWork small = work_of(Collective::kAllReduce, 100);
+  const CollectiveWork large = work_of(Collective::kAllReduce, 200);
+  in_collective(0, small, {1});
+  in_collective(1, large, {0});
+  among(0, large);
+  among(1, small);
+  waits_[0].for_seconds = waits_[1].for_seconds = true;
+  EXPECT_TRUE(contains(look(0), "rank 0 calls AllReduce (count 100")) << look(0);
+}
+
 TEST_F(KernelWaitsOfFour, AreNoErrorInAnEarlierCallThatOthersAreThroughWith) {
   in_collective(0, work_of(Collective::kAllReduce, 100), {1});
   in_collective(1, work_of(Collective::kBroadcast, 400, 2), {2});
@@ -116,15 +160,50 @@ TEST_F(KernelWaitsOfFour, InMessagesForEachOtherProveNothingOfACollective) {
   EXPECT_EQ(look(0, 200), "");
 }
 
-TEST_F(KernelWaitsOfFour, InLaunchesOfSeveralCollectivesProveNothing) {
-  in_collective(0, work_of(Collective::kAllReduce, 100), {1});
-  in_collective(1, work_of(Collective::kAllReduce, 200), {0});
-  waits_[0].among_several = waits_[1].among_several = true;
+TEST_F(KernelWaitsOfFour, InLaunchesThatShareACollectiveProveNothing) {
+  const CollectiveWork small = work_of(Collective::kAllReduce, 100);
+  const CollectiveWork large = work_of(Collective::kAllReduce, 200);
+  in_collective(0, small, {1});
+  in_collective(1, large, {0});
+  among(0, large);
+  among(1, small);
   EXPECT_EQ(look(0, 200), "") << "rank 2 may be late for either";
-  waits_[0].among_several = false;
-  EXPECT_EQ(look(0, 200), "");
-  waits_[1].among_several = false;
+  in_collective(1, large, {0});
+  EXPECT_EQ(look(0, 200), "") << "so may it if rank 1 has called one after the other";
+  in_collective(0, small, {1});
   EXPECT_NE(look(0), "");
+}
+
+TEST_F(KernelWaitsOfFour, InLaunchesWithoutACommonCollectiveAreTold) {
+  in_collective(0, work_of(Collective::kAllReduce, 100), {1});
+  among(0, work_of(Collective::kAllReduce, 300));
+  in_collective(1, work_of(Collective::kAllReduce, 200), {0});
+  EXPECT_TRUE(contains(look(0), "rank 0 calls AllReduce (count 100")) << look(0);
+}
+
+TEST_F(KernelWaitsOfFour, ForWhatALaunchOfMessagesDoesNotSendAreToldSoon) {
+  only_receives(0, 1);
+  only_receives(1, 0);
+  const std::string said = look(0);
+  EXPECT_TRUE(contains(said, "wait for each other in a circle: rank 0")) << said;
+  in_messages(1, {0});
+  EXPECT_EQ(look(0), "") << "rank 1's launch may still send what rank 0 waits for";
+}
+
+TEST_F(KernelWaitsOfFour, ForWhatALaunchOfMessagesDoesNotTakeAreToldSoon) {
+  only_sends(0, 1);
+  only_sends(1, 2);
+  only_sends(2, 0);
+  EXPECT_TRUE(contains(look(2), "wait for each other in a circle")) << look(2);
+  waits_[0].receives_from.add(2);
+  EXPECT_EQ(look(2), "") << "rank 0's launch also takes what rank 2 sends";
+}
+
+TEST_F(KernelWaitsOfFour, ForAMessageBehindTheLaunchThatWaitsForACollectiveAreToldSoon) {
+  only_receives(0, 1);
+  in_collective(1, work_of(Collective::kAllReduce, 100), {0});
+  among(1, work_of(Collective::kAllReduce, 200));
+  EXPECT_TRUE(contains(look(0), "waits in AllReduce (count 100")) << look(0);
 }
 
 TEST_F(KernelWaitsOfFour, InMessagesForOneInACollectiveAreTold) {
@@ -188,23 +267,6 @@ TEST_F(KernelWaitsOfFour, AreLeftToTheCallBoardWhereNothingWasCaptured) {
   in_collective(0, work_of(Collective::kAllReduce, 100), {1});
   in_collective(1, work_of(Collective::kBroadcast, 400), {0});
   EXPECT_EQ(look(0), "");
-}
-
-TEST(PackedCall, HoldsAllOfACall) {
-  for (const DataType type : {DataType::kInt8, DataType::kFloat32, DataType::kFloat8E5m2}) {
-    for (const Combine combine : {Combine::kSum, Combine::kMax, Combine::kMin}) {
-      for (int what = 0; what < kCollectives; ++what) {
-        CollectiveWork work = work_of(static_cast<Collective>(what), 7, 71);
-        work.type = work.stated = type;
-        work.reduction.combine = combine;
-        work.reduction.average = combine == Combine::kSum;
-        const Signature signature = Signature::of(work, 0);
-        EXPECT_NE(packed_call(signature), 0U);
-        EXPECT_EQ(unpacked_call(packed_call(signature)), signature.call);
-        EXPECT_EQ(packed_call(work.what, call_terms(signature.call), 71) & 0xffff, packed_call(signature) & 0xffff);
-      }
-    }
-  }
 }
 
 }  // namespace

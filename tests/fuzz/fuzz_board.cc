@@ -9,6 +9,7 @@
 #include "executor/call_check.h"
 #include "executor/kernel_waits.h"
 #include "executor/long_circle.h"
+#include "executor/marked_calls.h"
 #include "scribble.h"
 
 namespace {
@@ -47,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   LongCircle circle(present, LongCircle::Self{{}, peers, places});
   KernelWaits kernels(board, peers, 0);
   KernelWait wait;
-  for (int peer = 1; peer < ranks; ++peer) wait.add(peer);
+  for (int peer = 1; peer < ranks; ++peer) (data[2] % 2 == 0 ? wait.for_data : wait.for_room).add(peer);
   if (data[1] % 2 == 0) wait.collective = Signature::of(work_of(data[2]), 0);
   CallCheck::Clock::time_point now{};
   for (int i = 0; i < 3; ++i) {
@@ -55,6 +56,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     static_cast<void>(check.look([] { return false; }, now));
     for (int peer = 1; peer < ranks; ++peer) static_cast<void>(check.doings_of(peer, i % 2 == 0));
     static_cast<void>(check.difference_in_the_end());
+    for (int peer = 1; peer < ranks; ++peer) {
+      const SeenTag tag{data[3] * 0x10101U, data[4] % 2 == 0 ? 0xffU : 0U};  // so short that something may fit
+      static_cast<void>(find_marked_call(board, peer, 0, i % 2 == 0, tag));
+    }
     present.look([&] { return std::optional<uint64_t>(data[1] % 4); }, now);
     static_cast<void>(stopped.look(present, peers, now));
     static_cast<void>(circle.look());

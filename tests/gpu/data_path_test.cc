@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #if !defined(__noinline__)
 #define __noinline__ __attribute__((noinline))
 #endif
+#include "executor/cuda/mismatch_tags.h"
 #include "executor/cuda/movement.h"
 
 namespace nitinol::cuda {
@@ -32,15 +34,15 @@ using cuda::Simple;
 constexpr unsigned kWorkers = 3 * 32;
 
 template <DataType type, Combine how>
-class Worker : public cuda::WorkerBase<Simple, type, how> {
+class Worker : public cuda::WorkerBase<Simple, type, how, true> {
  public:
-  explicit Worker(const Connections<Simple>& connections) : cuda::WorkerBase<Simple, type, how>(connections) {}
+  explicit Worker(const Connections<Simple>& connections) : cuda::WorkerBase<Simple, type, how, true>(connections) {}
 
   /// Sums as after the waiting, into job.into and into `sink`. The own rank's source is no address.
   void sum(const Job& job, const std::vector<char*>& sources, char* sink) {
     for (int rank = 0; rank < this->ranks(); ++rank) {
       const bool own = rank == this->rank();
-      this->sources_[rank] = Endpoint{own ? nullptr : sources[static_cast<size_t>(rank)], 1, rank};
+      this->sources_[rank] = Endpoint{own ? nullptr : sources[static_cast<size_t>(rank)], 1, 0};
     }
     this->sinks_[0] = Endpoint{sink, 1, 0};
     this->combine_all_taken(job, 1);
@@ -147,13 +149,80 @@ TEST(DataPath, StepsMayWrapWhileAWordIsAwaited) {
   cuda::Seen seen{};
   EXPECT_EQ(cuda::look(&word, &seen, ~0U, ~0U), ~0U) << "known well enough";
   EXPECT_EQ(cuda::look(&word, &seen, ~0U, 1), 1U);
-  const cuda::Awaited none{&word, &seen, ~0U, 1, -1};
-  cuda::Awaited one{&word, &seen, ~0U, 1, 3};
+  const cuda::Awaited none{&word, &seen, ~0U, 1, -1, cuda::For::kData};
+  cuda::Awaited one{&word, &seen, ~0U, 1, 3, cuda::For::kData};
   EXPECT_FALSE(none.waits());
   EXPECT_TRUE(one.waits());
-  const QueueView queue;
-  EXPECT_TRUE(cuda::await_words({queue, -1}, one));
+  cuda::Signals signals{};
+  cuda::CollectiveParameters launch;
+  launch.queue.signals = &signals;
+  EXPECT_TRUE(cuda::await_words({launch.queue, -1}, one));
   EXPECT_EQ(one.value, 1U);
+}
+
+/// One unit of a wire, written by all lanes that it takes.
+template <class Wire>
+class Unit {
+ public:
+  static uint32_t marked(uint32_t mark) { return mark & ~0U << (32 - 8 * Wire::kMarkedBytes); }
+  Endpoint end_for(uint32_t flag, uint32_t mark) { return {slot_, flag, Wire::second_flag(flag, marked(mark))}; }
+  void put(uint32_t flag, uint32_t mark) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      uint32_t words[Wire::kWords];
+      for (int i = 0; i < Wire::kWords; ++i) words[i] = 0x01010101U * static_cast<uint32_t>(lane) + flag;
+      Wire::put(end_for(flag, mark), marked(mark), 0, lane, words);
+    }
+  }
+  bool is_ready_for(uint32_t flag, uint32_t mark) {
+    bool ready = true;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      ready = Wire::ready(Wire::fetch(slot_, 0, lane), end_for(flag, mark), lane) && ready;
+    }
+    return ready;
+  }
+  /// What a kernel that waits tells of it.
+  std::optional<cuda::MismatchTags> differs_for(uint32_t flag, uint32_t mark) {
+    cuda::Arrived told{};
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const Endpoint from = end_for(flag, mark);
+      cuda::Flags flags{};
+      if (!Wire::shows_flags(Wire::fetch(slot_, 0, lane), lane, flags) || flags.first != flag) continue;
+      told = {from.flag, from.second, flags.second, Wire::kMarkedBytes};
+    }
+    return cuda::tags_of(told);
+  }
+
+ private:
+  static constexpr int kLanes = static_cast<int>(cuda::shape_of(Wire::kProtocol).threads);
+  alignas(16) char slot_[1024] = {};
+};
+
+template <class Wire>
+void expect_that_only_own_data_is_taken() {
+  for (const uint32_t flag : {1U, 0xffffU, 0x10000U, 0xfffffff0U}) {
+    for (const uint32_t mark : {0x01234500U, 0xffffff00U, 0x00000000U, 0x80000000U}) {
+      Unit<Wire> unit;
+      EXPECT_FALSE(unit.is_ready_for(flag, mark)) << "nothing has come";
+      EXPECT_FALSE(unit.differs_for(flag, mark));
+      unit.put(flag, mark);
+      EXPECT_TRUE(unit.is_ready_for(flag, mark));
+      EXPECT_FALSE(unit.differs_for(flag, mark));
+      EXPECT_FALSE(unit.is_ready_for(flag + 1, mark)) << "an earlier step's";
+      EXPECT_FALSE(unit.differs_for(flag + 1, mark ^ 0x80000000U));
+      for (const uint32_t other : {mark ^ 0x00010000U, mark ^ 0x80000000U, mark + 0x76543200U}) {
+        EXPECT_FALSE(unit.is_ready_for(flag, other)) << "another call's";
+        const auto tags = unit.differs_for(flag, other);
+        ASSERT_TRUE(tags);
+        EXPECT_TRUE(tags->expected.fits(other >> 8) && tags->found.fits(mark >> 8));
+        EXPECT_FALSE(tags->expected.fits(mark >> 8) || tags->found.fits(other >> 8));
+      }
+    }
+  }
+}
+
+TEST(DataPath, DataOfAnotherCallIsNotTaken) {
+  expect_that_only_own_data_is_taken<cuda::LL>();
+  expect_that_only_own_data_is_taken<cuda::LL128>();
 }
 
 // Least and greatest of floats depend on the GPU's instructions for NaN and zeros.

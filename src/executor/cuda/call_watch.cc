@@ -12,6 +12,7 @@
 #include "device/stream.h"
 #include "executor/call_words.h"
 #include "executor/cuda/late_watch.h"
+#include "executor/cuda/mismatch_tags.h"
 
 namespace nitinol::cuda {
 
@@ -59,7 +60,7 @@ CallWatch::CallWatch(std::shared_ptr<Domain> domain)
     : domain_(std::move(domain)),
       rank_(domain_->setup().rank),
       ranks_(domain_->ranks()),
-      kernel_wait_(domain_->signals()) {
+      kernel_wait_(domain_->signals(), names_) {
   if (domain_->setup().record_times) times_ = std::make_unique<LaunchTimes>();
   if (ranks_ > 1) watch_ = start_watching([this] { look(); });
 }
@@ -274,6 +275,7 @@ void CallWatch::look() {
     if (domain_->signals().aborted != 0) note_end();
     if (reported_ || domain_->signals().aborted != 0) return;
     wants_mark_.store(true, std::memory_order_relaxed);
+    if (const auto sentence = look_at_data()) return report(ncclInvalidUsage, *sentence);
     const CallBoard* const board = board_.load(std::memory_order_acquire);
     if (board != nullptr && calls_.load(std::memory_order_relaxed)) {
       adjust_patience();
@@ -304,6 +306,32 @@ void CallWatch::look_at_calls(const CallBoard& board) {
   present_->look(domain_->setup().through, now);
   if (const auto sentence = stopped_peers_.look(*present_, peers, now)) return report(ncclRemoteError, *sentence);
   if (const auto sentence = circle_->look()) return report(ncclInvalidUsage, *sentence);
+}
+
+/// Kernels tell what they find in the place of data of their own call. That is certain, wherever it was launched.
+std::optional<std::string> CallWatch::look_at_data() const {
+  for (int peer = 0; peer < ranks_; ++peer) {
+    const auto tags = tags_of(domain_->signals().arrived[peer]);
+    if (!tags) continue;
+    const std::string who = describe_rank(peer, domain_->setup().peers[static_cast<size_t>(peer)]);
+    return mismatch_sentence(rank_, call_marked(rank_, peer, false, tags->expected), who,
+                             call_marked(peer, rank_, true, tags->found));
+  }
+  return std::nullopt;
+}
+
+/// A call in which rank `rank` sends to the peer or receives from it.
+std::string CallWatch::call_marked(int rank, int peer, bool sends, SeenTag tag) const {
+  const CallBoard* const board = board_.load(std::memory_order_acquire);
+  if (board == nullptr) return "something (NITINOL_CHECK=off: it is not known what)";
+  const auto found = find_marked_call(*board, rank, peer, sends, tag);
+  return found.value_or("something that is too long ago to tell (NITINOL_CHECK=strict tells)");
+}
+
+CallName CallWatch::name(const NamedLaunch& launch, bool captured) {
+  const CallBoard* const board = board_.load(std::memory_order_relaxed);
+  const bool asked_for = board != nullptr && (captured || anything_captured(*board));
+  return asked_for ? names_.name(launch, captured) : CallNames::kUnknown;
 }
 
 /// Where there are graphs: what runs is not seen otherwise.

@@ -20,6 +20,7 @@
 #include "executor/cuda/kernel_wait_reader.h"
 #include "executor/launch_times.h"
 #include "executor/long_circle.h"
+#include "executor/marked_calls.h"
 #include "executor/stream_places.h"
 
 namespace nitinol::cuda {
@@ -62,6 +63,8 @@ class CallWatch {
   void end_launch(cudaStream_t stream) {
     if (times_) times_->end(stream);
   }
+  /// What a launch's kernel is to be called: kUnknown where nobody will ask for it.
+  CallName name(const NamedLaunch& launch, bool captured);
   /// As Executor::note().
   void note(const Launch& launch, cudaStream_t stream, unsigned long long id, bool captured) {
     const CallBoard* const board = board_.load(std::memory_order_relaxed);
@@ -111,6 +114,8 @@ class CallWatch {
   void look_at_calls(const CallBoard& board);
   std::optional<KernelWaits::Finding> look_at_kernels(const CallBoard& board,
                                                       std::chrono::steady_clock::time_point now);
+  std::optional<std::string> look_at_data() const;
+  std::string call_marked(int rank, int peer, bool sends, SeenTag tag) const;
   void note_end();
   bool idle() const;
   void answer();
@@ -165,6 +170,7 @@ class CallWatch {
   std::unique_ptr<PresentLaunch> present_;
   std::unique_ptr<LongCircle> circle_;
   StoppedPeers stopped_peers_;
+  CallNames names_;
   KernelWaitReader kernel_wait_;
   std::chrono::steady_clock::time_point looked_at_kernels_{};
   bool noted_end_ = false;

@@ -12,8 +12,13 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
   __device__ __forceinline__ explicit Clerk(const Connections<Wire>& connections) : Connections<Wire>(connections) {}
 
   __device__ void begin(const Work& work, int) { root_ = work.root; }
-  __device__ void begin(char*) {}
+  __device__ void begin(const Message&) {}
   __device__ __forceinline__ int root() const { return root_; }
+
+  /// At the end.
+  __device__ __forceinline__ void close() const {
+    if (aborted_) stop_later_kernels(this->queue_);
+  }
 
   template <algorithm::Flow flow>
   __device__ __forceinline__ void transfer(const algorithm::Operands& o) {
@@ -30,20 +35,10 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
       fence_all_gpus();  // covers whatever the workers have finished meanwhile
       fenced_ = passed_;
     }
-    if (to_kind == Peers::kOne) {
-      if (this->lane_ == 0) publish(to);
-    } else if (to_kind != Peers::kNone) {
-      for (int peer = this->lane_; peer < this->ranks(); peer += 32) {
-        if (peer != this->rank() && !(to_kind == Peers::kAllBut && peer == to)) publish(peer);
-      }
-    }
-    __syncwarp();  // a peer's counters may have been another lane's just now
-    if (from_kind == Peers::kOne) {
-      if (this->lane_ == 0) release(from);
-    } else if (from_kind == Peers::kAll) {
-      for (int peer = this->lane_; peer < this->ranks(); peer += 32) {
-        if (peer != this->rank()) release(peer);
-      }
+    for (int peer = this->lane_; peer < this->ranks(); peer += 32) {
+      if (peer == this->rank()) continue;
+      if (algorithm::is_among(to_kind, to, peer)) publish(peer);
+      if (algorithm::is_among(from_kind, from, peer)) release(peer);
     }
     __syncwarp();
   }

@@ -8,6 +8,7 @@
 //
 // After an abort peers that have not heard of it yet wait on for what was not sent. With Simple the clerk announces
 // nothing any more, and no later kernel finds a slot free; else the steps are counted, so that their flags never come.
+// Later kernels are marked to do the same by all their connections.
 //
 // A channel's work may be divided into parts with a CTA for each (algorithm/parts.h). Then a CTA writes the steps back
 // of those connections only that it has used.
@@ -69,19 +70,25 @@ class Connections {
     const int peer = lane_;
     const bool takes = peer < ranks() && peer != rank();
     Counters c{};
+    if (peer < ranks()) c = read(peer);
     if (takes) {
-      c = read(peer);
       refresh_credit(peer);
       locate(peer);  // while the steps are on their way
     }
     __syncthreads();
     if (takes) keep(peer, c, true);
+    bool stopped = peer == rank() && c.sent != 0;
     for (int more = lane_ + 32; more < ranks(); more += 32) {
-      if (more == rank()) continue;
-      locate(more);
-      keep(more, read(more), true);
+      c = read(more);
+      if (more == rank()) {
+        stopped = c.sent != 0;
+      } else {
+        locate(more);
+        keep(more, c, true);
+      }
     }
     __syncwarp();
+    stopped_ = __any_sync(0xffffffffU, stopped);
   }
   /// The same for one direction of one connection, which this CTA alone works on.
   __device__ __forceinline__ void resume_lane(int peer, bool sends) {
@@ -89,9 +96,11 @@ class Connections {
     for (int other = lane_; other < ranks(); other += 32) counters_[other] = Counters{};
     __syncwarp();
     if (lane_ == 0) {
-      const Counters c = read(peer);
+      Counters c = read(peer);
+      const bool stopped = read(rank()).sent != 0;
       refresh_credit(peer);
       locate(peer);
+      if (stopped) c.sent = c.credit + kBeyondReach;  // so that no slot is free
       keep(peer, c, !sends);
     }
     __syncwarp();
@@ -125,6 +134,10 @@ class Connections {
   }
 
  protected:
+  /// Makes a call the one that is under way.
+  __device__ __forceinline__ void begin_call(uint32_t mark) {
+    if constexpr (Wire::kMarkedBytes > 0) mark_ = mark & ~0U << (32 - 8 * Wire::kMarkedBytes);
+  }
   /// The one warp that writes counters.
   __device__ __forceinline__ bool tells_peers() const { return warp_ == (Wire::kCounted ? workers_ : 0); }
   __device__ __forceinline__ ConnectionState* state_in(int peer) const {
@@ -166,6 +179,8 @@ class Connections {
   uint32_t* progress_;  ///< transfers that each worker is done with, kBeyondReach less if aborted; by atomic operations
   SeenOfPeer* seen_;
   uint32_t transfers_ = 0;
+  uint32_t mark_ = 0;     ///< of the call that is under way, as in Work, as far as it goes into flags
+  bool stopped_ = false;  ///< an earlier kernel has aborted
 
  private:
   __device__ __forceinline__ void locate(int peer) {
@@ -216,7 +231,12 @@ template <class Wire>
 class WorkerConnections : public Connections<Wire> {
  public:
   __device__ __forceinline__ explicit WorkerConnections(const Connections<Wire>& connections)
-      : Connections<Wire>(connections) {}
+      : Connections<Wire>(connections), aborted_(this->stopped_) {}
+
+  /// At the end.
+  __device__ __forceinline__ void close() const {
+    if (aborted_) stop_later_kernels(this->queue_);
+  }
 
  protected:
   /// Waits for free slots and takes them; how many there are.
@@ -270,24 +290,31 @@ class WorkerConnections : public Connections<Wire> {
 
   __device__ __forceinline__ Waiter waiter() const { return {this->queue_, work_}; }
 
+  /// Whose slot a source is.
+  __device__ __forceinline__ int sender_of(const Endpoint& source) const {
+    const QueueLayout& layout = this->queue_.layout;
+    int peer = 0;
+    while (peer == this->rank() ||
+           static_cast<size_t>(source.slot - this->slots_[peer].incoming) >= size_t{layout.slots} * layout.slot_bytes) {
+      ++peer;
+    }
+    return peer;
+  }
+
   /// Counts the steps of a transfer that is left out.
   __device__ __forceinline__ void skip(Peers from_kind, int from, Peers to_kind, int to) const {
     for (int peer = this->lane_; peer < this->ranks(); peer += 32) {
       if (peer == this->rank()) continue;
-      if (is_among(from_kind, from, peer)) ++this->counters_[peer].received;
-      if (is_among(to_kind, to, peer)) ++this->counters_[peer].sent;
+      if (algorithm::is_among(from_kind, from, peer)) ++this->counters_[peer].received;
+      if (algorithm::is_among(to_kind, to, peer)) ++this->counters_[peer].sent;
     }
     __syncwarp();
   }
 
-  bool aborted_ = false;
-  int work_ = -1;  ///< the collective of the launch that is under way; -1: messages are
+  bool aborted_;
+  int work_ = 0;  ///< the collective of the launch that is under way
 
  private:
-  __device__ __forceinline__ static bool is_among(Peers kind, int one, int peer) {
-    return kind == Peers::kAll || (kind == Peers::kOne && peer == one) || (kind == Peers::kAllBut && peer != one);
-  }
-
   /// Tells peers of slots that all workers have consumed.
   __device__ __forceinline__ void give_back() {
     due_ = false;
@@ -318,14 +345,15 @@ class WorkerConnections : public Connections<Wire> {
     if (__any_sync(0xffffffffU, full)) {
       const int whom = full ? peer : -1;
       const int any = full ? peer : this->rank();
-      Awaited credit{this->credit_of(any), &this->seen_[any].credit, c.credit, c.sent - layout.slots + 1, whom};
+      Awaited credit{
+          this->credit_of(any), &this->seen_[any].credit, c.credit, c.sent - layout.slots + 1, whom, For::kRoom};
       if (!await_words_apart(waiter(), credit)) aborted_ = true;
       c.credit = credit.value;
     }
     if (peer < 0) return;
     char* slot = this->slots_[peer].outgoing + (c.sent & (layout.slots - 1)) * layout.slot_bytes;
     ++c.sent;
-    this->sinks_[place] = Endpoint{slot, c.sent, peer};
+    this->sinks_[place] = Endpoint{slot, c.sent, Wire::second_flag(c.sent, this->mark_)};
     this->counters_[peer] = c;
   }
 
@@ -337,12 +365,12 @@ class WorkerConnections : public Connections<Wire> {
     if constexpr (Wire::kCounted) {
       const int any = peer >= 0 ? peer : this->rank();
       const uint32_t* word = layout.filled(this->own_region(), this->channel_in_, any);
-      Awaited filled{word, &this->seen_[any].filled, step, step + 1, peer};
+      Awaited filled{word, &this->seen_[any].filled, step, step + 1, peer, For::kData};
       if (!await_words(waiter(), filled)) aborted_ = true;
     }
     if (peer < 0) return;
     char* slot = this->slots_[peer].incoming + (step & (layout.slots - 1)) * layout.slot_bytes;
-    this->sources_[place] = Endpoint{slot, step + 1, peer};
+    this->sources_[place] = Endpoint{slot, step + 1, Wire::second_flag(step + 1, this->mark_)};
     ++c.received;
     this->counters_[peer] = c;
     if (!Wire::kCounted && c.received - c.posted >= this->slots_to_collect()) due_ = true;

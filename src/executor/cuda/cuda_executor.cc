@@ -19,11 +19,17 @@
 #include "executor/cuda/loaded_kernels.h"
 #include "executor/cuda/message_plan.h"
 #include "executor/executor.h"
-#include "executor/packed_call.h"
 
 namespace nitinol::cuda {
 
 namespace {
+
+NamedLaunch messages_of(const MessageBatch& batch, bool alone) {
+  NamedLaunch launch;
+  if (!alone) launch.sends_to = launch.receives_from = RankSet::everybody();
+  for (const Lane& lane : batch.lanes) (lane.sends != 0 ? launch.sends_to : launch.receives_from).add(lane.peer);
+  return launch;
+}
 
 int most_ranks_on_a_gpu(const std::vector<Peer>& peers) {
   std::map<std::array<char, 16>, int> count;
@@ -253,6 +259,7 @@ class CudaExecutor : public Executor {
     const Protocol protocol = protocol_of(works[0], ranks_);
     CollectiveParameters parameters;
     parameters.queue = domain_->view(queue_for(works[0]));
+    NamedLaunch named;
     int channels = 1;
     size_t most_bytes = 0;  // of one transfer
     size_t bytes = 0;
@@ -260,7 +267,7 @@ class CudaExecutor : public Executor {
       if (works[i].count == 0) continue;
       Work& work = parameters.work[parameters.works++];
       work = translate(works[i], protocol);
-      if (count > 1) work.terms |= kAmongSeveral;
+      named.add(Signature::of(works[i], 0));
       channels = std::max(channels, channels_of(works[i], parameters.queue.layout));
       size_t elements = std::min<size_t>(work.chunk, work.per_channel);
       if (work.algorithm == Algorithm::kTwoShot) {
@@ -271,6 +278,7 @@ class CudaExecutor : public Executor {
       bytes += work.count * bytes_of(works[i].type);
     }
     if (parameters.works == 0) return;
+    parameters.name = watch_->name(named, captured_);
     parameters.channels = channels;
     if (works[0].plan.apart) {
       const int ctas = channels * algorithm::parts_of(reduces(works[0].what), ranks_);
@@ -316,7 +324,7 @@ class CudaExecutor : public Executor {
     work.root = static_cast<int16_t>(from.root);
     work.what = from.what;
     work.algorithm = from.plan.algorithm;
-    work.terms = call_terms(Signature::of(from, 0).call);
+    work.mark = Signature::of(from, 0).tag() << 8;
     work.average = from.reduction.average;
     work.scalar = from.reduction.scalar;
     work.immediate = from.reduction.scalar == Reduction::Scalar::kDevice
@@ -336,9 +344,9 @@ class CudaExecutor : public Executor {
     const MessagePlan plan = plan_messages(all, rank_, sizes_);
     const bool together = may_run_together(plan, sizes_) && may_fork(stream);
     const cudaStream_t beside = together ? beside_->fork(stream) : stream;
-    launch_batches(plan, Protocol::kLL, stream);
-    launch_batches(plan, Protocol::kLL128, stream);
-    launch_batches(plan, Protocol::kSimple, beside);
+    launch_batches(plan, Protocol::kLL, !together, stream);
+    launch_batches(plan, Protocol::kLL128, !together, stream);
+    launch_batches(plan, Protocol::kSimple, !together, beside);
     if (together) beside_->join(stream, beside);
   }
 
@@ -349,25 +357,26 @@ class CudaExecutor : public Executor {
     return !shares_queues && beside_->is_free_for(stream);
   }
 
-  void launch_batches(const MessagePlan& plan, Protocol protocol, cudaStream_t stream) {
+  void launch_batches(const MessagePlan& plan, Protocol protocol, bool alone, cudaStream_t stream) {
     const auto which = static_cast<size_t>(protocol);
     if (plan[which].empty()) return;
     const QueueView& view = domain_->view(message_queue_of(protocol));
     const MessageGrain& grain = sizes_.message_grain[which];
     for (const MessageBatch& batch : plan[which]) {
       if (batch.lanes.size() <= FewMessages::kMaxLanes && batch.messages.size() <= FewMessages::kMaxMessages) {
-        launch_batch<FewMessages>(view, batch, grain, message_kernels()[0][which], stream);
+        launch_batch<FewMessages>(view, batch, grain, alone, message_kernels()[0][which], stream);
       } else {
-        launch_batch<ManyMessages>(view, batch, grain, message_kernels()[1][which], stream);
+        launch_batch<ManyMessages>(view, batch, grain, alone, message_kernels()[1][which], stream);
       }
     }
   }
 
   template <class Parameters>
-  void launch_batch(const QueueView& view, const MessageBatch& batch, const MessageGrain& grain, const void* kernel,
-                    cudaStream_t stream) {
+  void launch_batch(const QueueView& view, const MessageBatch& batch, const MessageGrain& grain, bool alone,
+                    const void* kernel, cudaStream_t stream) {
     Parameters parameters;
     parameters.queue = view;
+    parameters.name = watch_->name(messages_of(batch, alone), captured_);
     parameters.lanes = static_cast<int>(batch.lanes.size());
     parameters.grain = grain;
     std::copy(batch.lanes.begin(), batch.lanes.end(), parameters.lane);

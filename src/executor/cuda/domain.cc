@@ -1,6 +1,7 @@
 #include "executor/cuda/domain.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "device/check.h"
@@ -116,6 +117,16 @@ void Domain::reach(Queue queue) {
   view->counters = counters_of(queue);
   check_reached(*view);
   views_[index] = std::move(view);
+  tell_kernels_of_counters(index);
+}
+
+/// Kernels that abort mark them, but only those that they know of by then.
+void Domain::tell_kernels_of_counters(size_t queue) {
+  volatile Signals::Table& table = signals().tables[queue];
+  table.channels = views_[queue]->layout.channels;
+  table.counters = views_[queue]->counters;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (signals().aborted != 0) fail(ncclInvalidUsage, "rank {}: the communicator was aborted meanwhile", setup_.rank);
 }
 
 std::shared_ptr<p2p::Region> Domain::region_of(int rank, Queue queue) {

@@ -1,42 +1,65 @@
 // Reads from the host's signals for whom kernels wait, and in what.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
+#include <utility>
 
+#include "executor/call_names.h"
 #include "executor/cuda/parameters.h"
 #include "executor/kernel_waits.h"
-#include "executor/packed_call.h"
 
 namespace nitinol::cuda {
 
 class KernelWaitReader {
  public:
-  explicit KernelWaitReader(const volatile Signals& signals) : signals_(signals) {}
+  KernelWaitReader(const volatile Signals& signals, const CallNames& names) : signals_(signals), names_(names) {}
 
   /// What kernels have told since the last call, at least some ten milliseconds ago: those that wait tell it again
   /// every few. Only of waits that are long, and one each: a program that waits here and there all the time, for this
   /// and that, is none that stands still.
   KernelWait read() {
     KernelWait wait;
-    for (int rank = 0; rank < kMaxRanks; ++rank) {
-      uint32_t& seen = seen_[static_cast<size_t>(rank)];
-      const uint32_t told = signals_.waits[rank];
-      if (told != seen && told >= kLong) wait.add(rank);
-      seen = told;
-    }
-    const uint32_t call = signals_.call;
-    if (!wait.any() || call == 0) return wait;
-    wait.collective = Signature{0, signals_.count, unpacked_call(call)};
-    wait.among_several = (call >> 4 & kAmongSeveral) != 0;  // as packed_call() has it
+    const uint32_t data = read(signals_.waits, seen_for_data_, wait.for_data);
+    const uint32_t room = read(signals_.waits_for_room, seen_for_room_, wait.for_room);
+    if (!wait.any()) return wait;
+    wait.for_seconds = std::min(data, room) >= kSeconds;
+    const auto call = names_.find(signals_.call);
+    if (!call) return KernelWait{};  // not known in what
+    const NamedLaunch& launch = call->launch;
+    if (launch.count > 0) wait.collective = launch.collectives[call->which];
+    wait.among_several = launch.count > 1;
+    wait.works = launch.works();
+    wait.sends_to = launch.sends_to;
+    wait.receives_from = launch.receives_from;
     return wait;
   }
 
  private:
-  static constexpr uint32_t kLong = 200;  ///< as in Signals::waits: longer than what lies between looks
+  // As in Signals::waits.
+  static constexpr uint32_t kLong = 200;  ///< longer than what lies between looks
+  static constexpr uint32_t kSeconds = 5000;
+
+  using Times = std::array<uint32_t, kMaxRanks>;
+
+  /// The shortest of the long waits.
+  static uint32_t read(const volatile uint32_t (&waits)[kMaxRanks], Times& seen, RankSet& ranks) {
+    uint32_t shortest = std::numeric_limits<uint32_t>::max();
+    for (int rank = 0; rank < kMaxRanks; ++rank) {
+      const uint32_t told = waits[rank];
+      if (std::exchange(seen[static_cast<size_t>(rank)], told) == told || told < kLong) continue;
+      ranks.add(rank);
+      shortest = std::min(shortest, told);
+    }
+    return shortest;
+  }
 
   const volatile Signals& signals_;
-  std::array<uint32_t, kMaxRanks> seen_{};
+  const CallNames& names_;
+  Times seen_for_data_{};
+  Times seen_for_room_{};
 };
 
 }  // namespace nitinol::cuda

@@ -5,9 +5,22 @@
 namespace nitinol::cuda {
 namespace {
 
-TEST(KernelWaitReader, SeesForWhomKernelsWaitNow) {
+NamedLaunch launch_of(std::initializer_list<CollectiveWork> works) {
+  NamedLaunch launch;
+  for (const CollectiveWork& work : works) launch.add(Signature::of(work, 0));
+  return launch;
+}
+
+class KernelWaitReaderTest : public testing::Test {
+ protected:
+  KernelWaitReaderTest() { signals.call = names.name(NamedLaunch{}, true); }
+
+  CallNames names;
   Signals signals{};
-  KernelWaitReader reader(signals);
+  KernelWaitReader reader{signals, names};
+};
+
+TEST_F(KernelWaitReaderTest, SeesForWhomKernelsWaitNow) {
   EXPECT_FALSE(reader.read().any());
   signals.waits[3] = 1001;
   signals.waits[71] = 1001;
@@ -20,32 +33,64 @@ TEST(KernelWaitReader, SeesForWhomKernelsWaitNow) {
   EXPECT_FALSE(reader.read().any()) << "they have gone on";
 }
 
-TEST(KernelWaitReader, PassesOverShortWaitsHoweverMany) {
-  Signals signals{};
-  KernelWaitReader reader(signals);
+TEST_F(KernelWaitReaderTest, KnowsWhatALaunchOfMessagesMaySend) {
+  NamedLaunch messages;
+  messages.sends_to.add(40);
+  messages.receives_from.add(71);
+  signals.call = names.name(messages, true);
+  signals.waits_for_room[40] = 300;
+  signals.waits[2] = 300;
+  const KernelWait wait = reader.read();
+  EXPECT_TRUE(wait.for_room.has(40) && wait.for_data.has(2));
+  EXPECT_FALSE(wait.for_data.has(40) || wait.for_room.has(2));
+  EXPECT_TRUE(wait.sends_to == messages.sends_to && wait.receives_from == messages.receives_from);
+}
+
+TEST_F(KernelWaitReaderTest, PassesOverShortWaitsHoweverMany) {
   for (uint32_t i = 0; i < 100; ++i) {
     signals.waits[1] = 1 + i % 7 * 10;
     EXPECT_FALSE(reader.read().any());
   }
 }
 
-TEST(KernelWaitReader, KnowsTheCollective) {
+TEST_F(KernelWaitReaderTest, KnowsWhetherAllWaitsLastForSeconds) {
+  signals.waits[1] = 6000;
+  signals.waits_for_room[2] = 5000;
+  EXPECT_TRUE(reader.read().for_seconds);
+  signals.waits[1] = 6050;
+  signals.waits_for_room[2] = 300;
+  EXPECT_FALSE(reader.read().for_seconds);
+  signals.waits[1] = 6100;
+  EXPECT_TRUE(reader.read().for_seconds) << "the other has ended";
+}
+
+TEST_F(KernelWaitReaderTest, PassesOverWaitsInWhatHasNoName) {
+  signals.call = CallNames::kUnknown;
+  signals.waits[1] = 300;
+  EXPECT_FALSE(reader.read().any());
+}
+
+TEST_F(KernelWaitReaderTest, KnowsTheCollective) {
   CollectiveWork work;
   work.what = Collective::kBroadcast;
   work.count = 400;
   work.type = DataType::kUint8;
   work.stated = DataType::kFloat32;
   work.root = 5;
-  Signals signals{};
-  signals.call = packed_call(work.what, call_terms(Signature::of(work, 0).call), work.root);
-  signals.count = work.count;
+  CollectiveWork other = work;
+  other.count = 800;
+  signals.call = names.name(launch_of({work}), true);
   signals.waits[0] = 300;
-  EXPECT_EQ(KernelWaitReader(signals).read().collective, Signature::of(work, 0));
-  EXPECT_FALSE(KernelWaitReader(signals).read().among_several);
-  const auto terms = static_cast<uint16_t>(call_terms(Signature::of(work, 0).call) | kAmongSeveral);
-  signals.call = packed_call(work.what, terms, work.root);
-  EXPECT_EQ(KernelWaitReader(signals).read().collective, Signature::of(work, 0));
-  EXPECT_TRUE(KernelWaitReader(signals).read().among_several);
+  const KernelWait alone = reader.read();
+  EXPECT_EQ(alone.collective, Signature::of(work, 0));
+  EXPECT_FALSE(alone.among_several);
+  signals.call = names.name(launch_of({other, work}), true) + 1;
+  signals.waits[0] = 310;
+  const KernelWait one_of_two = reader.read();
+  EXPECT_EQ(one_of_two.collective, Signature::of(work, 0));
+  EXPECT_TRUE(one_of_two.among_several);
+  EXPECT_EQ(one_of_two.works & alone.works, alone.works);
+  EXPECT_NE(one_of_two.works, alone.works);
 }
 
 }  // namespace

@@ -74,6 +74,11 @@ __device__ __forceinline__ void run_one_of(algorithm::List<Entry, More...>, P& p
   }
 }
 
+template <class... Entries>
+constexpr bool any_rooted(algorithm::List<Entries...>) {
+  return (rooted(Entries::row.what) || ...);
+}
+
 /// The channel of a CTA: each part of a program takes a run of them.
 template <class Wire>
 __device__ __forceinline__ int channel_of(const CollectiveParameters& parameters) {
@@ -141,9 +146,11 @@ __global__ void __launch_bounds__(Wire::kSmall ? (kFewWorkers + 1) * 32 : max_th
   if (connections.is_clerk()) {
     Clerk<Wire> clerk(connections);
     run_all<Wire, Entries, kAlone>(clerk, parameters);
+    clerk.close();
   } else {
-    Worker<Wire, type, how, kInline> worker(connections);
+    Worker<Wire, type, how, kInline, any_rooted(Entries{})> worker(connections);
     run_all<Wire, Entries, kAlone>(worker, parameters);
+    worker.close();
   }
   connections.suspend();
 }
@@ -152,10 +159,11 @@ __global__ void __launch_bounds__(Wire::kSmall ? (kFewWorkers + 1) * 32 : max_th
 template <class Wire, class P>
 __device__ __forceinline__ void carry(P& p, const Lane& lane, const Message& message, const MessageGrain& grain,
                                       const QueueLayout& layout) {
-  const int channels = message_channels(message.bytes, grain, layout.channels);
-  const size_t part = (message.bytes / channels + 127) / 64 * 64;
-  const size_t begin = min(part * lane.channel, message.bytes);
-  const size_t end = lane.channel < channels ? min(begin + part, message.bytes) : begin;
+  const size_t all = message.bytes();
+  const int channels = message_channels(all, grain, layout.channels);
+  const size_t part = (all / channels + 127) / 64 * 64;
+  const size_t begin = min(part * lane.channel, all);
+  const size_t end = lane.channel < channels ? min(begin + part, all) : begin;
   const size_t chunk = message_chunk(Wire::kProtocol, part, grain, layout);
   for (size_t at = begin; at < end; at += chunk) {
     const size_t bytes = min(chunk, end - at);
@@ -171,7 +179,7 @@ template <class Wire, class P, class Parameters>
 __device__ __forceinline__ void carry_all(P& p, const Lane& lane, const Parameters& parameters) {
   for (int i = 0; i < lane.count; ++i) {
     const Message& message = parameters.message[lane.first + i];
-    p.begin(message.buffer);
+    p.begin(message);
     carry<Wire>(p, lane, message, parameters.grain, parameters.queue.layout);
   }
 }
@@ -187,9 +195,11 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
   if (connections.is_clerk()) {
     Clerk<Wire> clerk(connections);
     carry_all<Wire>(clerk, lane, parameters);
+    clerk.close();
   } else {
-    Worker<Wire, DataType::kUint8, Combine::kSum, true> worker(connections);
+    Worker<Wire, DataType::kUint8, Combine::kSum, true, true> worker(connections);
     carry_all<Wire>(worker, lane, parameters);
+    worker.close();
   }
   connections.suspend_lane(lane.peer, lane.sends != 0);
 }

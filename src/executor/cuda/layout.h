@@ -4,7 +4,8 @@
 // region per queue set, which all peers map. What a region of rank R holds:
 //   credits  [channel][peer]          how many of R's steps `peer` has consumed; written by `peer`
 //   filled   [channel][peer]          how many steps `peer` has published to R; written by `peer` (Simple only)
-//   state    [channel][peer]          R's own counters, from one operation to the next; unused in host memory
+//   state    [channel][peer]          R's own counters, from one operation to the next; unused in host memory. Not zero
+//                                     for R itself: a kernel has aborted, and later ones send nothing
 //   slots    [channel][sender][slot]  written by `sender`: all others, or the rank before R alone
 // Channels keep their credits and flags in lines of their own: looks at the same line of host memory wait for each
 // other, a microsecond each.

@@ -12,8 +12,12 @@ std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, co
                                         const QueueLayout& layout) {
   std::map<std::pair<int, int>, std::vector<Message>> flows;  // by peer and direction
   for (const MessageWork& one : work) {
+    if (one.bytes >> Message::kTagShift != 0) {
+      fail(ncclInvalidArgument, "a message of {} bytes: fewer than {} are possible", one.bytes,
+           uint64_t{1} << Message::kTagShift);
+    }
     const int sends = one.direction == MessageWork::Direction::kSend ? 1 : 0;
-    flows[{one.peer, sends}].push_back(Message{static_cast<char*>(one.buffer), one.bytes});
+    flows[{one.peer, sends}].push_back(Message::of(one.buffer, {.bytes = one.bytes, .type = one.stated}));
   }
   const auto most_flows = static_cast<size_t>(2 * std::max(1, layout.ranks - 1));
   const size_t each = std::max<size_t>(1, ManyMessages::kMaxMessages / most_flows);
@@ -27,7 +31,7 @@ std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, co
       const size_t count = std::min(each, messages.size() - first);
       int channels = 1;
       for (size_t i = 0; i < count; ++i) {
-        channels = std::max(channels, message_channels(messages[first + i].bytes, grain, layout.channels));
+        channels = std::max(channels, message_channels(messages[first + i].bytes(), grain, layout.channels));
       }
       for (int channel = 0; channel < channels; ++channel) {
         batch.lanes.push_back(Lane{.peer = static_cast<int16_t>(key.first),

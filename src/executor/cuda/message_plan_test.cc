@@ -41,6 +41,18 @@ TEST(MessagePlan, MessagesOfALaneKeepTheirOrder) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(batches[0].messages[static_cast<size_t>(i)].buffer, buffer + i);
 }
 
+TEST(MessagePlan, MessagesKeepTheirSizeAndTag) {
+  const QueueLayout layout = make_layout(2, 1, 4, 8192);
+  const size_t most = (size_t{1} << 40) - 1;
+  const auto batches = plan_messages({message(kSend, 1, 8), message(kSend, 1, most)}, kGrain, layout);
+  const MessageSignature signature{.bytes = most};
+  EXPECT_EQ(batches[0].messages[0].bytes(), 8U);
+  EXPECT_EQ(batches[0].messages[1].bytes(), most);
+  EXPECT_EQ(batches[0].messages[1].mark(), signature.tag() << 8);
+  EXPECT_NE(batches[0].messages[0].mark(), batches[0].messages[1].mark());
+  EXPECT_THROW(plan_messages({message(kSend, 1, most + 1)}, kGrain, layout), Error) << "more than any GPU has";
+}
+
 TEST(MessagePlan, LongMessagesTakeSeveralChannelsOnBothSidesAlike) {
   const QueueLayout layout = make_layout(2, 8, 4, 65536);
   const auto sender = plan_messages({message(kSend, 1, 1 << 20)}, kGrain, layout);

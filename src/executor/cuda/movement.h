@@ -20,7 +20,9 @@ struct Job {
   bool average;  ///< divide the result
 };
 
-template <class Wire, DataType type, Combine how>
+/// kOneWay: what this rank waits for may come from ranks that wait for nothing. Where each of two ranks waits for the
+/// other they both stand still if their calls differ, which tells it, too: so those are spared the code that says why.
+template <class Wire, DataType type, Combine how, bool kOneWay>
 class WorkerBase : public WorkerConnections<Wire> {
  public:
   using E = Elements<type>;
@@ -88,7 +90,7 @@ class WorkerBase : public WorkerConnections<Wire> {
     for (int s = 0; s < sinks; ++s) {
       const Endpoint sink = this->sinks_[s];
 #pragma unroll
-      for (int u = 0; u < kUnits; ++u) Wire::put(sink, unit + u * units_apart(), this->lane_, words[u]);
+      for (int u = 0; u < kUnits; ++u) Wire::put(sink, this->mark_, unit + u * units_apart(), this->lane_, words[u]);
     }
   }
 
@@ -119,41 +121,68 @@ class WorkerBase : public WorkerConnections<Wire> {
     E::template narrow<kWords>(values, words);
   }
 
-  __device__ __forceinline__ bool give_up(Patience& patience, const Endpoint* from, uint32_t missing) {
-    bool exhausted = patience.exhausted(from, missing);
+  /// Bit s of `missing`: the unit of from[s] has not arrived.
+  template <bool kTellsWhatArrived>
+  __device__ __forceinline__ bool give_up(Patience& patience, const Endpoint* from, uint32_t missing, uint32_t unit) {
+    bool exhausted = patience.exhausted([&](bool late) {
+      for (uint32_t left = missing; left != 0; left &= left - 1) {
+        const Endpoint& source = from[__ffs(left) - 1];
+        const int peer = this->sender_of(source);
+        patience.note(peer, For::kData, late);
+        if constexpr (kTellsWhatArrived) tell_what_arrived(peer, source, unit);
+      }
+    });
     if constexpr (Wire::kPerWarp) exhausted = __any_sync(0xffffffffU, exhausted);
     this->aborted_ = this->aborted_ || exhausted;
     return exhausted;
   }
+  /// If it is the awaited step, as it may be of another call.
+  __device__ __forceinline__ void tell_what_arrived(int peer, const Endpoint& source, uint32_t unit) const {
+    Flags flags;
+    const Raw raw = Wire::fetch(source.slot, unit, this->lane_);
+    if (!Wire::shows_flags(raw, this->lane_, flags) || flags.first != source.flag) return;
+    note_arrived(this->queue_, peer, {source.flag, source.second, flags.second, Wire::kMarkedBytes});
+  }
 
-  /// Fetches units from kSlots slots, again and again until all are there. Bit s of `wanted`: slot s takes part.
-  /// False: aborted.
+  /// Fetches units from kSlots slots. Bit s of `wanted`: slot s takes part.
+  template <int kSlots, int kUnits>
+  __device__ __forceinline__ void fetch_now(const Endpoint* from, uint32_t wanted, uint32_t unit,
+                                            Raw (&raw)[kSlots][kUnits]) const {
+#pragma unroll
+    for (int s = 0; s < kSlots; ++s) {
+      if (wanted >> s & 1U) {
+        const char* slot = from[s].slot;
+#pragma unroll
+        for (int u = 0; u < kUnits; ++u) raw[s][u] = Wire::fetch(slot, unit + u * units_apart(), this->lane_);
+      }
+    }
+  }
+  /// The same again and again until all are there. False: aborted.
   template <int kSlots, int kUnits>
   __device__ __forceinline__ bool fetch(const Endpoint* from, uint32_t wanted, uint32_t unit,
                                         Raw (&raw)[kSlots][kUnits]) {
-    uint32_t missing = wanted;
-    Patience patience(this->waiter());
-    while (true) {
+    if constexpr (Wire::kCounted) {  // which has been waited for
+      fetch_now<kSlots, kUnits>(from, wanted, unit, raw);
+      return true;
+    } else {
+      constexpr bool kTells = kOneWay || kSlots == 1;
+      uint32_t missing = wanted;
+      Patience patience(this->waiter());
+      while (true) {
+        fetch_now<kSlots, kUnits>(from, missing, unit, raw);
 #pragma unroll
-      for (int s = 0; s < kSlots; ++s) {
-        if (missing >> s & 1U) {
-          const char* slot = from[s].slot;
+        for (int s = 0; s < kSlots; ++s) {
+          if (missing >> s & 1U) {
+            const Endpoint source = from[s];
+            bool ready = true;
 #pragma unroll
-          for (int u = 0; u < kUnits; ++u) raw[s][u] = Wire::fetch(slot, unit + u * units_apart(), this->lane_);
+            for (int u = 0; u < kUnits; ++u) ready = Wire::ready(raw[s][u], source, this->lane_) && ready;
+            if (ready) missing &= ~(1U << s);
+          }
         }
+        if (missing == 0) return true;
+        if (give_up<kTells>(patience, from, missing, unit)) return false;
       }
-#pragma unroll
-      for (int s = 0; s < kSlots; ++s) {
-        if (missing >> s & 1U) {
-          const uint32_t flag = from[s].flag;
-          bool ready = true;
-#pragma unroll
-          for (int u = 0; u < kUnits; ++u) ready = Wire::ready(raw[s][u], flag, this->lane_) && ready;
-          if (ready) missing &= ~(1U << s);
-        }
-      }
-      if (missing == 0) return true;
-      if (give_up(patience, from, missing)) return false;
     }
   }
 

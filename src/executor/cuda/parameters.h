@@ -3,8 +3,20 @@
 
 #include "executor/cuda/layout.h"
 #include "model/plan.h"
+#include "model/signature.h"
 
 namespace nitinol::cuda {
+
+/// Which call a kernel is in, as hosts know it (call_names.h), with three bits for which of its launch.
+using CallName = uint32_t;
+
+/// What a kernel that waits for data has found: the step is there, but perhaps of another call. See wires.h.
+struct alignas(16) Arrived {
+  uint32_t flag;
+  uint32_t awaited;       ///< the second flag of the call that waits,
+  uint32_t found;         ///< and the one that is there
+  uint32_t marked_bytes;  ///< of the calls' marks in these; 0: nothing was found
+};
 
 /// Host memory through which the host and running kernels speak to each other.
 struct Signals {
@@ -13,9 +25,18 @@ struct Signals {
   uint32_t late[kMaxRanks];  ///< not zero: a kernel has waited longer than that for the rank
 
   // Of kernels that have to wait for milliseconds: they write it again and again.
-  uint32_t waits[kMaxRanks];  ///< for whom, and for how long without a break: milliseconds (of 2^20 ns), at least one
-  uint32_t call;              ///< in which collective, as packed_call() has it; 0: in messages
-  uint64_t count;             ///< of that
+  /// For whose data, and for how long without a break: milliseconds (of 2^20 ns), at least one.
+  uint32_t waits[kMaxRanks];
+  uint32_t waits_for_room[kMaxRanks];  ///< the same for whom to take what it was sent
+  CallName call;                       ///< in which
+  Arrived arrived[kMaxRanks];
+
+  /// This rank's counters, for kernels that abort.
+  struct Table {
+    char* counters;
+    int channels;
+  };
+  Table tables[kQueues];  ///< null: not in use yet
 };
 
 /// One queue set as the kernel sees it.
@@ -35,7 +56,7 @@ struct Work {
   size_t per_channel = 0;  ///< elements of the block that each channel takes
   uint32_t chunk = 0;      ///< elements
   int16_t root = 0;
-  uint16_t terms = 0;  ///< type and operator, as call_terms() has them: for people
+  uint32_t mark = 0;  ///< the call's tag (Signature::tag), above 8 bits that are free
   Collective what = Collective::kAllReduce;
   Algorithm algorithm = Algorithm::kOneShot;
   bool average = false;
@@ -47,18 +68,13 @@ inline constexpr int kMaxWorks = 8;
 
 struct CollectiveParameters {
   QueueView queue;
+  CallName name = 0;
   int works = 0;
   int channels = 1;             ///< of each part, where parts have CTAs of their own
   bool next_may_begin = false;  ///< the stream's next kernel, as far as it does without memory
   Work work[kMaxWorks] = {};
 };
 static_assert(sizeof(CollectiveParameters) < 4096);
-
-/// One of the works of the launch that the view is part of. So whoever waits need not keep an address at hand.
-NITINOL_HOST_DEVICE const Work& work_of(const QueueView& queue, int index) {
-  static_assert(offsetof(CollectiveParameters, queue) == 0);
-  return reinterpret_cast<const CollectiveParameters&>(queue).work[index];
-}
 
 /// One direction of one connection: the messages it carries, in order. A CTA works on one lane at a time.
 struct Lane {
@@ -70,7 +86,15 @@ struct Lane {
 };
 struct Message {
   char* buffer = nullptr;
-  size_t bytes = 0;
+  uint64_t bytes_and_tag = 0;
+
+  static constexpr int kTagShift = 40;  ///< messages have fewer bits of bytes
+  static Message of(void* buffer, const MessageSignature& signature) {
+    return {static_cast<char*>(buffer), signature.bytes | static_cast<uint64_t>(signature.tag()) << kTagShift};
+  }
+  NITINOL_HOST_DEVICE size_t bytes() const { return bytes_and_tag & ((uint64_t{1} << kTagShift) - 1); }
+  /// As in Work.
+  NITINOL_HOST_DEVICE uint32_t mark() const { return static_cast<uint32_t>(bytes_and_tag >> 32) & 0xffffff00U; }
 };
 
 /// How messages are divided. Sender and receiver agree on it.
@@ -85,6 +109,7 @@ struct MessageParameters {
   static constexpr int kMaxLanes = kLanesAtMost;
   static constexpr int kMaxMessages = kMessagesAtMost;
   QueueView queue;
+  CallName name = 0;
   int lanes = 0;
   bool next_may_begin = false;
   MessageGrain grain;
@@ -95,5 +120,14 @@ using FewMessages = MessageParameters<200, 96>;
 using ManyMessages = MessageParameters<320, 1600>;
 static_assert(sizeof(FewMessages) < 4096);
 static_assert(sizeof(ManyMessages) < 32764, "the most that a kernel's parameters may take");
+
+/// Of the launch that the view is part of, whatever it is. So whoever waits need not keep an address at hand.
+NITINOL_HOST_DEVICE CallName name_of_launch(const QueueView& queue) {
+  constexpr size_t kAt = offsetof(CollectiveParameters, name);
+  static_assert(offsetof(FewMessages, name) == kAt && offsetof(ManyMessages, name) == kAt);
+  static_assert(offsetof(CollectiveParameters, queue) == 0 && offsetof(FewMessages, queue) == 0 &&
+                offsetof(ManyMessages, queue) == 0);
+  return reinterpret_cast<const CollectiveParameters&>(queue).name;
+}
 
 }  // namespace nitinol::cuda

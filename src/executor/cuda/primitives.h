@@ -12,16 +12,18 @@ using algorithm::Span;
 
 /// kInline: transfers become part of the algorithm's code, for speed; else they are functions that all algorithms of a
 /// kernel share, for size.
-template <class Wire, DataType type, Combine how, bool kInline>
-class Worker : public WorkerBase<Wire, type, how>, public algorithm::Verbs<Worker<Wire, type, how, kInline>> {
+template <class Wire, DataType type, Combine how, bool kInline, bool kOneWay>
+class Worker : public WorkerBase<Wire, type, how, kOneWay>,
+               public algorithm::Verbs<Worker<Wire, type, how, kInline, kOneWay>> {
  public:
-  using Base = WorkerBase<Wire, type, how>;
+  using Base = WorkerBase<Wire, type, how, kOneWay>;
 
   __device__ __forceinline__ explicit Worker(const Connections<Wire>& connections) : Base(connections) {}
 
   /// Makes the buffers, the root and the reduction's extras those of `work`.
   __device__ __forceinline__ void begin(const Work& work, int index) {
     this->work_ = index;
+    this->begin_call(work.mark);
     input_ = work.input;
     output_ = work.output;
     root_ = work.root;
@@ -31,9 +33,10 @@ class Worker : public WorkerBase<Wire, type, how>, public algorithm::Verbs<Worke
     if (work.scalar == Reduction::Scalar::kDevice) read_scalar(reinterpret_cast<const char*>(work.immediate));
   }
   /// The same for a message, which is both.
-  __device__ __forceinline__ void begin(char* buffer) {
-    input_ = buffer;
-    output_ = buffer;
+  __device__ __forceinline__ void begin(const Message& message) {
+    this->begin_call(message.mark());
+    input_ = message.buffer;
+    output_ = message.buffer;
   }
   __device__ __forceinline__ int root() const { return root_; }
 

@@ -3,15 +3,19 @@
 
 #include "executor/cuda/parameters.h"
 #include "executor/cuda/wires.h"
-#include "executor/packed_call.h"
 
 namespace nitinol::cuda {
 
 /// What a wait has to know of the launch that it is in.
 struct Waiter {
   const QueueView& queue;
-  int work;  ///< -1: messages
+  int work;  ///< which collective; 0: messages
+
+  __device__ __forceinline__ CallName call() const { return name_of_launch(queue) + static_cast<uint32_t>(work); }
 };
+
+/// What is waited for: what a peer sends, or that it takes what it was sent.
+enum class For { kData, kRoom };
 
 /// Counts turns of a waiting loop and looks at the host's signals now and then: they are a microsecond away. There it
 /// also notes for whom it waits: hosts do not see what graphs launch.
@@ -23,17 +27,22 @@ class Patience {
  public:
   __device__ __forceinline__ explicit Patience(const Waiter& waiter) : waiter_(waiter) {}
 
-  /// Whether to give up. Bit s of `waited_for`: it is the peer of sources[s] that is waited for.
-  __device__ __forceinline__ bool exhausted(const Endpoint* sources, uint32_t waited_for) {
+  /// Once a turn: whether to give up. Now and then, if not, `note_all(late)` is to call note() for each peer
+  /// that is waited for.
+  template <class NoteAll>
+  __device__ __forceinline__ bool exhausted(NoteAll&& note_all) {
     if (__builtin_expect(++turns_ % kTurnsPerLook != 0, 1)) return false;
     const int32_t over = look();
     if (over == kForEver) return true;
-    for (uint32_t left = waited_for; left != 0; left &= left - 1) note(sources[__ffs(left) - 1].peer, over > 0);
+    waiter_.queue.signals->call = waiter_.call();
+    note_all(over > 0);
     return over > kPatienceWithHost;
   }
-  __device__ __forceinline__ bool exhausted(int waited_for) {
-    const Endpoint one{nullptr, 0, waited_for};
-    return exhausted(&one, 1);
+  __device__ __forceinline__ void note(int peer, For what, bool late) const {
+    volatile Signals& signals = *waiter_.queue.signals;
+    volatile uint32_t* const waits = what == For::kRoom ? signals.waits_for_room : signals.waits;
+    waits[peer] = now() - first_look_ + 1;
+    if (late) signals.late[peer] = 1;
   }
 
  private:
@@ -49,18 +58,6 @@ class Patience {
     if (turns_ > kTurnsPerLook) turns_ = 2 * kTurnsPerLook;  // so that it never comes round to the first look again
     return limit == 0 ? 0 : static_cast<int32_t>(time - began_ - limit);
   }
-  __device__ __forceinline__ void note(int peer, bool late) const {
-    volatile Signals& signals = *waiter_.queue.signals;
-    if (waiter_.work < 0) {
-      signals.call = 0;
-    } else {
-      const Work& work = work_of(waiter_.queue, waiter_.work);
-      signals.count = work.count;
-      signals.call = packed_call(work.what, work.terms, work.root);
-    }
-    signals.waits[peer] = now() - first_look_ + 1;
-    if (late) signals.late[peer] = 1;
-  }
   __device__ __forceinline__ static uint32_t now() { return static_cast<uint32_t>(nanoseconds() >> 20); }
 
   static constexpr uint32_t kTurnsPerLook = 0x1000;
@@ -73,6 +70,27 @@ class Patience {
   volatile uint32_t first_look_;
   volatile uint32_t began_;  ///< since when it counts
 };
+
+/// Tells the host what lies where a kernel waits for data.
+__device__ __forceinline__ void note_arrived(const QueueView& queue, int peer, const Arrived& seen) {
+  store_live(const_cast<Arrived*>(&queue.signals->arrived[peer]),
+             make_uint4(seen.flag, seen.awaited, seen.found, seen.marked_bytes));
+}
+
+/// Marks for all kernels of this rank that come later that one has aborted: they send nothing, as it might be made of
+/// what that one has not received. All lanes of a warp.
+__device__ __noinline__ inline void stop_later_kernels(const QueueView& queue) {
+  volatile Signals& signals = *queue.signals;
+#pragma unroll 1
+  for (int i = 0; i < kQueues; ++i) {
+    char* const counters = signals.tables[i].counters;
+    const int channels = counters == nullptr ? 0 : signals.tables[i].channels;
+#pragma unroll 1
+    for (int channel = static_cast<int>(threadIdx.x % 32); channel < channels; channel += 32) {
+      store_live_word(&queue.layout.state(counters, channel, queue.rank)->sent, 1);
+    }
+  }
+}
 
 /// A word that a peer writes, as the CTA has last seen it. It may lie in host memory, where each look takes a
 /// microsecond and looks at the same line are served one after the other: so one thread looks for all warps. Reached
@@ -113,6 +131,7 @@ struct Awaited {
   uint32_t value;  ///< as far as it is known
   uint32_t wanted;
   int peer;  ///< -1: this lane waits for nothing
+  For what;
 
   __device__ __forceinline__ bool waits() const { return peer >= 0 && static_cast<int32_t>(value - wanted) < 0; }
 };
@@ -125,7 +144,7 @@ __device__ __forceinline__ bool await_words(const Waiter& waiter, Awaited& mine)
   while (__any_sync(0xffffffffU, mine.waits())) {
     if (mine.waits()) {
       mine.value = look(mine.word, mine.seen, mine.value, mine.wanted);
-      aborted = patience.exhausted(mine.peer);
+      aborted = patience.exhausted([&](bool late) { patience.note(mine.peer, mine.what, late); });
     }
     if (__any_sync(0xffffffffU, aborted)) return false;
   }

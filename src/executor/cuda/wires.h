@@ -3,6 +3,10 @@
 //   LL128   lines of 128 bytes that a warp stores at once, the last 8 of them the flag: 15/16 of the bandwidth; needs
 //           a path that keeps 128-byte stores whole (NVLink, or one GPU)
 //   Simple  bare data; a word elsewhere counts the slots that are complete
+// With LL and LL128 the tag of the call (Signature::tag) stands in a second flag, as much of it as there is room for:
+// data of another call than the receiver's is not taken for its own. With Simple anything that told whose the data is
+// took one or two percent of the time of large operations (a label for the first step of each call, which the clerk
+// reads).
 // A unit is what one thread (LL128: one warp) moves at a time.
 #pragma once
 
@@ -11,11 +15,17 @@
 
 namespace nitinol::cuda {
 
-/// A queue slot that takes part in a transfer, with the flag that marks its data.
+/// A queue slot that takes part in a transfer, with the flags that mark its data.
 struct __align__(16) Endpoint {
   char* slot;
-  uint32_t flag;
-  int peer;
+  uint32_t flag;  ///< the transfer's step
+  uint32_t second;
+};
+
+/// As they stand in a slot.
+struct Flags {
+  uint32_t first;
+  uint32_t second;
 };
 
 struct LL {
@@ -32,23 +42,32 @@ struct LL {
   static constexpr int kBatch = 1;   ///< units in flight per thread when data only moves
   static constexpr int kFlight = 8;  ///< units in flight per thread when data of several ranks is reduced
 
+  // The second flag is the step, too, with as much of the tag as fits added to its upper half.
+  static constexpr uint32_t kMarkedBytes = 2;  ///< of a call's mark (Work::mark), from the highest down
   struct Raw {
     uint4 line;
   };
+  __device__ __forceinline__ static uint32_t second_flag(uint32_t flag, uint32_t marked) { return flag + marked; }
   __device__ __forceinline__ static uint32_t offset(uint32_t unit, int, int) { return unit * kUnitBytes; }
   __device__ __forceinline__ static bool has(int, int) { return true; }
   __device__ __forceinline__ static Raw fetch(const char* slot, uint32_t unit, int) {
     return Raw{load_live(slot + unit * kUnitStored)};
   }
-  __device__ __forceinline__ static bool ready(const Raw& raw, uint32_t flag, int) {
-    return raw.line.y == flag && raw.line.w == flag;
+  __device__ __forceinline__ static bool ready(const Raw& raw, const Endpoint& from, int) {
+    return raw.line.y == from.flag && raw.line.w == from.second;
+  }
+  /// The flags as this thread sees them; false: it sees none.
+  __device__ __forceinline__ static bool shows_flags(const Raw& raw, int, Flags& flags) {
+    flags = {raw.line.y, raw.line.w};
+    return true;
   }
   __device__ __forceinline__ static void open(const Raw& raw, int, uint32_t (&words)[kWords]) {
     words[0] = raw.line.x;
     words[1] = raw.line.z;
   }
-  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t unit, int, const uint32_t (&words)[kWords]) {
-    store_live(to.slot + unit * kUnitStored, make_uint4(words[0], to.flag, words[1], to.flag));
+  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t, uint32_t unit, int,
+                                             const uint32_t (&words)[kWords]) {
+    store_live(to.slot + unit * kUnitStored, make_uint4(words[0], to.flag, words[1], to.second));
   }
 };
 
@@ -66,9 +85,11 @@ struct LL128 {
   static constexpr int kBatch = 2;
   static constexpr int kFlight = 4;
 
-  // A unit is 8 lines, stored by two instructions of 16 bytes per lane. Every eighth lane stores the flags; its first
-  // piece is cut in two halves, one beside each flag, and it has no second piece. So all pieces are 16 bytes of user
-  // data.
+  // A unit is 8 lines, stored by two instructions of 16 bytes per lane. Every eighth lane stores the flags, in the
+  // lines of the first instruction with the tag behind them; its first piece is cut in two halves, one beside each
+  // flag, and it has no second piece. So all pieces are 16 bytes of user data.
+  static constexpr uint32_t kMarkedBytes = 3;
+  __device__ __forceinline__ static uint32_t second_flag(uint32_t, uint32_t marked) { return marked; }
   struct Raw {
     uint4 line[2];
   };
@@ -81,9 +102,13 @@ struct LL128 {
     const char* line = slot + unit * kUnitStored + lane * 16;
     return Raw{{load_live(line), load_live(line + 512)}};
   }
-  __device__ __forceinline__ static bool ready(const Raw& raw, uint32_t flag, int lane) {
-    const bool mine = raw.line[0].z == flag && raw.line[1].z == flag;
+  __device__ __forceinline__ static bool ready(const Raw& raw, const Endpoint& from, int lane) {
+    const bool mine = raw.line[0].z == from.flag && raw.line[1].z == from.flag && raw.line[0].w == from.second;
     return __all_sync(0xffffffffU, mine || !keeps_flag(lane));
+  }
+  __device__ __forceinline__ static bool shows_flags(const Raw& raw, int lane, Flags& flags) {
+    flags = {raw.line[0].z, raw.line[0].w};
+    return keeps_flag(lane);
   }
   __device__ __forceinline__ static void open(const Raw& raw, int lane, uint32_t (&words)[kWords]) {
     const bool flagged = keeps_flag(lane);
@@ -96,11 +121,11 @@ struct LL128 {
     words[6] = raw.line[1].z;
     words[7] = raw.line[1].w;
   }
-  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t unit, int lane,
+  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t marked, uint32_t unit, int lane,
                                              const uint32_t (&words)[kWords]) {
     const bool flagged = keeps_flag(lane);
     char* line = to.slot + unit * kUnitStored + lane * 16;
-    store_live(line, make_uint4(words[0], words[1], flagged ? to.flag : words[2], flagged ? 0 : words[3]));
+    store_live(line, make_uint4(words[0], words[1], flagged ? to.flag : words[2], flagged ? marked : words[3]));
     store_live(line + 512, make_uint4(flagged ? words[2] : words[4], flagged ? words[3] : words[5],
                                       flagged ? to.flag : words[6], flagged ? 0 : words[7]));
   }
@@ -110,6 +135,8 @@ struct Simple {
   static constexpr Protocol kProtocol = Protocol::kSimple;
   static constexpr bool kPerWarp = false;
   static constexpr bool kCounted = true;
+  static constexpr uint32_t kMarkedBytes = 0;
+  __device__ __forceinline__ static uint32_t second_flag(uint32_t, uint32_t) { return 0; }
   static constexpr bool kSmall = false;
   static constexpr bool kApart = false;
   static constexpr int kWords = 4;
@@ -128,14 +155,15 @@ struct Simple {
   __device__ __forceinline__ static Raw fetch(const char* slot, uint32_t unit, int) {
     return Raw{load_16(slot + unit * kUnitStored)};
   }
-  __device__ __forceinline__ static bool ready(const Raw&, uint32_t, int) { return true; }
+  __device__ __forceinline__ static bool ready(const Raw&, const Endpoint&, int) { return true; }
   __device__ __forceinline__ static void open(const Raw& raw, int, uint32_t (&words)[kWords]) {
     words[0] = raw.line.x;
     words[1] = raw.line.y;
     words[2] = raw.line.z;
     words[3] = raw.line.w;
   }
-  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t unit, int, const uint32_t (&words)[kWords]) {
+  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t, uint32_t unit, int,
+                                             const uint32_t (&words)[kWords]) {
     store_16(to.slot + unit * kUnitStored, make_uint4(words[0], words[1], words[2], words[3]));
   }
 };
