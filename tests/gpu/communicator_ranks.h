@@ -54,6 +54,10 @@ class Ranks : public testing::Test {
       EXPECT_EQ(cudaFree(inputs[rank]), cudaSuccess);
       EXPECT_EQ(cudaFree(outputs[rank]), cudaSuccess);
     }
+    comms.clear();
+    streams.clear();
+    inputs.clear();
+    outputs.clear();
   }
   size_t ranks() const { return comms.size(); }
   int device(size_t rank) const { return static_cast<int>(rank) % gpus(); }

@@ -115,6 +115,57 @@ TEST(CudaExecutor, WhatAnAbortedRankDidNotSendIsNotTakenForMessages) {
   }
 }
 
+// Rank 1 waits for what never comes and is aborted; behind that it sends what it should have received, by connections
+// that the aborted kernel did not use.
+TEST(CudaExecutor, WhatAnAbortedRankWasToPassOnIsNotSent) {
+  REQUIRE_GPU();
+  constexpr size_t kAwaited = 1024;
+  for (const size_t bytes : {size_t{1024}, size_t{256} << 10, size_t{32} << 20}) {
+    for (int protocol = 0; protocol <= kProtocols; ++protocol) {  // the last: as messages
+      Cluster cluster(2);
+      Ranks& ranks = cluster.ranks();
+      std::vector<Launch> pass_on(2);
+      for (int rank = 0; rank < 2; ++rank) {
+        const DeviceGuard on(ranks.device(rank));
+        cuda_check(cudaMemset(cluster.output(rank), rank == 0 ? kPoison : 1, bytes), "cudaMemset");
+        Launch& launch = pass_on[static_cast<size_t>(rank)];
+        if (protocol == kProtocols) {
+          const auto direction = rank == 1 ? MessageWork::Direction::kSend : MessageWork::Direction::kReceive;
+          launch.messages.push_back({direction, 1 - rank, cluster.output(rank), bytes});
+        } else {
+          CollectiveWork work;
+          work.what = Collective::kBroadcast;
+          work.root = 1;
+          work.count = bytes;
+          work.plan.channels = 8;
+          work.plan.protocol = static_cast<Protocol>(protocol);
+          work.input = work.output = cluster.output(rank);
+          launch.collectives.push_back(work);
+        }
+      }
+      Launch receive;
+      receive.messages.push_back({MessageWork::Direction::kReceive, 0, cluster.output(1), kAwaited});
+      ranks.prepare(pass_on);
+      ranks.executor(1).prepare(receive, ranks.stream(1));
+
+      ranks.executor(1).launch(receive, ranks.stream(1));
+      for (int i = 0; i < 2; ++i) ranks.executor(1).launch(pass_on[1], ranks.stream(1));
+      std::this_thread::sleep_for(kAWhile);
+      ranks.executor(1).abort();
+      cuda_check(cudaStreamSynchronize(ranks.stream(1)), "cudaStreamSynchronize");
+      ranks.executor(0).launch(pass_on[0], ranks.stream(0));
+      std::this_thread::sleep_for(kAWhile);
+      EXPECT_EQ(cudaStreamQuery(ranks.stream(0)), cudaErrorNotReady) << "nothing came";
+      ranks.executor(0).abort();
+      ranks.synchronize();
+      Bytes got(bytes);
+      cuda_check(cudaMemcpy(got.data(), cluster.output(0), bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+      const auto is_poison = [](unsigned char byte) { return byte == kPoison; };
+      EXPECT_TRUE(std::all_of(got.begin(), got.end(), is_poison)) << bytes << " bytes, protocol " << protocol;
+    }
+  }
+}
+
 }  // namespace
 
 }  // namespace nitinol::gpu_testing

@@ -2,6 +2,7 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -17,8 +18,11 @@ using namespace nitinol::gpu_testing;
 
 class Graphs : public Ranks {
  protected:
-  void TearDown() override {
+  void TearDown() override { end(); }
+  /// So that another communicator can be made.
+  void end() {
     for (const cudaGraphExec_t graph : graphs_) EXPECT_EQ(cudaGraphExecDestroy(graph), cudaSuccess);
+    graphs_.clear();
     Ranks::TearDown();
   }
 
@@ -56,8 +60,12 @@ class Graphs : public Ranks {
     NCCL_OK(ncclRecv(outputs[rank], 100, ncclInt, static_cast<int>(from), comms[rank], streams[rank]));
   }
 
+  using Words = std::vector<std::string>;
+  /// So that messages, copies and sums go by LL and LL128, where data tells whose it is.
+  static std::array<size_t, 2> counts() { return {100, 50000}; }
+
   /// Each rank launches its part, and is told all of `words`.
-  void expect_told(const Part& part, const std::vector<std::string>& words) const {
+  void expect_told(const Part& part, const Words& words) const {
     const auto start = Clock::now();
     each([&](size_t rank) {
       part(rank);
@@ -96,6 +104,80 @@ TEST_F(Graphs, WithCallsThatDoNotMatchAreTold) {
     EXPECT_EQ(state, ncclSuccess) << "nothing has run yet";
   }
   expect_told([&](size_t rank) { launch(rank, graphs); }, {"Broadcast", "root 1", "root 0"});
+}
+
+TEST_F(Graphs, WithAnotherOperatorOrTypeAreTold) {
+  for (const size_t count : counts()) {
+    for (const bool type_differs : {false, true}) {
+      make(2);
+      if (IsSkipped()) return;
+      const auto graphs = capture([&](size_t rank) {
+        const ncclDataType_t type = type_differs && rank == 1 ? ncclUint32 : ncclInt32;
+        const ncclRedOp_t op = !type_differs && rank == 1 ? ncclAvg : ncclSum;
+        NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], count, type, op, comms[rank], streams[rank]));
+      });
+      const std::string size = std::to_string(count);
+      expect_told([&](size_t rank) { launch(rank, graphs); },
+                  type_differs ? Words{"count " + size + ", type int32", "count " + size + ", type uint32"}
+                               : Words{"AllReduce (count " + size, "op sum", "op avg"});
+      end();
+    }
+  }
+}
+
+TEST_F(Graphs, InWhichEachSendsAsTheRootAreToldOnceTheyMeet) {
+  for (const size_t count : counts()) {
+    make(2);
+    if (IsSkipped()) return;
+    const auto graphs = capture([&](size_t rank) {
+      broadcast(rank, count, static_cast<int>(rank));
+      broadcast(rank, 2 * count, 0);
+    });
+    const std::string size = std::to_string(count);
+    expect_told([&](size_t rank) { launch(rank, graphs); }, {"Broadcast (count " + size + ", type int32, root 0)",
+                                                             "Broadcast (count " + std::to_string(2 * count)});
+    end();
+  }
+}
+
+TEST_F(Graphs, WithGroupsOfCollectivesInDifferentOrdersAreTold) {
+  make(2);
+  if (IsSkipped()) return;
+  const auto graphs = capture([this](size_t rank) {
+    NCCL_OK(ncclGroupStart());
+    for (const size_t count : rank == 0 ? std::array{100, 200} : std::array{200, 100}) all_reduce(rank, count);
+    NCCL_OK(ncclGroupEnd());
+  });
+  expect_told([&](size_t rank) { launch(rank, graphs); }, {"AllReduce", "count 100", "count 200"});
+}
+
+TEST_F(Graphs, WithGroupsOfDifferentCollectivesAreTold) {
+  make(2);
+  if (IsSkipped()) return;
+  const auto graphs = capture([this](size_t rank) {
+    NCCL_OK(ncclGroupStart());
+    for (size_t i = 1; i <= 2; ++i) all_reduce(rank, (rank == 0 ? 100 : 100000) * i);
+    NCCL_OK(ncclGroupEnd());
+  });
+  expect_told([&](size_t rank) { launch(rank, graphs); }, {"AllReduce", "count 100", "count 100000"});
+}
+
+TEST_F(Graphs, WithMessagesOfAnotherTypeAreTold) {
+  for (const size_t count : counts()) {
+    make(2);
+    if (IsSkipped()) return;
+    const auto graphs = capture([&](size_t rank) {
+      if (rank == 0) {
+        NCCL_OK(ncclSend(inputs[0], count, ncclInt32, 1, comms[0], streams[0]));
+      } else {
+        NCCL_OK(ncclRecv(outputs[1], count, ncclFloat32, 0, comms[1], streams[1]));
+      }
+    });
+    const std::string size = std::to_string(count);
+    expect_told([&](size_t rank) { launch(rank, graphs); }, {"Recv from rank 0 (count " + size + ", type float32)",
+                                                             "Send to rank 1 (count " + size + ", type int32)"});
+    end();
+  }
 }
 
 TEST_F(Graphs, LaunchedInDifferentOrdersAreTold) {
