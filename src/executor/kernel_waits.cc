@@ -17,7 +17,7 @@ constexpr uint64_t kLooksForOtherReports = 20;
 /// On the call board: in what a rank waits.
 enum Kind : uint64_t { kMessages, kCollective, kSeveral };
 /// Beside it.
-constexpr uint64_t kForSeconds = 1 << 8;
+constexpr uint64_t kForLong = 1 << 8;
 
 /// Follows waits from a rank; by rank, who was first found to wait for it: -1 if nobody was.
 std::vector<int> reached_from(int start, const std::vector<SeenWait>& waits) {
@@ -92,7 +92,7 @@ void write_kernel_wait(CallPage& page, const KernelWait& wait) {
     const uint64_t kind = !wait.collective ? kMessages : wait.among_several ? kSeveral : kCollective;
     page.kernel_wait.add(
         page.kernel_wait.last() + 1,
-        {kind | (wait.for_seconds ? kForSeconds : 0), call.count, call.call, wait.works, wait.for_data.bits[0],
+        {kind | (wait.for_long ? kForLong : 0), call.count, call.call, wait.works, wait.for_data.bits[0],
          wait.for_data.bits[1], wait.for_room.bits[0], wait.for_room.bits[1], wait.sends_to.bits[0],
          wait.sends_to.bits[1], wait.receives_from.bits[0], wait.receives_from.bits[1]});
   }
@@ -105,10 +105,10 @@ SeenWait read_kernel_wait(const CallPage& page) {
   seen.version = page.kernel_wait.last();
   const auto words = page.kernel_wait.find(seen.version);
   if (!words) return seen;
-  const uint64_t kind = (*words)[0] & ~kForSeconds;
+  const uint64_t kind = (*words)[0] & ~kForLong;
   if (kind != kMessages) seen.wait.collective = Signature{0, (*words)[1], (*words)[2]};
   seen.wait.among_several = kind == kSeveral;
-  seen.wait.for_seconds = ((*words)[0] & kForSeconds) != 0;
+  seen.wait.for_long = ((*words)[0] & kForLong) != 0;
   seen.wait.works = (*words)[3];
   seen.wait.for_data = {{(*words)[4], (*words)[5]}};
   seen.wait.for_room = {{(*words)[6], (*words)[7]}};
@@ -189,13 +189,13 @@ std::optional<KernelWaits::Suspicion> KernelWaits::slow_circle(const Waits& wait
   return members.empty() ? std::nullopt : std::optional(told_of(members, messages, kLooksAtMessages));
 }
 
-/// All ranks on which this one depends have waited for seconds, and it is among them.
+/// All ranks on which this one depends have waited for long, and it is among them.
 std::optional<KernelWaits::Suspicion> KernelWaits::standstill(const Waits& waits) const {
   const std::vector<int> by = reached_from(rank_, waits);
   std::vector<int> members;
   for (int rank = 0; rank < static_cast<int>(waits.size()); ++rank) {
     if (by[static_cast<size_t>(rank)] < 0) continue;
-    if (!waits[static_cast<size_t>(rank)].wait.for_seconds) return std::nullopt;
+    if (!waits[static_cast<size_t>(rank)].wait.for_long) return std::nullopt;
     members.push_back(rank);
   }
   const bool is_one_of_them = std::find(members.begin(), members.end(), rank_) != members.end();

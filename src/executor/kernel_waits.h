@@ -14,8 +14,8 @@
 // Where the launch does, it proves nothing, as a GPU may be too busy to run all of a kernel: they are given some
 // seconds. And of launches of several collectives it is not known in which a rank waits: they prove something only if
 // they have none in common.
-// - Whatever ranks are in, they stand still if all of them have waited for seconds and none waits for any other rank:
-//   calls before that differed may have left something in their way.
+// - Whatever ranks are in, they stand still if all of them have waited for half a minute and none waits for any other
+//   rank: calls before that differed may have left something in their way.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ namespace nitinol {
 struct KernelWait {
   std::optional<Signature> collective{};  ///< without a number; nothing: messages
   bool among_several = false;             ///< it is one of those of the launch
-  bool for_seconds = false;               ///< each wait has lasted for seconds, without a break
+  bool for_long = false;                  ///< each wait has lasted for half a minute, without a break
   uint64_t works = 0;                     ///< a bit for each of those, of its tag
   RankSet for_data{};                     ///< until they send something
   RankSet for_room{};                     ///< until they take something

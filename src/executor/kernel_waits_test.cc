@@ -106,28 +106,28 @@ TEST_F(KernelWaitsOfFour, AreNoErrorInTheSameCollective) {
   EXPECT_EQ(look(0), "") << "rank 3 is late";
 }
 
-TEST_F(KernelWaitsOfFour, AreToldIfAllHaveStoodStillForSeconds) {
+TEST_F(KernelWaitsOfFour, AreToldIfAllHaveStoodStillForLong) {
   for (int rank = 0; rank < 3; ++rank) {
     in_collective(rank, work_of(Collective::kAllReduce, 100), {(rank + 1) % 3});
-    waits_[rank].for_seconds = true;
+    waits_[rank].for_long = true;
   }
   EXPECT_TRUE(contains(look(0), "wait for each other in a circle")) << look(0);
   EXPECT_EQ(code_, ncclInvalidUsage);
-  waits_[1].for_seconds = false;
+  waits_[1].for_long = false;
   EXPECT_EQ(look(0), "") << "something moves there";
-  waits_[1].for_seconds = true;
+  waits_[1].for_long = true;
   waits_[2].for_data.add(3);
   EXPECT_EQ(look(0), "") << "rank 3 is late";
 }
 
-TEST_F(KernelWaitsOfFour, InLaunchesOfTheSameCollectivesInOtherOrdersAreToldAfterSeconds) {
+TEST_F(KernelWaitsOfFour, InLaunchesOfTheSameCollectivesInOtherOrdersAreToldAfterLong) {
   const CollectiveWork small = work_of(Collective::kAllReduce, 100);
   const CollectiveWork large = work_of(Collective::kAllReduce, 200);
   in_collective(0, small, {1});
   in_collective(1, large, {0});
   among(0, large);
   among(1, small);
-  waits_[0].for_seconds = waits_[1].for_seconds = true;
+  waits_[0].for_long = waits_[1].for_long = true;
   EXPECT_TRUE(contains(look(0), "rank 0 calls AllReduce (count 100")) << look(0);
 }
 

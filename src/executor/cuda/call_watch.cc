@@ -328,16 +328,12 @@ std::string CallWatch::call_marked(int rank, int peer, bool sends, SeenTag tag) 
   return found.value_or("something that is too long ago to tell (NITINOL_CHECK=strict tells)");
 }
 
-CallName CallWatch::name(const NamedLaunch& launch, bool captured) {
-  const CallBoard* const board = board_.load(std::memory_order_relaxed);
-  const bool asked_for = board != nullptr && (captured || anything_captured(*board));
-  return asked_for ? names_.name(launch, captured) : CallNames::kUnknown;
-}
-
 /// Where there are graphs: what runs is not seen otherwise.
 std::optional<KernelWaits::Finding> CallWatch::look_at_kernels(const CallBoard& board,
                                                                std::chrono::steady_clock::time_point now) {
-  if (!anything_captured(board) || now - looked_at_kernels_ < kBetweenLooksAtKernels) return std::nullopt;
+  if (!anything_captured(board)) return std::nullopt;
+  any_captured_ = true;
+  if (now - looked_at_kernels_ < kBetweenLooksAtKernels) return std::nullopt;
   looked_at_kernels_ = now;
   write_kernel_wait(board.page(rank_), kernel_wait_.read());
   return kernel_waits_->look();

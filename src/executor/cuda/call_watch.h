@@ -63,8 +63,13 @@ class CallWatch {
   void end_launch(cudaStream_t stream) {
     if (times_) times_->end(stream);
   }
-  /// What a launch's kernel is to be called: kUnknown where nobody will ask for it.
-  CallName name(const NamedLaunch& launch, bool captured);
+  /// Whether launches need names: not before anything was captured.
+  bool wants_names(bool captured) {
+    if (captured && !any_captured_.load(std::memory_order_relaxed)) any_captured_ = true;
+    return any_captured_.load(std::memory_order_relaxed);
+  }
+  /// What a launch's kernel is to be called.
+  CallName name(const NamedLaunch& launch, bool captured) { return names_.name(launch, captured); }
   /// As Executor::note().
   void note(const Launch& launch, cudaStream_t stream, unsigned long long id, bool captured) {
     const CallBoard* const board = board_.load(std::memory_order_relaxed);
@@ -139,6 +144,7 @@ class CallWatch {
   StreamPlaces places_;
   std::unique_ptr<LaunchTimes> times_;  ///< where they are recorded
   std::atomic<bool> aborted_{false};
+  std::atomic<bool> any_captured_{false};  ///< by this rank, or another as far as it has been seen
 
   // How far the GPU has come: a few events, each when somebody has looked since the last.
   std::atomic<bool> wants_mark_{true};

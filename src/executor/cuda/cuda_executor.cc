@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "algorithm/parts.h"
@@ -23,6 +24,14 @@
 namespace nitinol::cuda {
 
 namespace {
+
+NamedLaunch collectives_of(std::span<const CollectiveWork> works) {
+  NamedLaunch launch;
+  for (const CollectiveWork& work : works) {
+    if (work.count > 0) launch.add(Signature::of(work, 0));
+  }
+  return launch;
+}
 
 NamedLaunch messages_of(const MessageBatch& batch, bool alone) {
   NamedLaunch launch;
@@ -259,7 +268,6 @@ class CudaExecutor : public Executor {
     const Protocol protocol = protocol_of(works[0], ranks_);
     CollectiveParameters parameters;
     parameters.queue = domain_->view(queue_for(works[0]));
-    NamedLaunch named;
     int channels = 1;
     size_t most_bytes = 0;  // of one transfer
     size_t bytes = 0;
@@ -267,7 +275,6 @@ class CudaExecutor : public Executor {
       if (works[i].count == 0) continue;
       Work& work = parameters.work[parameters.works++];
       work = translate(works[i], protocol);
-      named.add(Signature::of(works[i], 0));
       channels = std::max(channels, channels_of(works[i], parameters.queue.layout));
       size_t elements = std::min<size_t>(work.chunk, work.per_channel);
       if (work.algorithm == Algorithm::kTwoShot) {
@@ -278,7 +285,7 @@ class CudaExecutor : public Executor {
       bytes += work.count * bytes_of(works[i].type);
     }
     if (parameters.works == 0) return;
-    parameters.name = watch_->name(named, captured_);
+    if (watch_->wants_names(captured_)) parameters.name = watch_->name(collectives_of({works, count}), captured_);
     parameters.channels = channels;
     if (works[0].plan.apart) {
       const int ctas = channels * algorithm::parts_of(reduces(works[0].what), ranks_);
@@ -376,7 +383,7 @@ class CudaExecutor : public Executor {
                     const void* kernel, cudaStream_t stream) {
     Parameters parameters;
     parameters.queue = view;
-    parameters.name = watch_->name(messages_of(batch, alone), captured_);
+    if (watch_->wants_names(captured_)) parameters.name = watch_->name(messages_of(batch, alone), captured_);
     parameters.lanes = static_cast<int>(batch.lanes.size());
     parameters.grain = grain;
     std::copy(batch.lanes.begin(), batch.lanes.end(), parameters.lane);

@@ -25,7 +25,7 @@ class KernelWaitReader {
     const uint32_t data = read(signals_.waits, seen_for_data_, wait.for_data);
     const uint32_t room = read(signals_.waits_for_room, seen_for_room_, wait.for_room);
     if (!wait.any()) return wait;
-    wait.for_seconds = std::min(data, room) >= kSeconds;
+    wait.for_long = std::min(data, room) >= kStandstill;
     const auto call = names_.find(signals_.call);
     if (!call) return KernelWait{};  // not known in what
     const NamedLaunch& launch = call->launch;
@@ -40,7 +40,7 @@ class KernelWaitReader {
  private:
   // As in Signals::waits.
   static constexpr uint32_t kLong = 200;  ///< longer than what lies between looks
-  static constexpr uint32_t kSeconds = 5000;
+  static constexpr uint32_t kStandstill = 30'000;
 
   using Times = std::array<uint32_t, kMaxRanks>;
 

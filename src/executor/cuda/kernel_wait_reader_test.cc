@@ -53,15 +53,15 @@ TEST_F(KernelWaitReaderTest, PassesOverShortWaitsHoweverMany) {
   }
 }
 
-TEST_F(KernelWaitReaderTest, KnowsWhetherAllWaitsLastForSeconds) {
-  signals.waits[1] = 6000;
-  signals.waits_for_room[2] = 5000;
-  EXPECT_TRUE(reader.read().for_seconds);
-  signals.waits[1] = 6050;
+TEST_F(KernelWaitReaderTest, KnowsWhetherAllWaitsLastForLong) {
+  signals.waits[1] = 31'000;
+  signals.waits_for_room[2] = 30'000;
+  EXPECT_TRUE(reader.read().for_long);
+  signals.waits[1] = 31'050;
   signals.waits_for_room[2] = 300;
-  EXPECT_FALSE(reader.read().for_seconds);
-  signals.waits[1] = 6100;
-  EXPECT_TRUE(reader.read().for_seconds) << "the other has ended";
+  EXPECT_FALSE(reader.read().for_long);
+  signals.waits[1] = 31'100;
+  EXPECT_TRUE(reader.read().for_long) << "the other has ended";
 }
 
 TEST_F(KernelWaitReaderTest, PassesOverWaitsInWhatHasNoName) {
