@@ -42,6 +42,13 @@ class KernelWaitsOfFour : public testing::Test {
     waits_[static_cast<size_t>(rank)].among_several = true;
     waits_[static_cast<size_t>(rank)].works |= bit_of(work);
   }
+  /// Ranks 0 and 1 wait for each other in launches of the same two collectives, of which each waits in another.
+  void in_another_of_two() {
+    in_collective(0, small_, {1});
+    among(0, large_);
+    in_collective(1, large_, {0});
+    among(1, small_);
+  }
   /// In a launch that sends to everybody and receives from everybody, as far as is known.
   void in_messages(int rank, std::initializer_list<int> ranks) {
     KernelWait& wait = waits_[static_cast<size_t>(rank)];
@@ -80,6 +87,8 @@ class KernelWaitsOfFour : public testing::Test {
   }
 
   static constexpr int kRanks = 4;
+  const CollectiveWork small_ = work_of(Collective::kAllReduce, 100);
+  const CollectiveWork large_ = work_of(Collective::kAllReduce, 200);
   CallBoard board_;
   std::vector<Peer> peers_;
   std::vector<KernelWaits> conclusions_;
@@ -121,12 +130,7 @@ TEST_F(KernelWaitsOfFour, AreToldIfAllHaveStoodStillForLong) {
 }
 
 TEST_F(KernelWaitsOfFour, InLaunchesOfTheSameCollectivesInOtherOrdersAreToldAfterLong) {
-  const CollectiveWork small = work_of(Collective::kAllReduce, 100);
-  const CollectiveWork large = work_of(Collective::kAllReduce, 200);
-  in_collective(0, small, {1});
-  in_collective(1, large, {0});
-  among(0, large);
-  among(1, small);
+  in_another_of_two();
   waits_[0].for_long = waits_[1].for_long = true;
   EXPECT_TRUE(contains(look(0), "rank 0 calls AllReduce (count 100")) << look(0);
 }
@@ -161,16 +165,11 @@ TEST_F(KernelWaitsOfFour, InMessagesForEachOtherProveNothingOfACollective) {
 }
 
 TEST_F(KernelWaitsOfFour, InLaunchesThatShareACollectiveProveNothing) {
-  const CollectiveWork small = work_of(Collective::kAllReduce, 100);
-  const CollectiveWork large = work_of(Collective::kAllReduce, 200);
-  in_collective(0, small, {1});
-  in_collective(1, large, {0});
-  among(0, large);
-  among(1, small);
+  in_another_of_two();
   EXPECT_EQ(look(0, 200), "") << "rank 2 may be late for either";
-  in_collective(1, large, {0});
+  in_collective(1, large_, {0});
   EXPECT_EQ(look(0, 200), "") << "so may it if rank 1 has called one after the other";
-  in_collective(0, small, {1});
+  in_collective(0, small_, {1});
   EXPECT_NE(look(0), "");
 }
 
