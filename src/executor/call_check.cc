@@ -51,7 +51,8 @@ Doings CallCheck::look_at(int peer, bool answered) const {
   doings.in_messages = answered && running && page.in_messages.load(std::memory_order_acquire) != 0;
   doings.running = answered ? std::optional(running && !doings.in_messages) : std::nullopt;
   doings.stopped = page.stopped.load(std::memory_order_acquire) != 0;
-  if (const KernelWait wait = read_kernel_wait(page).wait; answered && wait.any()) {  // perhaps in a graph
+  const KernelWait wait = read_kernel_wait(page).wait;
+  if (answered && wait.any() && !wait.unknown) {  // perhaps in a graph
     doings.last = wait.collective;
     doings.running = wait.collective.has_value();
     doings.in_messages = !wait.collective;

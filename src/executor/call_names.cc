@@ -28,9 +28,9 @@ uint32_t CallNames::name(const NamedLaunch& launch, bool captured) {
   const std::lock_guard lock(mutex_);
   if (captured) return name_captured(launch);
   if (recent_.empty()) recent_.resize(kRecent);
-  const uint32_t place = launches_++ % kRecent;
-  recent_[place] = launch;
-  return kNotCaptured | place << kFreeBits;
+  const uint32_t number = ++launches_ & (~kNotCaptured >> kFreeBits);
+  recent_[number % kRecent] = {number, launch};
+  return kNotCaptured | number << kFreeBits;
 }
 
 uint32_t CallNames::name_captured(const NamedLaunch& launch) {
@@ -52,7 +52,8 @@ std::optional<CallNames::Call> CallNames::find(uint32_t name) const {
   const size_t number = (name & ~kNotCaptured) >> kFreeBits;
   const NamedLaunch* launch = nullptr;
   if ((name & kNotCaptured) != 0) {
-    if (number < recent_.size()) launch = &recent_[number];
+    const Recent* const recent = recent_.empty() ? nullptr : &recent_[number % kRecent];
+    if (recent != nullptr && number != 0 && recent->number == number) launch = &recent->launch;
   } else if (number > 0 && number <= captured_.size()) {
     launch = &captured_[number - 1];
   }

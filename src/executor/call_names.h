@@ -1,7 +1,7 @@
 // Short names for launches, under which kernels can tell in what they are: a word is all that they have time for.
 //
 // Names of what was captured into graphs last as long as the communicator, as graphs may; alike launches have the same.
-// Others are used again after many launches, more than fit into the queue of a stream.
+// Others lead to their launch until many more have come, more than fit into the queue of a stream.
 #pragma once
 
 #include <array>
@@ -45,7 +45,7 @@ class CallNames {
     NamedLaunch launch;
     size_t which = 0;  ///< of its collectives
   };
-  /// Any thread. Nothing for a name that was not given, or is being used again.
+  /// Any thread. Nothing for a name that was not given, or of a launch too long ago.
   std::optional<Call> find(uint32_t name) const;
 
  private:
@@ -58,7 +58,11 @@ class CallNames {
   mutable std::mutex mutex_;
   std::deque<NamedLaunch> captured_;
   std::unordered_multimap<uint64_t, uint32_t> numbers_;  ///< of those, by their works and peers
-  std::vector<NamedLaunch> recent_;                      ///< a ring
+  struct Recent {
+    uint32_t number = 0;  ///< as in the name; from 1 on
+    NamedLaunch launch;
+  };
+  std::vector<Recent> recent_;  ///< a ring
   uint32_t launches_ = 0;
 };
 

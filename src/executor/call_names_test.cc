@@ -60,6 +60,8 @@ TEST(CallNames, OfOtherLaunchesStayAsLongAsTheyMayRun) {
   const uint32_t first = names.name(launch_of({1}), false);
   for (uint64_t i = 0; i < 1024; ++i) names.name(launch_of({100 + i}), false);
   EXPECT_EQ(names.find(first)->launch, launch_of({1}));
+  for (uint64_t i = 0; i < 1024; ++i) names.name(launch_of({100 + i}), false);
+  EXPECT_FALSE(names.find(first)) << "its place is another's";
 }
 
 TEST(CallNames, ThatWereNotGivenLeadNowhere) {

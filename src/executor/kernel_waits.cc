@@ -15,9 +15,14 @@ constexpr uint64_t kLooksAtMessages = 100;
 constexpr uint64_t kLooksForOtherReports = 20;
 
 /// On the call board: in what a rank waits.
-enum Kind : uint64_t { kMessages, kCollective, kSeveral };
+enum Kind : uint64_t { kMessages, kCollective, kSeveral, kUnknown };
 /// Beside it.
 constexpr uint64_t kForLong = 1 << 8;
+
+Kind kind_of(const KernelWait& wait) {
+  if (wait.unknown) return kUnknown;
+  return !wait.collective ? kMessages : wait.among_several ? kSeveral : kCollective;
+}
 
 /// Follows waits from a rank; by rank, who was first found to wait for it: -1 if nobody was.
 std::vector<int> reached_from(int start, const std::vector<SeenWait>& waits) {
@@ -58,6 +63,7 @@ std::vector<int> in_circles_with(int rank, const std::vector<SeenWait>& waits) {
 
 /// Of rank `me`, which waits for the rank `other`, or does not: whether that comes to it only after what it is in.
 bool proves_something(const KernelWait& mine, int me, const KernelWait& theirs, int other) {
+  if (mine.unknown || theirs.unknown) return false;
   if (!mine.collective && !theirs.collective) {
     return (mine.for_data.has(other) && !theirs.sends_to.has(me)) ||
            (mine.for_room.has(other) && !theirs.receives_from.has(me));
@@ -84,12 +90,15 @@ std::vector<SeenWait> certain_among(const std::vector<SeenWait>& waits) {
 
 }  // namespace
 
-std::string KernelWait::text() const { return collective ? collective->text() : "a group of sends and receives"; }
+std::string KernelWait::text() const {
+  if (unknown) return "an operation";
+  return collective ? collective->text() : "a group of sends and receives";
+}
 
 void write_kernel_wait(CallPage& page, const KernelWait& wait) {
   if (wait != read_kernel_wait(page).wait) {
     const Signature call = wait.collective.value_or(Signature{});
-    const uint64_t kind = !wait.collective ? kMessages : wait.among_several ? kSeveral : kCollective;
+    const uint64_t kind = kind_of(wait);
     page.kernel_wait.add(
         page.kernel_wait.last() + 1,
         {kind | (wait.for_long ? kForLong : 0), call.count, call.call, wait.works, wait.for_data.bits[0],
@@ -106,7 +115,8 @@ SeenWait read_kernel_wait(const CallPage& page) {
   const auto words = page.kernel_wait.find(seen.version);
   if (!words) return seen;
   const uint64_t kind = (*words)[0] & ~kForLong;
-  if (kind != kMessages) seen.wait.collective = Signature{0, (*words)[1], (*words)[2]};
+  seen.wait.unknown = kind == kUnknown;
+  if (kind == kCollective || kind == kSeveral) seen.wait.collective = Signature{0, (*words)[1], (*words)[2]};
   seen.wait.among_several = kind == kSeveral;
   seen.wait.for_long = ((*words)[0] & kForLong) != 0;
   seen.wait.works = (*words)[3];
@@ -183,7 +193,7 @@ std::optional<KernelWaits::Suspicion> KernelWaits::circle(const Waits& waits) co
 std::optional<KernelWaits::Suspicion> KernelWaits::slow_circle(const Waits& waits) const {
   Waits messages = waits;
   for (SeenWait& each : messages) {
-    if (each.wait.collective) each.wait = {};
+    if (each.wait.collective || each.wait.unknown) each.wait = {};
   }
   const std::vector<int> members = in_circles_with(rank_, messages);
   return members.empty() ? std::nullopt : std::optional(told_of(members, messages, kLooksAtMessages));

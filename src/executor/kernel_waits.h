@@ -8,12 +8,12 @@
 //   a circle, are in the same collective. There they may, as what one waits for from the other may depend on a third
 //   that is late; in different ones they wait for ever.
 // - Who waits in sends and receives for a rank that is in a collective waits for what that comes to later.
-// - Between ranks that all are in sends and receives: who waits for data of a rank whose launch sends it none waits for
-// a
-//   later launch of it. Likewise who waits for a rank to take something whose launch takes nothing from it.
-// Where the launch does, it proves nothing, as a GPU may be too busy to run all of a kernel: they are given some
-// seconds. And of launches of several collectives it is not known in which a rank waits: they prove something only if
-// they have none in common.
+// - Between ranks that all are in sends and receives: who waits for data of a rank whose launch sends it none, waits
+//   for a later launch of it. Likewise who waits for a rank to take something whose launch takes nothing from it.
+//   Where the launch does, it proves nothing, as a GPU may be too busy to run all of a kernel: they are given some
+//   seconds.
+// - Of launches of several collectives it is not known in which a rank waits: they prove something only if they have
+//   none in common. What was launched before anybody had captured anything has no name, and proves nothing.
 // - Whatever ranks are in, they stand still if all of them have waited for half a minute and none waits for any other
 //   rank: calls before that differed may have left something in their way.
 #pragma once
@@ -36,6 +36,7 @@ namespace nitinol {
 struct KernelWait {
   std::optional<Signature> collective{};  ///< without a number; nothing: messages
   bool among_several = false;             ///< it is one of those of the launch
+  bool unknown = false;                   ///< it is not known in what
   bool for_long = false;                  ///< each wait has lasted for half a minute, without a break
   uint64_t works = 0;                     ///< a bit for each of those, of its tag
   RankSet for_data{};                     ///< until they send something
@@ -46,7 +47,7 @@ struct KernelWait {
 
   bool is_for(int rank) const { return for_data.has(rank) || for_room.has(rank); }
   bool any() const { return for_data.any() || for_room.any(); }
-  /// "AllReduce (count 100, type float32, op sum)", or "a group of sends and receives".
+  /// "AllReduce (count 100, type float32, op sum)", "a group of sends and receives", or "an operation".
   std::string text() const;
 };
 

@@ -129,6 +129,15 @@ TEST_F(KernelWaitsOfFour, AreToldIfAllHaveStoodStillForLong) {
   EXPECT_EQ(look(0), "") << "rank 3 is late";
 }
 
+TEST_F(KernelWaitsOfFour, InWhatIsNotKnownProveNothingUntilAllHaveStoodStillForLong) {
+  only_receives(0, 1);
+  waits_[1].unknown = true;
+  waits_[1].for_data.add(0);
+  EXPECT_EQ(look(0, 200), "");
+  waits_[0].for_long = waits_[1].for_long = true;
+  EXPECT_TRUE(contains(look(0), "waits in an operation for rank 0")) << look(0);
+}
+
 TEST_F(KernelWaitsOfFour, InLaunchesOfTheSameCollectivesInOtherOrdersAreToldAfterLong) {
   in_another_of_two();
   waits_[0].for_long = waits_[1].for_long = true;

@@ -28,7 +28,7 @@ struct Signature {
 
   /// 24 bits in which two that differ hardly ever agree. Every collective computes it: the highest bits of three
   /// products, which take the processor no longer than one.
-  NITINOL_HOST_DEVICE uint32_t tag() const {
+  uint32_t tag() const {
     return static_cast<uint32_t>(
         (sequence * 0x9e3779b97f4a7c15U + count * 0xc2b2ae3d27d4eb4fU + call * 0x165667b19e3779f9U) >> 40);
   }

@@ -34,9 +34,9 @@ using cuda::Simple;
 constexpr unsigned kWorkers = 3 * 32;
 
 template <DataType type, Combine how>
-class Worker : public cuda::WorkerBase<Simple, type, how, true> {
+class Worker : public cuda::WorkerBase<Simple, type, how> {
  public:
-  explicit Worker(const Connections<Simple>& connections) : cuda::WorkerBase<Simple, type, how, true>(connections) {}
+  explicit Worker(const Connections<Simple>& connections) : cuda::WorkerBase<Simple, type, how>(connections) {}
 
   /// Sums as after the waiting, into job.into and into `sink`. The own rank's source is no address.
   void sum(const Job& job, const std::vector<char*>& sources, char* sink) {
@@ -156,7 +156,7 @@ TEST(DataPath, StepsMayWrapWhileAWordIsAwaited) {
   cuda::Signals signals{};
   cuda::CollectiveParameters launch;
   launch.queue.signals = &signals;
-  EXPECT_TRUE(cuda::await_words({launch.queue, -1}, one));
+  EXPECT_TRUE(cuda::await_words({launch.queue, 0}, one));
   EXPECT_EQ(one.value, 1U);
 }
 

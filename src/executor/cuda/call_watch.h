@@ -63,10 +63,10 @@ class CallWatch {
   void end_launch(cudaStream_t stream) {
     if (times_) times_->end(stream);
   }
-  /// Whether launches need names: not before anything was captured.
+  /// Whether launches need names: not before anything was captured, nor if nobody looks.
   bool wants_names(bool captured) {
     if (captured && !any_captured_.load(std::memory_order_relaxed)) any_captured_ = true;
-    return any_captured_.load(std::memory_order_relaxed);
+    return any_captured_.load(std::memory_order_relaxed) && board_.load(std::memory_order_relaxed) != nullptr;
   }
   /// What a launch's kernel is to be called.
   CallName name(const NamedLaunch& launch, bool captured) { return names_.name(launch, captured); }

@@ -93,7 +93,10 @@ class Connections {
   /// The same for one direction of one connection, which this CTA alone works on.
   __device__ __forceinline__ void resume_lane(int peer, bool sends) {
     __syncthreads();
-    for (int other = lane_; other < ranks(); other += 32) counters_[other] = Counters{};
+    for (int other = lane_; other < ranks(); other += 32) {
+      counters_[other] = Counters{};
+      slots_[other] = Slots{};
+    }
     __syncwarp();
     if (lane_ == 0) {
       Counters c = read(peer);

@@ -116,17 +116,19 @@ void Domain::reach(Queue queue) {
   }
   view->counters = counters_of(queue);
   check_reached(*view);
+  tell_kernels_of_counters(index, *view);
   views_[index] = std::move(view);
-  tell_kernels_of_counters(index);
 }
 
 /// Kernels that abort mark them, but only those that they know of by then.
-void Domain::tell_kernels_of_counters(size_t queue) {
+void Domain::tell_kernels_of_counters(size_t queue, const QueueView& view) {
   volatile Signals::Table& table = signals().tables[queue];
-  table.channels = views_[queue]->layout.channels;
-  table.counters = views_[queue]->counters;
+  table.channels = view.layout.channels;
+  std::atomic_thread_fence(std::memory_order_release);
+  table.counters = view.counters;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (signals().aborted != 0) fail(ncclInvalidUsage, "rank {}: the communicator was aborted meanwhile", setup_.rank);
+  // No failure of the communicator's, which says itself that it was aborted.
+  if (signals().aborted != 0) fail(ncclInvalidArgument, "rank {}: the communicator was aborted meanwhile", setup_.rank);
 }
 
 std::shared_ptr<p2p::Region> Domain::region_of(int rank, Queue queue) {

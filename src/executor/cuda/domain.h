@@ -58,7 +58,7 @@ class Domain {
   std::shared_ptr<p2p::Region> region_of(int rank, Queue queue);
   char* counters_of(Queue queue);
   void check_reached(const QueueView& view);
-  void tell_kernels_of_counters(size_t queue);
+  void tell_kernels_of_counters(size_t queue, const QueueView& view);
 
   ExecutorSetup setup_;
   Layouts layouts_;

@@ -27,7 +27,8 @@ class KernelWaitReader {
     if (!wait.any()) return wait;
     wait.for_long = std::min(data, room) >= kStandstill;
     const auto call = names_.find(signals_.call);
-    if (!call) return KernelWait{};  // not known in what
+    wait.unknown = !call;
+    if (wait.unknown) return wait;
     const NamedLaunch& launch = call->launch;
     if (launch.count > 0) wait.collective = launch.collectives[call->which];
     wait.among_several = launch.count > 1;

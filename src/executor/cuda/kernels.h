@@ -74,11 +74,6 @@ __device__ __forceinline__ void run_one_of(algorithm::List<Entry, More...>, P& p
   }
 }
 
-template <class... Entries>
-constexpr bool any_rooted(algorithm::List<Entries...>) {
-  return (rooted(Entries::row.what) || ...);
-}
-
 /// The channel of a CTA: each part of a program takes a run of them.
 template <class Wire>
 __device__ __forceinline__ int channel_of(const CollectiveParameters& parameters) {
@@ -148,7 +143,7 @@ __global__ void __launch_bounds__(Wire::kSmall ? (kFewWorkers + 1) * 32 : max_th
     run_all<Wire, Entries, kAlone>(clerk, parameters);
     clerk.close();
   } else {
-    Worker<Wire, type, how, kInline, any_rooted(Entries{})> worker(connections);
+    Worker<Wire, type, how, kInline> worker(connections);
     run_all<Wire, Entries, kAlone>(worker, parameters);
     worker.close();
   }
@@ -197,7 +192,7 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
     carry_all<Wire>(clerk, lane, parameters);
     clerk.close();
   } else {
-    Worker<Wire, DataType::kUint8, Combine::kSum, true, true> worker(connections);
+    Worker<Wire, DataType::kUint8, Combine::kSum, true> worker(connections);
     carry_all<Wire>(worker, lane, parameters);
     worker.close();
   }

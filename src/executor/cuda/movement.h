@@ -20,9 +20,7 @@ struct Job {
   bool average;  ///< divide the result
 };
 
-/// kOneWay: what this rank waits for may come from ranks that wait for nothing. Where each of two ranks waits for the
-/// other they both stand still if their calls differ, which tells it, too: so those are spared the code that says why.
-template <class Wire, DataType type, Combine how, bool kOneWay>
+template <class Wire, DataType type, Combine how>
 class WorkerBase : public WorkerConnections<Wire> {
  public:
   using E = Elements<type>;
@@ -122,25 +120,25 @@ class WorkerBase : public WorkerConnections<Wire> {
   }
 
   /// Bit s of `missing`: the unit of from[s] has not arrived.
-  template <bool kTellsWhatArrived>
   __device__ __forceinline__ bool give_up(Patience& patience, const Endpoint* from, uint32_t missing, uint32_t unit) {
     bool exhausted = patience.exhausted([&](bool late) {
       for (uint32_t left = missing; left != 0; left &= left - 1) {
         const Endpoint& source = from[__ffs(left) - 1];
         const int peer = this->sender_of(source);
         patience.note(peer, For::kData, late);
-        if constexpr (kTellsWhatArrived) tell_what_arrived(peer, source, unit);
+        tell_what_arrived(peer, source, unit);
       }
     });
     if constexpr (Wire::kPerWarp) exhausted = __any_sync(0xffffffffU, exhausted);
     this->aborted_ = this->aborted_ || exhausted;
     return exhausted;
   }
-  /// If it is the awaited step, as it may be of another call.
+  /// If it is the awaited step, but of another call: perhaps of one in which the peer waits for nobody.
   __device__ __forceinline__ void tell_what_arrived(int peer, const Endpoint& source, uint32_t unit) const {
     Flags flags;
     const Raw raw = Wire::fetch(source.slot, unit, this->lane_);
-    if (!Wire::shows_flags(raw, this->lane_, flags) || flags.first != source.flag) return;
+    if (!Wire::shows_flags(raw, this->lane_, flags)) return;
+    if (flags.first != source.flag || flags.second == source.second) return;
     note_arrived(this->queue_, peer, {source.flag, source.second, flags.second, Wire::kMarkedBytes});
   }
 
@@ -165,7 +163,6 @@ class WorkerBase : public WorkerConnections<Wire> {
       fetch_now<kSlots, kUnits>(from, wanted, unit, raw);
       return true;
     } else {
-      constexpr bool kTells = kOneWay || kSlots == 1;
       uint32_t missing = wanted;
       Patience patience(this->waiter());
       while (true) {
@@ -181,7 +178,7 @@ class WorkerBase : public WorkerConnections<Wire> {
           }
         }
         if (missing == 0) return true;
-        if (give_up<kTells>(patience, from, missing, unit)) return false;
+        if (give_up(patience, from, missing, unit)) return false;
       }
     }
   }

@@ -12,11 +12,10 @@ using algorithm::Span;
 
 /// kInline: transfers become part of the algorithm's code, for speed; else they are functions that all algorithms of a
 /// kernel share, for size.
-template <class Wire, DataType type, Combine how, bool kInline, bool kOneWay>
-class Worker : public WorkerBase<Wire, type, how, kOneWay>,
-               public algorithm::Verbs<Worker<Wire, type, how, kInline, kOneWay>> {
+template <class Wire, DataType type, Combine how, bool kInline>
+class Worker : public WorkerBase<Wire, type, how>, public algorithm::Verbs<Worker<Wire, type, how, kInline>> {
  public:
-  using Base = WorkerBase<Wire, type, how, kOneWay>;
+  using Base = WorkerBase<Wire, type, how>;
 
   __device__ __forceinline__ explicit Worker(const Connections<Wire>& connections) : Base(connections) {}
 
