@@ -5,15 +5,25 @@ namespace {
 
 size_t logs_of(int ranks) { return 2 * static_cast<size_t>(ranks); }
 
+size_t bytes_of_logs(int ranks) { return logs_of(ranks) * (sizeof(MessageLog) + sizeof(CapturedMessages)); }
+
 size_t bytes_of_rank(int ranks) {
-  return sizeof(CallPage) + logs_of(ranks) * (sizeof(MessageLog) + sizeof(CapturedMessages)) +
-         static_cast<size_t>(ranks) * sizeof(std::atomic<HostCall>);
+  return sizeof(CallPage) + bytes_of_logs(ranks) + static_cast<size_t>(ranks) * sizeof(std::atomic<HostCall>);
 }
 
 static_assert(std::atomic<HostCall>::is_always_lock_free && sizeof(std::atomic<HostCall>) == sizeof(HostCall));
 static_assert(sizeof(MessageLog) % alignof(CapturedMessages) == 0 &&
               sizeof(CapturedMessages) % alignof(std::uint64_t) == 0);
 static_assert(sizeof(CallPage) % alignof(MessageLog) == 0 && sizeof(MessageLog) % alignof(std::uint64_t) == 0);
+
+/// Of those that count: visit(message, whether it is sent).
+template <class Visit>
+void for_each_message(const Launch& launch, int rank, Visit&& visit) {
+  for (const MessageWork& message : launch.messages) {
+    if (message.peer == rank || message.bytes == 0) continue;
+    visit(message, message.direction == MessageWork::Direction::kSend);
+  }
+}
 
 /// So that every page of memory begins with one rank's notes: ranks do not disturb each other.
 size_t stride_of(int ranks) { return (bytes_of_rank(ranks) + 4095) / 4096 * 4096; }
@@ -38,7 +48,7 @@ CapturedMessages& CallBoard::captured_messages(int rank, int peer, bool sends) c
 }
 
 std::atomic<HostCall>& CallBoard::host_call(int rank, int other) const {
-  std::byte* const first = after_page(rank) + logs_of(ranks_) * (sizeof(MessageLog) + sizeof(CapturedMessages));
+  std::byte* const first = after_page(rank) + bytes_of_logs(ranks_);
   return reinterpret_cast<std::atomic<HostCall>*>(first)[other];
 }
 
@@ -47,25 +57,21 @@ void note_calls(const CallBoard& board, int rank, const Launch& launch, bool cap
   if (captured) {
     page.captures.store(1, std::memory_order_release);
     for (const CollectiveWork& work : launch.collectives) page.captured.add(work, 0);
-    for (const MessageWork& message : launch.messages) {
-      if (message.peer == rank || message.bytes == 0) continue;
-      const bool sends = message.direction == MessageWork::Direction::kSend;
+    for_each_message(launch, rank, [&](const MessageWork& message, bool sends) {
       CapturedMessages& log = board.captured_messages(rank, message.peer, sends);
       log.add(log.last() + 1, {MessageSignature{.bytes = message.bytes, .type = message.stated}.packed()});
-    }
+    });
     return;
   }
   const uint64_t number = page.launches.load(std::memory_order_relaxed) + 1;
   page.launches.store(number, std::memory_order_relaxed);  // before all that follows
   for (const CollectiveWork& work : launch.collectives) page.calls.add(work, number);
   bool messages = false;
-  for (const MessageWork& message : launch.messages) {
-    if (message.peer == rank || message.bytes == 0) continue;
-    const bool sends = message.direction == MessageWork::Direction::kSend;
+  for_each_message(launch, rank, [&](const MessageWork& message, bool sends) {
     MessageLog& log = sends ? board.sent(rank, message.peer) : board.received(rank, message.peer);
     log.add({message.bytes, page.calls.last(), number, message.stated});
     messages = true;
-  }
+  });
   page.in_messages.store(messages ? 1 : 0, std::memory_order_release);
   if (messages) page.messages.store(page.messages.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   page.written.store(number, std::memory_order_release);

@@ -26,6 +26,7 @@ namespace nitinol::cuda {
 namespace {
 
 NamedLaunch collectives_of(std::span<const CollectiveWork> works) {
+  static_assert(kMaxWorks <= NamedLaunch::kMost);
   NamedLaunch launch;
   for (const CollectiveWork& work : works) {
     if (work.count > 0) launch.add(Signature::of(work, 0));
