@@ -29,6 +29,7 @@ struct Scene {
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
   float* data = nullptr;
+  const std::atomic<bool>* aborted = nullptr;  ///< the abort has returned
 };
 
 using Work = std::function<void(Scene&)>;
@@ -50,14 +51,17 @@ std::string race(const std::function<void(std::array<ncclComm_t, kRanks>& comms)
     for (int round = 0; round < kRounds; ++round) {
       std::array<ncclComm_t, kRanks> comms{};
       make(comms);
+      std::array<std::atomic<bool>, kRanks> aborted{};
       std::vector<std::thread> threads;
       for (int rank = 0; rank < kRanks; ++rank) {
-        const Scene scene{rank, comms[static_cast<size_t>(rank)], nullptr, nullptr};
+        const auto index = static_cast<size_t>(rank);
+        const Scene scene{rank, comms[index], nullptr, nullptr, &aborted[index]};
         threads.emplace_back([&work, scene] { run_rank(scene, work); });
         const std::chrono::microseconds delay(random() % 3000);
-        threads.emplace_back([comm = scene.comm, delay] {
+        threads.emplace_back([comm = scene.comm, delay, &done = aborted[index]] {
           std::this_thread::sleep_for(delay);
           const ncclResult_t result = ncclCommAbort(comm);
+          done = true;
           // A destroy may have been first.
           if (result != ncclInvalidArgument) EXPECT_CALL(result);
         });
@@ -136,6 +140,8 @@ TEST(AbortRace, WithCallsThatGoOnInTheBackground) {
                 }
                 return state;
               });
+              // Until then what goes on in the background may use the stream.
+              while (!*s.aborted) std::this_thread::sleep_for(std::chrono::microseconds(100));
             }));
   unsetenv("NITINOL_CHECK");
 }

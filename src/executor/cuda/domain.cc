@@ -127,8 +127,8 @@ void Domain::tell_kernels_of_counters(size_t queue, const QueueView& view) {
   std::atomic_thread_fence(std::memory_order_release);
   table.counters = view.counters;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // No failure of the communicator's, which says itself that it was aborted.
-  if (signals().aborted != 0) fail(ncclInvalidArgument, "rank {}: the communicator was aborted meanwhile", setup_.rank);
+  // As for whoever waits for a peer's memory: what has stopped the communicator is what its caller is told.
+  if (signals().aborted != 0) fail(ncclRemoteError, "rank {}: the communicator was stopped meanwhile", setup_.rank);
 }
 
 std::shared_ptr<p2p::Region> Domain::region_of(int rank, Queue queue) {
