@@ -5,6 +5,8 @@
 #include <atomic>
 #include <thread>
 
+#include "executor/room_waits.h"
+
 namespace nitinol {
 namespace {
 
@@ -44,6 +46,11 @@ class Ranks {
   }
   void send(int rank, int to, size_t bytes) { message(rank, to, bytes, MessageWork::Direction::kSend); }
   void receive(int rank, int from, size_t bytes) { message(rank, from, bytes, MessageWork::Direction::kReceive); }
+  void wait_for_room(int rank, uint64_t launch, int of_rank) {
+    RankSet ranks;
+    ranks.add(of_rank);
+    note_room_waits(board_.page(rank), {launch, ranks});
+  }
   void leave(int rank) { board_.page(rank).leaving.store(1); }
 
   /// What the rank finds in one look; "" if nothing.
@@ -219,10 +226,10 @@ TEST(CallCheck, AMessageThatComesBehindACollectiveThatNeedsItsReceiverNeverComes
 TEST(CallCheck, AMessageMayComeAfterACollectiveThatDoesNotNeedItsReceiver) {
   Ranks ranks(2);
   ranks.receive(0, 1, 10);
-  ranks.call(1, work_of(Collective::kBroadcast, 100, 1));  // its root waits for nobody
+  ranks.call(1, work_of(Collective::kBroadcast, 400, 1));  // its root waits for nobody
   EXPECT_EQ(ranks.look_for_long(0), "");
   ranks.send(1, 0, 10);
-  ranks.call(0, work_of(Collective::kBroadcast, 100, 1));
+  ranks.call(0, work_of(Collective::kBroadcast, 400, 1));
   EXPECT_EQ(ranks.all_look_for_long(), "");
 }
 
@@ -383,6 +390,25 @@ TEST(CallCheck, TellsWhatARankIsDoing) {
   EXPECT_TRUE(contains(ranks.check(0).doings_of(1, true),
                        "; idle, its last collective was AllReduce number 1 (count 3, type float32, op sum), and in a "
                        "group of sends and receives"));
+}
+
+TEST(CallCheck, AMessageOfARootThatHasNoRoomNeverComes) {
+  Ranks ranks(3);
+  ranks.all_reduce(0, 5);
+  for (int rank = 1; rank < 3; ++rank) ranks.call(rank, work_of(Collective::kAllReduce, 5));
+  ranks.receive(0, 1, 10);
+  ranks.call(1, work_of(Collective::kBroadcast, 400, 1));
+  ranks.call(2, work_of(Collective::kBroadcast, 400, 1));
+  EXPECT_EQ(ranks.all_look_for_long(), "") << "the root needs nobody";
+  ranks.wait_for_room(1, 2, 2);
+  EXPECT_EQ(ranks.all_look_for_long(), "") << "nor this rank";
+  ranks.wait_for_room(1, 2, 0);
+  const std::string found = ranks.look(0);
+  EXPECT_NE(found.find("rank 0 waits in Recv number 1 from rank 1"), std::string::npos) << found;
+  EXPECT_NE(found.find("which is in Broadcast number 2 (count 100, type float32, root 1) and cannot leave it before "
+                       "rank 0 has joined it"),
+            std::string::npos)
+      << found;
 }
 
 }  // namespace

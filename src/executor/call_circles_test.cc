@@ -7,6 +7,8 @@
 #include <random>
 #include <utility>
 
+#include "executor/room_waits.h"
+
 namespace nitinol {
 namespace {
 
@@ -33,6 +35,12 @@ class Programs {
     work.root = root;
     note_calls(board_, rank, Launch{.collectives = {work}, .messages = {}}, false);
   }
+  void wait_for_room(int rank, uint64_t launch, int of_rank) {
+    RankSet ranks;
+    ranks.add(of_rank);
+    note_room_waits(board_.page(rank), {launch, ranks});
+  }
+  const CallBoard& board() const { return board_; }
   std::vector<int> circle() const {
     std::vector<int> ranks;
     for (const HeldUp& each : find_circle(board_, kUnreceived).value_or(std::vector<HeldUp>())) {
@@ -113,6 +121,42 @@ TEST(CallCircles, ARootThatWaitsForNobodyMoves) {
   p.call(1, Collective::kBroadcast, 1);
   p.launch(1, {Programs::send(0)});
   EXPECT_EQ(p.circle(), Circle());
+}
+
+TEST(CallCircles, ARootThatWaitsForRoomDoesNot) {
+  Programs p(3);
+  for (int rank = 0; rank < 2; ++rank) p.call(rank, Collective::kAllReduce);
+  p.call(2, Collective::kAllReduce);
+  p.launch(0, {Programs::receive(1)});
+  p.call(0, Collective::kBroadcast, 1);
+  p.call(1, Collective::kBroadcast, 1);
+  p.launch(1, {Programs::send(0)});
+  p.wait_for_room(1, 1, 0);
+  EXPECT_EQ(p.circle(), Circle()) << "that was in the launch before";
+  p.wait_for_room(1, 2, 2);
+  EXPECT_EQ(p.circle(), Circle()) << "which may still call it";
+  p.wait_for_room(1, 2, 0);
+  EXPECT_EQ(p.circle(), (Circle{0, 1}));
+  p.wait_for_room(1, 2, 2);
+  EXPECT_EQ(p.circle(), (Circle{0, 1})) << "both are waited for";
+}
+
+TEST(CallCircles, AreLookedForAgainWhenSomebodyWaitsForRoom) {
+  Programs p(2);
+  CircleMoments moments;
+  auto now = std::chrono::steady_clock::time_point{} + std::chrono::hours(1);
+  const auto may_be_found_in_a_second = [&] {
+    bool may = false;
+    for (int i = 0; i < 25; ++i) may = moments.may_be_found(p.board(), now += std::chrono::milliseconds(40)) || may;
+    return may;
+  };
+  p.call(0, Collective::kBroadcast, 0);
+  EXPECT_TRUE(may_be_found_in_a_second());
+  EXPECT_FALSE(may_be_found_in_a_second()) << "nothing is new";
+  p.wait_for_room(0, 1, 1);
+  EXPECT_TRUE(may_be_found_in_a_second());
+  p.wait_for_room(0, 1, 1);
+  EXPECT_FALSE(may_be_found_in_a_second()) << "that was known";
 }
 
 /// Programs that can run, as they are parts of one order of things: whatever of them is issued, nobody is in a circle.

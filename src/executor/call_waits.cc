@@ -15,7 +15,9 @@ constexpr std::chrono::milliseconds kPatienceWithOtherReports{1000};
 
 void PresentLaunch::look(const Through& through, Clock::time_point now) {
   const uint64_t number = find(through, now);
-  if (std::exchange(number_, number) == number) return;
+  const uint64_t room_waits = board_.page(rank_).room_waits.last();
+  const bool same_waits = std::exchange(room_waits_, room_waits) == room_waits;
+  if (std::exchange(number_, number) == number && same_waits) return;
   needs_.clear();
   if (number == 0) return;
   needs_ = needs_of(board_, rank_, unreceived_);

@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "executor/room_waits.h"
+
 namespace nitinol {
 namespace {
 
@@ -117,6 +119,18 @@ TEST_F(Waiting0, IsNotAboutOneFromWhomNothingIsNeeded) {
   EXPECT_EQ(look(milliseconds(3000)), "");
   through_ = 1;
   EXPECT_NE(look(milliseconds(3000)), "");
+}
+
+TEST_F(Waiting0, ForRoomOfOneFromWhomNothingIsNeeded) {
+  Launch broadcast = all_reduce();
+  broadcast.collectives[0].what = Collective::kBroadcast;  // rank 0 is the root
+  issue(0, broadcast);
+  stop(1, 0);
+  EXPECT_EQ(look(milliseconds(3000)), "");
+  RankSet rank_1;
+  rank_1.add(1);
+  note_room_waits(board_.page(0), {1, rank_1});
+  EXPECT_NE(look(milliseconds(3000)).find("rank 0 waits in Broadcast number 1 "), std::string::npos);
 }
 
 TEST_F(Waiting0, WhereThereAreGraphsNobodyKnows) {

@@ -15,6 +15,9 @@ struct RankSet {
   static constexpr int kMostRanks = 128;
   static RankSet everybody() { return {{~uint64_t{0}, ~uint64_t{0}}}; }
   void add(int rank) { bits[static_cast<size_t>(rank / 64)] |= uint64_t{1} << rank % 64; }
+  void add(const RankSet& others) {
+    for (size_t i = 0; i < bits.size(); ++i) bits[i] |= others.bits[i];
+  }
   void remove(int rank) {
     if (rank < kMostRanks) bits[static_cast<size_t>(rank / 64)] &= ~(uint64_t{1} << rank % 64);
   }

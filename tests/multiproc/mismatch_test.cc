@@ -201,6 +201,14 @@ const std::vector<Mismatch>& mismatches_of_messages() {
        {"rank 0 waits in Send number 1 to rank 2 (count 5000000, type float32) for rank 2, which is in AllReduce "
         "number "
         "3 (count 100, type float32, op sum) and cannot leave it before rank 0 has joined it"}},
+      {"ReceiveAndRootWithoutRoom",
+       [](Rank& r, float* d) {
+         return r.rank == 0 ? ncclRecv(d, 10, ncclFloat, kOdd, r.comm, r.stream)
+                            : ncclBroadcast(d, d, 5'000'000, ncclFloat, kOdd, r.comm, r.stream);
+       },
+       [](Rank& r, float* d) { return ncclBroadcast(d, d, 5'000'000, ncclFloat, kOdd, r.comm, r.stream); },
+       {"rank 0 waits in Recv number 1 from rank 2 (count 10, type float32) for rank 2, which is in Broadcast number 3 "
+        "(count 5000000, type float32, root 2) and cannot leave it before rank 0 has joined it"}},
       {"Sizes",
        [](Rank& r, float* d) { return receive_from_the_odd_rank(r, d, 40'000, ncclFloat); },
        [](Rank& r, float* d) { return ncclSend(d, 30'000, ncclFloat, 0, r.comm, r.stream); },
@@ -371,8 +379,8 @@ struct TwoCommunicators {
   ncclComm_t comms[2] = {};
   float* data = nullptr;
 
-  explicit TwoCommunicators(Rank& self) {
-    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+  explicit TwoCommunicators(Rank& self, size_t bytes = 4096) {
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), bytes));
     for (ncclComm_t& comm : comms) EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
     for (ncclComm_t comm : comms) EXPECT_CALL(ncclAllReduce(data, data, 10, ncclFloat, ncclSum, comm, self.stream));
     EXPECT_CALL(cudaStreamSynchronize(self.stream));
@@ -387,9 +395,7 @@ struct TwoCommunicators {
 };
 
 /// One of them fails; the other is as good as ever.
-void use_in_different_orders(Rank& self) {
-  const TwoCommunicators two(self);
-  two.call_in_own_order(self);
+void must_hear_of_a_circle(Rank& self, const TwoCommunicators& two) {
   EXPECT_CALL(cudaStreamSynchronize(self.stream));
   ncclResult_t states[2] = {};
   while (states[0] == ncclSuccess && states[1] == ncclSuccess) {
@@ -407,7 +413,29 @@ void use_in_different_orders(Rank& self) {
   EXPECT_CALL(cudaFree(two.data));
 }
 
-TEST(Mismatch, OfTheOrderOfTwoCommunicatorsInAStream) { EXPECT_EQ("", run_ranks({1, 1}, use_in_different_orders)); }
+TEST(Mismatch, OfTheOrderOfTwoCommunicatorsInAStream) {
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
+              const TwoCommunicators two(self);
+              two.call_in_own_order(self);
+              must_hear_of_a_circle(self, two);
+            }));
+}
+
+TEST(Mismatch, OfTheOrderWithARootThatHasNoRoom) {
+  setenv("NCCL_BUFFSIZE", "1024", 1);
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
+              constexpr size_t kCount = 5'000'000;
+              const TwoCommunicators two(self, kCount * sizeof(float));
+              const auto broadcast = [&] {
+                EXPECT_CALL(ncclBroadcast(two.data, two.data, kCount, ncclFloat, 0, two.comms[0], self.stream));
+              };
+              if (self.rank == 0) broadcast();
+              EXPECT_CALL(ncclAllReduce(two.data, two.data, 10, ncclFloat, ncclSum, two.comms[1], self.stream));
+              if (self.rank == 1) broadcast();
+              must_hear_of_a_circle(self, two);
+            }));
+  unsetenv("NCCL_BUFFSIZE");
+}
 
 TEST(Mismatch, IsNoneIfAGroupNamesCommunicatorsInAnotherOrder) {
   EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {

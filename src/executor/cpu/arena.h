@@ -69,7 +69,8 @@ struct MessageNote {
 
 struct Connection {
   alignas(64) std::atomic<uint64_t> consumed;
-  std::atomic<uint32_t> awaited;  ///< what the arena's owner waits for, in messages that it has waited for long
+  /// What the arena's owner waits for, once it has waited for long: in messages, or for room for a collective's data.
+  std::atomic<uint32_t> awaited;
   MessageNote receives;           ///< in which receive and
   MessageNote sends;              ///< in which send
   /// In the lane of collectives: the call in which the arena's owner waits for the peer.
@@ -123,7 +124,7 @@ struct ArenaHeader {
   std::atomic<uint32_t> leaving;      ///< whether it is through with all operations, and calls no more
   std::atomic<uint32_t> settled;      ///< whether it has left, and `consumed` says exactly what messages it has taken
   std::atomic<uint64_t> waits_in;     ///< the number of the group of messages in which it has waited for long; 0: none
-  std::atomic<uint64_t> looks;        ///< how often it has seen in such that nothing came of what it waits for
+  std::atomic<uint64_t> looks;        ///< how often it has seen, where `awaited` says for what, that nothing came of it
   alignas(64) LaunchCounts launches;
   SharedLabel label;    ///< of the call in which it has waited for long
   SharedHolder holder;  ///< or the call that keeps it from its next: before it in the stream, or awaited on the host

@@ -24,13 +24,17 @@ CircleSearch::Call CircleSearch::call_of(const Arena& arena) {
   return collective ? Call{Call::What::kCollective, begun, 0, *collective} : Call{};
 }
 
+bool CircleSearch::awaits_room(const Arena& mine, int peer) {
+  return mine.from(peer, Lane::kCollectives).awaited.load() != 0;
+}
+
 /// Whether the call that the rank is in needs the peer, whatever that does.
 bool CircleSearch::needs(int rank, const Arena& mine, int peer) {
   const Call call = call_of(mine);
   switch (call.what) {
     case Call::What::kNone: return false;
     case Call::What::kMessages: return mine.from(peer, Lane::kMessages).awaited.load() != 0;
-    case Call::What::kCollective: return call.collective.needs(rank, peer);
+    case Call::What::kCollective: return call.collective.needs(rank, peer) || awaits_room(mine, peer);
   }
   return false;
 }
@@ -46,8 +50,10 @@ std::optional<CircleSearch::Wait> CircleSearch::wait_for(int rank, int peer, con
   if (call.what == Call::What::kNone || other.what == Call::What::kNone) return std::nullopt;
   if (call.what == Call::What::kCollective) {
     const bool late = theirs->header().calls.begun() < call.number;
-    if (!late || !call.collective.needs(rank, peer)) return std::nullopt;
-    return Wait{rank, call, peer, Waiting::kCollective};
+    const bool in_any_case = call.collective.needs(rank, peer);
+    const bool waits = in_any_case || awaits_room(*mine, peer);
+    if (!late || !waits || !call_of(*mine).same(call)) return std::nullopt;
+    return Wait{rank, call, peer, Waiting::kCollective, !in_any_case};
   }
   const uint32_t awaited = mine->from(peer, Lane::kMessages).awaited.load();
   uint32_t meets = 0;
@@ -123,11 +129,10 @@ void CircleSearch::note_looks(const Known& known) {
   for (Wait& wait : circle_) wait.call.looks = arena(wait.rank, known)->header().looks.load();
 }
 
-/// Everybody in a group has seen since the first look that nothing has come: twice, as the first may have begun before.
+/// Everybody who looks has seen since the first look that nothing has come: twice, as the first may have begun before.
 bool CircleSearch::looked_again(const Known& known) const {
   return std::all_of(circle_.begin(), circle_.end(), [&](const Wait& wait) {
-    const bool messages = wait.call.what == Call::What::kMessages;
-    return !messages || arena(wait.rank, known)->header().looks.load() - wait.call.looks >= 2;
+    return !wait.by_looks || arena(wait.rank, known)->header().looks.load() - wait.call.looks >= 2;
   });
 }
 

@@ -29,12 +29,12 @@ class Program {
     launch.messages.push_back({Direction::kSend, to, out_.data(), bytes});
     return add(launch);
   }
-  Program& call(Collective what, int root = 0) {
+  Program& call(Collective what, int root = 0, size_t bytes = 16) {
     CollectiveWork work;
     work.what = what;
     work.input = out_.data();
     work.output = in_.data();
-    work.count = reduces(what) ? 4 : 16;
+    work.count = reduces(what) ? bytes / 4 : bytes;
     work.root = root;
     work.stated = DataType::kFloat32;
     work.type = reduces(what) ? DataType::kFloat32 : DataType::kUint8;
@@ -124,6 +124,30 @@ TEST(CircleSearch, OverACollectiveOfOthers) {
                                     "which waits in Recv number 1 from rank 0 ("}));
 }
 
+TEST(CircleSearch, WhoHasNoRoomForWhatIsSentToItIsWaitedForToo) {
+  std::vector<Program> two(2);
+  two[0].call(Collective::kBroadcast, 0, kLarge).send(1);
+  two[1].receive(0).call(Collective::kBroadcast, 0, kLarge);
+  EXPECT_TRUE(tells(run(two), {"rank 1 waits in Recv number 1 from rank 0 (",
+                               "which is in Broadcast number 1 (count "
+                               "50000, type float32, root 0) and cannot "
+                               "leave it before rank 1 has joined it"}));
+  for (const Living living : {Living::kTogether, Living::kApart}) {
+    std::vector<Program> three(3);
+    three[0].receive(1).call(Collective::kReduce, 1, kLarge);
+    three[1].receive(2).send(0).call(Collective::kReduce, 1, kLarge);
+    three[2].call(Collective::kReduce, 1, kLarge).send(1);
+    EXPECT_TRUE(tells(run(three, living), {"Reduce number 1 (count 50000, type float32, op sum, root 1)",
+                                           "waits in Recv number 1 from rank 2 ("}));
+    std::vector<Program> circle(3);
+    circle[0].call(Collective::kBroadcast, 0, kLarge).send(2);
+    circle[1].receive(2).call(Collective::kBroadcast, 0, kLarge);
+    circle[2].receive(0).send(1).call(Collective::kBroadcast, 0, kLarge);
+    EXPECT_TRUE(tells(run(circle, living), {"in a circle: rank 0 (", "waits in Broadcast number 1 (count 50000,",
+                                            "which waits in Recv number 1 from rank 2 ("}));
+  }
+}
+
 TEST(CircleSearch, WhoeverWaitsForThoseInACircleTellsOfItToo) {
   std::vector<Program> programs(4);
   programs[0].call(Collective::kAllReduce);  // in this nobody can tell of circles
@@ -141,6 +165,17 @@ TEST(CircleSearch, LongWaitsAreNoCircle) {
     programs[1].receive(0).send(2, kLarge).call(Collective::kAllReduce);
     programs[2].receive(1, kLarge).send(3).call(Collective::kAllReduce);
     programs[3].receive(2).send(0).call(Collective::kAllReduce);
+    EXPECT_EQ(run(programs, living), "");
+  }
+}
+
+TEST(CircleSearch, RootsThatWaitLongForRoomAreInNoCircle) {
+  constexpr std::chrono::milliseconds kLong{900};
+  for (const Living living : {Living::kTogether, Living::kApart}) {
+    std::vector<Program> programs(3);
+    programs[0].call(Collective::kBroadcast, 0, kLarge).send(1).send(2);
+    programs[1].pause(kLong).call(Collective::kBroadcast, 0, kLarge).receive(0).receive(2);
+    programs[2].call(Collective::kBroadcast, 0, kLarge).receive(0).send(1);
     EXPECT_EQ(run(programs, living), "");
   }
 }

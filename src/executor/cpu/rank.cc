@@ -222,6 +222,19 @@ void Rank::on_stall() {
                                     current().text(), waited.count(), late));
 }
 
+/// Others see that this rank cannot leave the collective, also where it needs nothing from them.
+void Rank::on_room_stall(int peer) {
+  told_room_of_ = peer;
+  own_->from(peer, Lane::kCollectives).awaited.store(kAwaitsFreed);
+  own_->header().looks.fetch_add(1);
+  on_stall();
+}
+
+void Rank::untell_room() {
+  own_->from(*told_room_of_, Lane::kCollectives).awaited.store(0);
+  told_room_of_.reset();
+}
+
 Executor::DoingsOfPeer Rank::doings_of(int peer) const {
   const Arena* const arena = arena_of(peer);
   if (arena == nullptr) return {};
@@ -260,7 +273,8 @@ std::string Rank::reason_why_never(int peer) const {
   const uint64_t begun = header.calls.begun();
   if (begun <= sequence_ || header.calls.ended() >= begun) return "";
   const auto signature = header.calls.find(begun);
-  if (!signature || !signature->needs(peer, rank_)) return "";
+  const bool awaits_room = arena_of(peer)->from(rank_, Lane::kCollectives).awaited.load() != 0;
+  if (!signature || !(awaits_room || signature->needs(peer, rank_))) return "";
   return reason_collective(*signature, rank_);
 }
 

@@ -117,10 +117,13 @@ class Rank {
     Link& link = link_to(peer, lane);
     return waiter_.until([&] { return filled(link); }, bell_code(peer, lane, Event::kFilled), [&] { on_stall(); });
   }
-  /// Waits until the next slot to the peer is free; false: stop.
+  /// For collectives: waits until the next slot to the peer is free; false: stop.
   bool await_free(int peer, Lane lane) {
     Link& link = link_to(peer, lane);
-    return waiter_.until([&] { return has_room(link); }, bell_code(peer, lane, Event::kFreed), [&] { on_stall(); });
+    const auto ready = [&] { return has_room(link); };
+    const bool free = waiter_.until(ready, bell_code(peer, lane, Event::kFreed), [&] { on_room_stall(peer); });
+    if (told_room_of_) untell_room();
+    return free;
   }
   /// For messages: awaited() lists all that they wait for.
   template <class Ready, class List>
@@ -192,6 +195,8 @@ class Rank {
   size_t index_of(const CollectiveWork& work) const;
   std::vector<bool> needed_for(const CollectiveWork& work) const;
   void on_stall();
+  void on_room_stall(int peer);
+  void untell_room();
   void on_message_stall(const std::vector<Awaited>& all, const std::function<bool()>& ready);
   void tell_waits(const std::vector<Awaited>& all);
   void untell_waits();
@@ -256,6 +261,7 @@ class Rank {
   uint64_t stalled_wait_ = 0;                                           ///< which of the waiter's long waits that was
   uint64_t told_groups_ = 0;  ///< of messages in which this rank has told what it waits for
   bool told_waits_ = false;   ///< in the current one
+  std::optional<int> told_room_of_;  ///< whom it has told that a collective waits until it has taken something
   CircleSearch circles_;
   Labels labels_;
   bool told_label_ = false;  ///< in the current call

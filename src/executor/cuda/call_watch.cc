@@ -13,6 +13,7 @@
 #include "executor/call_words.h"
 #include "executor/cuda/late_watch.h"
 #include "executor/cuda/mismatch_tags.h"
+#include "executor/room_waits.h"
 
 namespace nitinol::cuda {
 
@@ -304,6 +305,7 @@ void CallWatch::look_at_calls(const CallBoard& board) {
   if (const auto warning = check_->take_warning()) log_note("rank {}: {}", rank_, *warning);
   if (const auto finding = look_at_kernels(board, now)) return report(finding->code, finding->sentence);
   present_->look(domain_->setup().through, now);
+  if (present_->number() != 0) look_for_room(board, now);
   if (const auto sentence = stopped_peers_.look(*present_, peers, now)) return report(ncclRemoteError, *sentence);
   if (const auto sentence = circle_->look()) return report(ncclInvalidUsage, *sentence);
 }
@@ -337,6 +339,13 @@ std::optional<KernelWaits::Finding> CallWatch::look_at_kernels(const CallBoard& 
   looked_at_kernels_ = now;
   write_kernel_wait(board.page(rank_), kernel_wait_.read());
   return kernel_waits_->look();
+}
+
+/// Where there are none.
+void CallWatch::look_for_room(const CallBoard& board, std::chrono::steady_clock::time_point now) {
+  if (now - looked_at_kernels_ < kBetweenLooksAtKernels) return;
+  looked_at_kernels_ = now;
+  note_room_waits(board.page(rank_), {present_->number(), kernel_wait_.read().for_room});
 }
 
 /// Nothing runs any more, or not for long: what others may still wait for is what has not come to its end by now.

@@ -119,6 +119,7 @@ class CallWatch {
   void look_at_calls(const CallBoard& board);
   std::optional<KernelWaits::Finding> look_at_kernels(const CallBoard& board,
                                                       std::chrono::steady_clock::time_point now);
+  void look_for_room(const CallBoard& board, std::chrono::steady_clock::time_point now);
   std::optional<std::string> look_at_data() const;
   std::string call_marked(int rank, int peer, bool sends, SeenTag tag) const;
   void note_end();
