@@ -304,6 +304,7 @@ std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, D
   Neighbour& from = neighbours_.at(neighbour);
   while (from.mailbox.empty()) {
     check_locked();
+    wait.leave_out(wait.attendance.missed(Clock::now()));
     if (!from.gone && !is_over_locked(neighbour, step, wait)) {
       wait_slice(lock, wait.deadline);
       continue;

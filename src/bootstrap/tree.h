@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/attendance.h"
 #include "bootstrap/connect.h"
 #include "bootstrap/connection.h"
 #include "bootstrap/liveness.h"
@@ -139,6 +140,11 @@ class Tree : public std::enable_shared_from_this<Tree> {
     Deadline deadline;
     bool graced = false;  ///< the deadline is a later one than the operation's
     std::optional<std::chrono::steady_clock::time_point> stopped_since{};
+    Attendance attendance{};
+    void leave_out(std::chrono::steady_clock::duration missed) {
+      begin += missed;
+      deadline += missed;
+    }
     std::chrono::milliseconds so_far() const {
       return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
     }

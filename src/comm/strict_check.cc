@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/attendance.h"
 #include "base/run_together.h"
 #include "base/settings.h"
 #include "comm/communicator.h"
@@ -57,6 +58,9 @@ class Patience {
 
   void check(const StrictBoard::Unmatched& message, std::chrono::milliseconds waited) {
     communicator_.throw_if_stopped();
+    const auto missed = attendance_.missed(Attendance::Clock::now());
+    away_ += std::chrono::duration_cast<std::chrono::milliseconds>(missed);
+    waited -= away_;
     if (waited < next_look_) return;
     next_look_ = waited + kBetweenLooksAtPeer;
     const int peer = message.work.peer;
@@ -81,6 +85,8 @@ class Patience {
   }
 
   Communicator& communicator_;
+  Attendance attendance_;
+  std::chrono::milliseconds away_{};
   std::chrono::milliseconds next_look_ = kBetweenLooksAtPeer;
   std::optional<std::chrono::milliseconds> stopped_since_;
 };

@@ -41,15 +41,15 @@ struct HeldUp {
 /// meanwhile. For boards without captured calls.
 ///
 /// A launch can begin when all earlier ones of its rank have ended. It can end when, for all that it receives and for
-/// all that it needs of others in a collective, or that they have no room for, the launch with the other end has begun. What is not known to hold a
-/// launch up is taken to let it pass; so ranks that are found to be held up are.
+/// all that it needs of others in a collective, or that they have no room for, the launch with the other end has begun.
+/// What is not known to hold a launch up is taken to let it pass; so ranks that are found to be held up are.
 std::optional<std::vector<HeldUp>> find_circle(const CallBoard& board, size_t unreceived);
 
 /// The sentence about it.
 std::string circle_sentence(const CallBoard& board, const std::vector<Peer>& peers, const std::vector<HeldUp>& circle);
 
-/// When to look for a circle: once each time nobody has issued anything, nor waited for room of somebody new, for half a
-/// second, and nothing was captured.
+/// When to look for a circle: once each time nobody has issued anything, nor waited for room of somebody new, for half
+/// a second, and nothing was captured.
 class CircleMoments {
  public:
   /// To be asked every few hundredths of a second, `now`.

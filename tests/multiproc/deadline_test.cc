@@ -1,6 +1,7 @@
 // Operations that do not finish in time: every rank hears which ranks have not come, and what they do instead.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -174,6 +175,54 @@ TEST(Deadline, TellsAStoppedRankFromASlowOne) {
               if (process == kLate) look_after(getpid(), stopped);
               live_through(Trouble::kStopped, process, id, met, [&] { stopped.wait_for(1); });
             }));
+}
+
+/// Suspends them all for a while.
+void suspend(const pid_t (&processes)[kProcesses]) {
+  for (const pid_t process : processes) kill(process, SIGSTOP);
+  sleep(5);
+  for (const pid_t process : processes) kill(process, SIGCONT);
+}
+
+TEST(Deadline, TimeInWhichTheWholeJobIsSuspendedDoesNotCount) {
+  struct Job {
+    SharedCount waiting;
+    SharedCount resumed;
+  } job;
+  auto& pids = *static_cast<pid_t(*)[kProcesses]>(
+      mmap(nullptr, sizeof(pid_t[kProcesses]), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              float* data = nullptr;
+              pids[process] = getpid();
+              use_device_of(process);
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              EXPECT_CALL(ncclCommInitRank(&comm, kProcesses, id, process));
+              EXPECT_CALL(ncclAllReduce(data, data, 9, ncclFloat, ncclMax, comm, nullptr));
+              EXPECT_CALL(cudaStreamSynchronize(nullptr));
+              EXPECT_CALL(nitinolCommSetTimeout(comm, 3));
+              if (process == kLate) {
+                job.waiting.wait_for(kProcesses - 1);
+                usleep(300'000);  // so that the others wait
+                if (fork() == 0) {
+                  suspend(pids);
+                  job.resumed.add();
+                  _exit(0);
+                }
+                job.resumed.wait_for(1);
+                usleep(300'000);
+              } else {
+                job.waiting.add();
+              }
+              EXPECT_CALL(ncclAllReduce(data, data, 11, ncclFloat, ncclSum, comm, nullptr));
+              EXPECT_CALL(cudaStreamSynchronize(nullptr));
+              ncclResult_t state = ncclSuccess;
+              EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+              if (state != ncclSuccess) throw std::runtime_error(ncclGetLastError(comm));
+              EXPECT_CALL(ncclCommDestroy(comm));
+              EXPECT_CALL(cudaFree(data));
+            }));
+  munmap(pids, sizeof(pids));
 }
 
 TEST(Deadline, TheSettingHoldsForEveryCommunicator) {

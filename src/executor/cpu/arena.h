@@ -71,8 +71,8 @@ struct Connection {
   alignas(64) std::atomic<uint64_t> consumed;
   /// What the arena's owner waits for, once it has waited for long: in messages, or for room for a collective's data.
   std::atomic<uint32_t> awaited;
-  MessageNote receives;           ///< in which receive and
-  MessageNote sends;              ///< in which send
+  MessageNote receives;  ///< in which receive and
+  MessageNote sends;     ///< in which send
   /// In the lane of collectives: the call in which the arena's owner waits for the peer.
   std::atomic<HostCall> host_call;
   std::array<Slot, kSlots> slots;

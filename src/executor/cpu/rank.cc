@@ -123,9 +123,10 @@ void Rank::report_mismatch(const std::string& mine, int peer, const std::string&
   report(ncclInvalidUsage, mismatch_sentence(rank_, mine, describe(peer, *arena_of(peer)), theirs));
 }
 
-/// How long the operation has made no progress; noticed a moment after that began.
+/// How long the operation has made no progress while this process ran; noticed a moment after that began.
 std::chrono::milliseconds Rank::stalled_for() {
   const auto now = std::chrono::steady_clock::now();
+  stalled_since_ += attendance_.missed(now);
   const bool moved = std::exchange(stalled_wait_, waiter_.long_waits()) != waiter_.long_waits();
   if (moved) stalled_since_ = now - kStallNoticedAfter;
   return std::chrono::duration_cast<std::chrono::milliseconds>(now - stalled_since_);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/attendance.h"
 #include "executor/cpu/arena.h"
 #include "executor/cpu/circle_search.h"
 #include "executor/cpu/occupancy.h"
@@ -256,11 +257,12 @@ class Rank {
   uint64_t sequence_ = 0;                           ///< of the last collective that was begun
   uint32_t tag_ = 0;                                ///< of the current collective, shifted by 8 bits
   std::chrono::steady_clock::time_point stalled_since_;
+  Attendance attendance_;
   std::optional<std::chrono::steady_clock::time_point> stopped_since_;  ///< when a peer was first seen to have stopped
   std::optional<std::chrono::steady_clock::time_point> on_host_since_;  ///< when one was first seen to wait on the host
   uint64_t stalled_wait_ = 0;                                           ///< which of the waiter's long waits that was
-  uint64_t told_groups_ = 0;  ///< of messages in which this rank has told what it waits for
-  bool told_waits_ = false;   ///< in the current one
+  uint64_t told_groups_ = 0;         ///< of messages in which this rank has told what it waits for
+  bool told_waits_ = false;          ///< in the current one
   std::optional<int> told_room_of_;  ///< whom it has told that a collective waits until it has taken something
   CircleSearch circles_;
   Labels labels_;

@@ -31,6 +31,12 @@ constexpr std::chrono::milliseconds kFromNoteToLaunch{20};
 /// Kernels that wait say so every few milliseconds.
 constexpr std::chrono::milliseconds kBetweenLooksAtKernels{40};
 
+/// Kernels whose time is up wait for their host a little longer than that (waiting.h).
+constexpr std::chrono::seconds kKernelsGiveUpAfter{10};
+
+/// Kernels look at what the host tells them every few milliseconds.
+constexpr std::chrono::milliseconds kForKernelsToNotice{200};
+
 /// How long whoever asks how far a GPU has come waits for the looking thread.
 constexpr int kMillisecondsForProgress = 100;
 
@@ -118,6 +124,21 @@ void CallWatch::adjust_patience() {
   }
   volatile uint32_t& patience = domain_->signals().patience;
   if (patience != wanted) patience = wanted;
+}
+
+/// Whether this process had been stopped until now: kernels ran on meanwhile and may have noted ranks as late that had
+/// been stopped with it. Their clocks begin anew. Not if they have given up since.
+bool CallWatch::is_just_back() {
+  const auto now = std::chrono::steady_clock::now();
+  const auto missed = attendance_.missed(now);
+  if (missed.count() > 0 && missed < kKernelsGiveUpAfter) forgives_until_ = now + kForKernelsToNotice;
+  if (!forgives_until_) return false;
+  const bool forgives = now < *forgives_until_;
+  volatile Signals& signals = domain_->signals();
+  signals.patience = forgives ? 0 : units_of_patience();
+  for (int peer = 0; peer < ranks_; ++peer) signals.late[peer] = 0;
+  if (!forgives) forgives_until_.reset();
+  return forgives;
 }
 
 /// And comes to an end with it: the process is not stopped.
@@ -275,6 +296,7 @@ void CallWatch::look() {
     find_progress();
     if (domain_->signals().aborted != 0) note_end();
     if (reported_ || domain_->signals().aborted != 0) return;
+    if (is_just_back()) return;
     wants_mark_.store(true, std::memory_order_relaxed);
     if (const auto sentence = look_at_data()) return report(ncclInvalidUsage, *sentence);
     const CallBoard* const board = board_.load(std::memory_order_acquire);

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/attendance.h"
 #include "device/event.h"
 #include "executor/call_check.h"
 #include "executor/call_waits.h"
@@ -127,6 +128,7 @@ class CallWatch {
   void answer();
   uint32_t units_of_patience() const;
   void adjust_patience();
+  bool is_just_back();
   bool is_setting_up(int rank) const;
   std::vector<int> noted_as_late() const;
   void look_for_late_ranks();
@@ -180,6 +182,8 @@ class CallWatch {
   CallNames names_;
   KernelWaitReader kernel_wait_;
   std::chrono::steady_clock::time_point looked_at_kernels_{};
+  Attendance attendance_;
+  std::optional<std::chrono::steady_clock::time_point> forgives_until_;  ///< what kernels have noted meanwhile
   bool noted_end_ = false;
   std::vector<uint64_t> questions_;  ///< that the peers were asked; empty: they were not
   std::chrono::steady_clock::time_point asked_at_{};
