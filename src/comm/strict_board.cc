@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/registry.h"
 #include "executor/call_circles.h"
 #include "executor/call_words.h"
 
@@ -21,6 +22,9 @@ constexpr uint64_t kName = 0x7374726963742d62;  // "strict-b"
 constexpr int kMaker = 0;
 constexpr auto kFirstSleep = 20us;
 constexpr auto kLongestSleep = 1ms;
+
+/// Those of this process.
+Registry<StrictBoard>& registry() { return Registry<StrictBoard>::of_process(); }
 
 bool is_send(const MessageWork& work) { return work.direction == MessageWork::Direction::kSend; }
 
@@ -40,7 +44,15 @@ SharedMemory StrictBoard::fetch(HandleExchange& handles, int ranks) {
 }
 
 StrictBoard::StrictBoard(SharedMemory memory, std::vector<Peer> peers, int rank)
-    : board_(std::move(memory), static_cast<int>(peers.size())), peers_(std::move(peers)), rank_(rank) {}
+    : board_(std::move(memory), static_cast<int>(peers.size())), peers_(std::move(peers)), rank_(rank) {
+  const std::lock_guard lock(registry().mutex);
+  registry().all.push_back(this);
+}
+
+StrictBoard::~StrictBoard() {
+  const std::lock_guard lock(registry().mutex);
+  std::erase(registry().all, this);
+}
 
 std::string StrictBoard::describe(int peer) const { return describe_rank(peer, peers_[static_cast<size_t>(peer)]); }
 
@@ -72,12 +84,26 @@ void StrictBoard::wait_to_call(const Signature* collective) {
 
 void StrictBoard::leave() { board_.page(rank_).leaving.store(1, std::memory_order_release); }
 
+bool StrictBoard::awaits(int peer, const Signature& collective, const std::vector<Unmatched>& messages) const {
+  if (peer == rank_) return false;
+  if (collective.sequence > 0) return !has_come_to(board_.page(peer), collective.sequence);
+  return std::any_of(messages.begin(), messages.end(), [&](const Unmatched& message) {
+    return message.work.peer == peer && compares(peer) && !is_there(message);
+  });
+}
+
+bool StrictBoard::is_there(const Unmatched& message) const {
+  const int peer = message.work.peer;
+  const MessageLog& theirs = is_send(message.work) ? board_.received(peer, rank_) : board_.sent(peer, rank_);
+  return theirs.last() >= message.number;
+}
+
 /// Whether there is nothing to wait for: the other end is there, or nobody will know. Throws Error if it differs.
 bool StrictBoard::matched(const Unmatched& message) const {
   const int peer = message.work.peer;
   if (!compares(peer)) return true;
+  if (!is_there(message)) return false;
   const MessageLog& theirs = is_send(message.work) ? board_.received(peer, rank_) : board_.sent(peer, rank_);
-  if (theirs.last() < message.number) return false;
   const auto note = theirs.find(message.number);
   if (!note || (note->bytes == message.work.bytes && note->type == message.work.stated)) return true;
   const MessageSignature mine{message.number, message.work.bytes, message.work.stated};

@@ -8,10 +8,12 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/process_state.h"
+#include "comm/strict_lookout.h"
 #include "executor/call_board.h"
 #include "executor/call_circles.h"
 #include "model/peer.h"
@@ -25,6 +27,9 @@ class StrictBoard {
   static SharedMemory fetch(HandleExchange& handles, int ranks);
 
   StrictBoard(SharedMemory memory, std::vector<Peer> peers, int rank);
+  ~StrictBoard();
+  StrictBoard(const StrictBoard&) = delete;
+  StrictBoard& operator=(const StrictBoard&) = delete;
 
   /// A message that is to find its other end.
   struct Unmatched {
@@ -44,15 +49,24 @@ class StrictBoard {
   using Check = std::function<void(const Unmatched& message, std::chrono::milliseconds waited)>;
   void wait(std::vector<Unmatched> messages, const Check& check);
 
+  /// Whether the rank has still to come to the collective, or, if that has no number, to the other end of a message.
+  bool awaits(int peer, const Signature& collective, const std::vector<Unmatched>& messages) const;
+  const std::shared_ptr<StrictLookout>& lookout() const { return lookout_; }
+  /// What keeps a rank from its next call, as its process tells.
+  SharedHolder& holder(int rank) const { return board_.page(rank).holder; }
+  SharedHolder& own_holder() const { return holder(rank_); }
+
   std::string describe(int peer) const;
   ProcessState process_of(int peer) const;
 
  private:
+  bool is_there(const Unmatched& message) const;
   bool matched(const Unmatched& message) const;
   void fail_if_never(const Unmatched& message) const;
   void look_for_circle();
   bool compares(int rank) const { return board_.page(rank).captures.load(std::memory_order_acquire) == 0; }
 
+  const std::shared_ptr<StrictLookout> lookout_ = StrictLookout::of_process();
   const CallBoard board_;
   const std::vector<Peer> peers_;
   const int rank_;

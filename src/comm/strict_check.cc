@@ -11,6 +11,7 @@
 #include "base/run_together.h"
 #include "base/settings.h"
 #include "comm/communicator.h"
+#include "comm/strict_circle.h"
 #include "executor/call_words.h"
 #include "model/signature.h"
 
@@ -40,9 +41,10 @@ class Announcement {
   Communicator& communicator_;
 };
 
-void compare_one(Communicator& communicator, const CollectiveWork& work) {
+void compare_one(Communicator& communicator, const CollectiveWork& work, StrictCircle& circle) {
   const Signature mine = Signature::of(work, communicator.next_strict_check());
   const Announcement announcement(communicator, work, mine);
+  circle.wait_for(communicator, mine);
   const std::vector<Signature> all =
       communicator.bootstrap().all_gather_value(mine, {Operation::kCompare, mine.text()});
   const auto other = std::find_if(all.begin(), all.end(), [&](const Signature& each) { return each != all.front(); });
@@ -91,14 +93,15 @@ class Patience {
   std::optional<std::chrono::milliseconds> stopped_since_;
 };
 
-void compare(const Batch& batch) {
+void compare(const Batch& batch, StrictCircle& circle) {
   Communicator& communicator = *batch.communicator;
   const Communicator::Visit visit(communicator);
   try {
     StrictBoard& board = *communicator.strict_board();
     const std::vector<MessageWork>& messages = batch.launch.messages;
     auto unmatched = board.note(messages, !messages.empty() && batch.is_captured());
-    for (const CollectiveWork& collective : batch.launch.collectives) compare_one(communicator, collective);
+    for (const CollectiveWork& collective : batch.launch.collectives) compare_one(communicator, collective, circle);
+    circle.wait_for(communicator, unmatched);
     Patience patience(communicator);
     board.wait(std::move(unmatched), [&](const StrictBoard::Unmatched& message, std::chrono::milliseconds waited) {
       patience.check(message, waited);
@@ -126,10 +129,11 @@ void compare_calls(std::span<const Batch> batches) {
     if (checks_strictly(*batch.communicator)) compared.push_back(&batch);
   }
   if (compared.empty()) return;
+  StrictCircle circle(compared);
   std::vector<std::exception_ptr> errors(compared.size());
   run_together(compared.size(), [&](size_t i) {
     try {
-      compare(*compared[i]);
+      compare(*compared[i], circle);
     } catch (...) {
       errors[i] = std::current_exception();
     }

@@ -100,6 +100,15 @@ Signature waits_to_call(const CallPage& page) {
   return words ? Signature{(*words)[0], (*words)[1], (*words)[2]} : Signature{};
 }
 
+bool has_come_to(const CallPage& page, uint64_t number) {
+  const uint64_t last = page.waits_to_call.last();
+  for (uint64_t note = last; note > 0 && last - note < page.waits_to_call.kKept; --note) {
+    const auto words = page.waits_to_call.find(note);
+    if (words && (*words)[0] >= number) return true;
+  }
+  return false;
+}
+
 std::optional<Signature> collective_of_launch(const CallPage& page, uint64_t launch) {
   const uint64_t last = page.calls.last();
   for (uint64_t number = last; number > 0 && last - number < page.calls.kKept; --number) {

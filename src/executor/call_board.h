@@ -169,6 +169,8 @@ void note_waiting_to_call(CallPage& page, const Signature& next);
 void note_waiting_to_call(const CallBoard& board, int rank, const CollectiveWork* next);
 /// What was written down last; number 0: none.
 Signature waits_to_call(const CallPage& page);
+/// Whether it has ever waited to issue that collective, or a later one.
+bool has_come_to(const CallPage& page, uint64_t number);
 /// The collective of a launch of the page's rank, the last if it has several; nothing if it has none, or that is too
 /// long ago.
 std::optional<Signature> collective_of_launch(const CallPage& page, uint64_t launch);

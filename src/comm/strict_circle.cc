@@ -1,0 +1,138 @@
+#include "comm/strict_circle.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "base/program_threads.h"
+#include "base/registry.h"
+#include "comm/communicator.h"
+#include "executor/call_words.h"
+
+namespace nitinol {
+namespace {
+
+constexpr std::chrono::milliseconds kFirstLook{250};
+
+/// Who is waited for, as a number: a member of the group, and a rank of its communicator.
+constexpr int kMembersFrom = 16;
+constexpr int kRanks = (1 << kMembersFrom) - 1;
+
+}  // namespace
+
+StrictCircle::StrictCircle(std::span<const Batch* const> batches)
+    : lookout_(batches.front()->communicator->strict_board()->lookout()), begin_(std::chrono::steady_clock::now()) {
+  for (const Batch* batch : batches) members_.push_back({.communicator = batch->communicator});
+  lookout_->add(*this);
+}
+
+StrictCircle::~StrictCircle() {
+  lookout_->remove(*this);
+  if (!told_.empty()) let_others_go();
+}
+
+StrictCircle::Member& StrictCircle::member(const Communicator& communicator) {
+  return *std::find_if(members_.begin(), members_.end(),
+                       [&](const Member& each) { return each.communicator == &communicator; });
+}
+
+void StrictCircle::wait_for(const Communicator& communicator, const Signature& collective) {
+  const std::lock_guard lock(mutex_);
+  Member& self = member(communicator);
+  self.thread = gettid();
+  self.collective = collective;
+}
+
+void StrictCircle::wait_for(const Communicator& communicator, const std::vector<StrictBoard::Unmatched>& messages) {
+  const std::lock_guard lock(mutex_);
+  Member& self = member(communicator);
+  self.thread = gettid();
+  self.collective = {};
+  self.messages = messages;
+}
+
+void StrictCircle::look() {
+  if (std::chrono::steady_clock::now() - begin_ < kFirstLook) return;
+  const std::lock_guard lock(mutex_);
+  const std::vector<Labels::Other> others = labels_of_others();
+  if (const auto other = labels_.came_back(others)) return fail_member(*other);
+  const uint64_t label = labels_.next(others);
+  if (holds_program()) {
+    hold_up_others(label);
+  } else {
+    let_others_go();
+  }
+}
+
+/// Whether all threads of the program compare the group's calls, and did so at the last look: what else the program is
+/// to call waits for that.
+bool StrictCircle::holds_program() {
+  std::vector<int> waiting;
+  for (const Member& each : members_) waiting.push_back(each.thread);
+  std::sort(waiting.begin(), waiting.end());
+  const std::vector<int> before = std::exchange(threads_, threads_of_program());
+  return threads_ == waiting && before == waiting;
+}
+
+/// Of the ranks that are waited for, those whose programs are known to be held up.
+std::vector<Labels::Other> StrictCircle::labels_of_others() const {
+  std::vector<Labels::Other> others;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const Member& self = members_[i];
+    StrictBoard& board = *self.communicator->strict_board();
+    const int most = std::min(self.communicator->ranks(), kRanks);
+    for (int peer = 0; peer < most; ++peer) {
+      const SharedLabel& label = board.holder(peer).label;
+      const auto seen = label.look();
+      if (!seen || !board.awaits(peer, self.collective, self.messages) || !label.still(*seen)) continue;
+      others.push_back({static_cast<int>(i) << kMembersFrom | peer, seen->label, true});
+    }
+  }
+  return others;
+}
+
+void StrictCircle::fail_member(int other) {
+  const Member& self = members_[static_cast<size_t>(other >> kMembersFrom)];
+  const int peer = other & kRanks;
+  Communicator& communicator = *self.communicator;
+  StrictBoard& board = *communicator.strict_board();
+  const std::string mine = self.collective.sequence > 0 ? self.collective.text() : "sends and receives";
+  communicator.fail_with(ncclInvalidUsage,
+                         host_circle_sentence(communicator.rank(), mine, board.describe(peer),
+                                              reason_on_host(board.holder(peer).holder())) +
+                             " (NITINOL_CHECK=strict)",
+                         true);
+}
+
+void StrictCircle::hold_up_others(uint64_t label) {
+  const Member& first = members_.front();
+  const KeyId id = first.communicator->identity();
+  Holder holder{.communicator = {}, .rank = first.communicator->rank(), .call = first.collective};
+  static_assert(sizeof(holder.communicator) == sizeof(id));
+  std::memcpy(holder.communicator.data(), id.data(), sizeof(id));
+  Registry<StrictBoard>& all = Registry<StrictBoard>::of_process();
+  const std::lock_guard lock(all.mutex);
+  told_.clear();
+  for (StrictBoard* const board : all.all) {
+    const bool of_group = std::any_of(members_.begin(), members_.end(),
+                                      [&](const Member& each) { return each.communicator->strict_board() == board; });
+    if (of_group) continue;
+    board->own_holder().tell(label, holder);
+    told_.push_back(board);
+  }
+}
+
+/// Those that are still there.
+void StrictCircle::let_others_go() {
+  Registry<StrictBoard>& all = Registry<StrictBoard>::of_process();
+  const std::lock_guard lock(all.mutex);
+  for (StrictBoard* const board : all.all) {
+    if (std::find(told_.begin(), told_.end(), board) != told_.end()) board->own_holder().label.clear();
+  }
+  told_.clear();
+}
+
+}  // namespace nitinol
