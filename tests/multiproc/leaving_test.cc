@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <random>
@@ -147,15 +148,14 @@ std::string finalize_after(const std::vector<int>& processes, const Messages& me
     const ncclResult_t left = ncclCommFinalize(comm);
     ncclResult_t state = left;
     const std::string& expected = words[static_cast<size_t>(self.rank)];
-    // Of ranks of one process the last to come hears for all; the others see it in their state.
+    // Of ranks of one process only the last to come is told by the call; the others see it in their state.
     const auto deadline = std::chrono::steady_clock::now() + kInTime;
     while (!expected.empty() && state == ncclSuccess && std::chrono::steady_clock::now() < deadline) {
       EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
     }
     const std::string sentence = ncclGetLastError(comm);
     const bool heard = state == ncclInvalidUsage && sentence.find(expected) != std::string::npos;
-    const bool alone = processes[static_cast<size_t>(self.rank) % processes.size()] == 1;
-    if (expected.empty() ? alone && left != ncclSuccess : !heard) {
+    if (expected.empty() ? left != ncclSuccess : !heard) {
       throw std::runtime_error(std::to_string(left) + ", " + std::to_string(state) + ": " + sentence);
     }
     EXPECT_CALL(ncclCommDestroy(comm));
@@ -205,6 +205,47 @@ TEST(Leaving, FinalizeTakesMessagesOfNoBytesAndThoseOfGraphsAsTheyAre) {
     EXPECT_CALL(cudaGraphDestroy(graph));
   };
   EXPECT_EQ("", finalize_after({1, 1, 1}, in_graphs, {"", "", ""}));
+}
+
+/// Each of a process's ranks, of which the last to come waits for all.
+TEST(Leaving, FinalizeReturnsTheErrorOfTheOwnRankAlone) {
+  for (const int last : {0, 1, 2}) {
+    std::atomic<int> gone{0};
+    EXPECT_EQ("", run_ranks({3}, [&](Rank& self) {
+                ncclComm_t comm = nullptr;
+                int* data = nullptr;
+                EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+                EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+                if (self.rank == 0) EXPECT_CALL(ncclSend(data, 7, ncclInt, 1, comm, self.stream));
+                while (self.rank == last && gone < 2) std::this_thread::yield();
+                const ncclResult_t left = ncclCommFinalize(comm);
+                gone.fetch_add(1);
+                while (gone < 3) std::this_thread::yield();
+                const ncclResult_t own = self.rank == 2 ? ncclSuccess : ncclInvalidUsage;
+                expect_that(left == (self.rank == last ? own : ncclSuccess), "returned " + std::to_string(left));
+                expect_that(state_of(comm) == own, "in state " + std::to_string(state_of(comm)));
+                EXPECT_CALL(ncclCommDestroy(comm));
+                EXPECT_CALL(cudaFree(data));
+              }));
+  }
+}
+
+/// What finalize waits for fails, which it finds out before it waits for others.
+TEST(Leaving, FinalizeReturnsTheErrorOfAnOperationThatWasStillRunning) {
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
+              ncclComm_t comm = nullptr;
+              int* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+              if (self.rank == 0) EXPECT_CALL(ncclAllReduce(data, data, 7, ncclInt, ncclSum, comm, self.stream));
+              const ncclResult_t left = ncclCommFinalize(comm);
+              const std::string sentence = ncclGetLastError(comm);
+              expect_that(left == ncclInvalidUsage, "returned " + std::to_string(left));
+              expect_that(sentence.find("rank 0 calls AllReduce number 1") != std::string::npos, sentence);
+              EXPECT_CALL(ncclCommDestroy(comm));
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              EXPECT_CALL(cudaFree(data));
+            }));
 }
 
 /// The last of the process's ranks waits for the other process on behalf of both, and one is destroyed meanwhile.
