@@ -47,9 +47,7 @@ void Communicator::wait_for_background() {
 
 void Communicator::throw_if_stopped() const {
   if (!stopped_.load()) return;
-  const ncclResult_t now = state();
-  const char* const failure = failure_sentence();
-  if (failure != nullptr && now != ncclSuccess && now != ncclInProgress) fail(now, "{}", failure);
+  throw_failure();
   fail(ncclRemoteError, "rank {} {} its communicator", rank_, aborted_.load() ? "aborts" : "revokes");
 }
 

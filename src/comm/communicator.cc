@@ -245,6 +245,13 @@ void Communicator::fail_because(const std::exception& thrown) noexcept {
   }
 }
 
+void Communicator::throw_failure() const {
+  const ncclResult_t now = state();
+  const char* const failure = failure_sentence();
+  if (now == ncclSuccess || now == ncclInProgress) return;
+  fail(now, "{}", failure != nullptr ? failure : "out of memory");  // which the sentence needed
+}
+
 std::string Communicator::self_description() const {
   return formatted("rank {} (host {}, pid {}, device {})", rank_, host_name(), getpid(), device_);
 }

@@ -109,6 +109,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void require_initialised(const char* function) const { static_cast<void>(require(Call::kQuery, function)); }
   /// The sentence of this communicator's first failure; null if there was none.
   const char* failure_sentence() const { return failure_text_.load(std::memory_order_acquire); }
+  /// If it has failed, throws that as an Error.
+  void throw_failure() const;
 
   /// Writes what the flight recorder knows, as text if the name ends in .txt. Any thread. Throws Error.
   void dump_to(const std::string& path) const;

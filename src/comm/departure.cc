@@ -71,33 +71,28 @@ void take_from_the_way(const Leavers& leavers) {
   std::erase_if(all.on_their_way, [&](const auto& other) { return other.get() == &leavers; });
 }
 
-/// All leavers, who are on their way, wait for the other processes, each for its own rank.
+/// All leavers, who are on their way, wait for the other processes, each for its own rank: what goes wrong is in its
+/// state afterwards, and no business of the rank on whose thread this happens.
 void leave_together(Leavers& leavers) {
   const std::vector<bool> in_a_hurry = hurries_of(leavers);
-  std::exception_ptr first_error;
-  std::mutex mutex;
-  const auto leave = [&](Gathering::Leaver& leaver, bool hurries) {
+  const auto leave = [](Communicator& communicator, bool hurries) {
     try {
-      leaver.communicator->finish_finalise(hurries);
+      communicator.finish_finalise(hurries);
     } catch (const std::exception& thrown) {
-      // Word of the failure may not have come over the watch yet, but the state must fit what the call returns.
+      // Word of the failure may not have come over the watch yet.
       const Error error = as_error(thrown);
-      leaver.communicator->fail_with(error.code(), error.what(), false);
-      const std::lock_guard lock(mutex);
-      if (!first_error) first_error = std::current_exception();
+      communicator.fail_with(error.code(), error.what(), false);
     }
   };
   try {
-    run_together(leavers.size(), [&](size_t i) { leave(leavers[i], in_a_hurry[i]); });
+    run_together(leavers.size(), [&](size_t i) { leave(*leavers[i].communicator, in_a_hurry[i]); });
   } catch (const Error& error) {
     for (const Gathering::Leaver& leaver : leavers) give_up(*leaver.communicator, error);
-    first_error = std::current_exception();
   }
   take_from_the_way(leavers);
   for (Gathering::Leaver& leaver : leavers) {
     if (leaver.tear_down) leaver.communicator->tear_down();
   }
-  if (first_error) std::rethrow_exception(first_error);
 }
 
 void arrive(const std::shared_ptr<Communicator>& communicator, bool tear_down) {
@@ -142,11 +137,7 @@ void leave_out(const std::shared_ptr<Communicator>& communicator) {
     ++gathering.gone;
     leavers = take_if_complete(all, *communicator);
   }
-  try {
-    if (leavers) leave_together(*leavers);
-  } catch (const std::exception& error) {
-    log_info(Subsystem::kDestroy, "while ranks of this process left together: {}", error.what());
-  }
+  if (leavers) leave_together(*leavers);
 }
 
 }  // namespace
@@ -156,6 +147,7 @@ void finalise(const std::shared_ptr<Communicator>& communicator) {
   arrive(communicator, false);
   // Whoever polls is to see that it is not over before the other ranks of the process have come.
   if (!communicator->config().blocking) communicator->wait_until_finalised();
+  communicator->throw_failure();
 }
 
 void destroy(const std::shared_ptr<Communicator>& communicator) {

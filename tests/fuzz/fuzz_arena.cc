@@ -172,6 +172,7 @@ void fuzz_operation(Input input) {
   const auto reach = [&](int rank) { return team.arena(rank); };
   static_cast<void>(circles.labels_of_others(known, reach, [] { return false; }));
   static_cast<void>(circles.reason_of(1, known));
+  own->header().settled.store(1);
   static_cast<void>(team.engine().rank().difference_in_the_end());
   for (int look = 0; look < 4; ++look) {
     static_cast<void>(circles.look(known, reach));

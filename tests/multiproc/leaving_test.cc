@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <random>
@@ -131,31 +132,30 @@ TEST(Leaving, ShrinkNamesAStoppedLeaderWhenTheTimeIsOver) {
   unsetenv("NITINOL_INIT_TIMEOUT");
 }
 
-using Messages = std::function<void(const Rank& self, ncclComm_t comm, int* data)>;
+using Calls = std::function<void(const Rank& self, ncclComm_t comm, int* data)>;
 
-/// Three ranks exchange messages on a communicator of their own and finalize it. `words`: which of them hear what, and
+/// Three ranks make calls on a communicator of their own and finalize it. `words`: which of them hear what, and
 /// those who hear nothing.
-std::string finalize_after(const std::vector<int>& processes, const Messages& messages,
+std::string finalize_after(const std::vector<int>& processes, const Calls& calls,
                            const std::vector<std::string>& words) {
   return run_ranks(processes, [&](Rank& self) {
     ncclComm_t comm = nullptr;
     int* data = nullptr;
     EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
     EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
-    messages(self, comm, data);
+    calls(self, comm, data);
     EXPECT_CALL(cudaStreamSynchronize(self.stream));
     const ncclResult_t left = ncclCommFinalize(comm);
     ncclResult_t state = left;
     const std::string& expected = words[static_cast<size_t>(self.rank)];
-    // Of ranks of one process the last to come hears for all; the others see it in their state.
+    // Of ranks of one process only the last to come is told by the call; the others see it in their state.
     const auto deadline = std::chrono::steady_clock::now() + kInTime;
     while (!expected.empty() && state == ncclSuccess && std::chrono::steady_clock::now() < deadline) {
       EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
     }
     const std::string sentence = ncclGetLastError(comm);
     const bool heard = state == ncclInvalidUsage && sentence.find(expected) != std::string::npos;
-    const bool alone = processes[static_cast<size_t>(self.rank) % processes.size()] == 1;
-    if (expected.empty() ? alone && left != ncclSuccess : !heard) {
+    if (expected.empty() ? left != ncclSuccess : !heard) {
       throw std::runtime_error(std::to_string(left) + ", " + std::to_string(state) + ": " + sentence);
     }
     EXPECT_CALL(ncclCommDestroy(comm));
@@ -165,7 +165,7 @@ std::string finalize_after(const std::vector<int>& processes, const Messages& me
 
 TEST(Leaving, FinalizeTellsBothEndsOfAMessageThatNobodyReceived) {
   bool per_thread = false;
-  const Messages one_too_many = [&](const Rank& self, ncclComm_t comm, int* data) {
+  const Calls one_too_many = [&](const Rank& self, ncclComm_t comm, int* data) {
     for (int i = 0; i < 2 && self.rank == 0; ++i) EXPECT_CALL(ncclSend(data, 7, ncclInt, 1, comm, self.stream));
     const cudaStream_t stream = per_thread ? cudaStreamPerThread : self.stream;
     if (self.rank == 1) EXPECT_CALL(ncclRecv(data, 7, ncclInt, 0, comm, stream));
@@ -177,7 +177,7 @@ TEST(Leaving, FinalizeTellsBothEndsOfAMessageThatNobodyReceived) {
     EXPECT_EQ("", finalize_after(processes, one_too_many, {received, received, ""}));
     per_thread = !per_thread;
   }
-  const Messages only_sent = [](const Rank& self, ncclComm_t comm, int* data) {
+  const Calls only_sent = [](const Rank& self, ncclComm_t comm, int* data) {
     if (self.rank == 2) EXPECT_CALL(ncclSend(data, 3, ncclUint8, 0, comm, self.stream));
   };
   const std::string none = "which has received 0; nobody has received Send number 1 to rank 0 (count 3, type uint8)";
@@ -186,12 +186,12 @@ TEST(Leaving, FinalizeTellsBothEndsOfAMessageThatNobodyReceived) {
 }
 
 TEST(Leaving, FinalizeTakesMessagesOfNoBytesAndThoseOfGraphsAsTheyAre) {
-  const Messages empty = [](const Rank& self, ncclComm_t comm, int* data) {
+  const Calls empty = [](const Rank& self, ncclComm_t comm, int* data) {
     if (self.rank == 0) EXPECT_CALL(ncclSend(data, 0, ncclInt, 1, comm, self.stream));
   };
   EXPECT_EQ("", finalize_after({1, 1, 1}, empty, {"", "", ""}));
   // All are received, in another way than they were sent.
-  const Messages in_graphs = [](const Rank& self, ncclComm_t comm, int* data) {
+  const Calls in_graphs = [](const Rank& self, ncclComm_t comm, int* data) {
     for (int i = 0; i < 3 && self.rank == 0; ++i) EXPECT_CALL(ncclSend(data, 5, ncclInt, 1, comm, self.stream));
     if (self.rank != 1) return;
     cudaGraph_t graph = nullptr;
@@ -205,6 +205,93 @@ TEST(Leaving, FinalizeTakesMessagesOfNoBytesAndThoseOfGraphsAsTheyAre) {
     EXPECT_CALL(cudaGraphDestroy(graph));
   };
   EXPECT_EQ("", finalize_after({1, 1, 1}, in_graphs, {"", "", ""}));
+}
+
+TEST(Leaving, FinalizeTellsOfCollectivesThatOthersLeftOut) {
+  const Calls extra_broadcast = [](const Rank& self, ncclComm_t comm, int* data) {
+    EXPECT_CALL(ncclAllReduce(data, data, 7, ncclInt, ncclSum, comm, self.stream));
+    if (self.rank == 0) EXPECT_CALL(ncclBroadcast(data, data, 7, ncclInt, 0, comm, self.stream));
+  };
+  const std::string broadcast = "rank 0 calls Broadcast number 2 (count 7, type int32, root 0), but rank ";
+  // Rank 0 has never reached anybody.
+  const Calls extra_gather = [](const Rank& self, ncclComm_t comm, int* data) {
+    if (self.rank != 0) EXPECT_CALL(ncclGather(data, data, 7, ncclInt, 0, comm, self.stream));
+  };
+  const std::string gather = " calls Gather number 1 (count 7, type int32, root 0), but rank 0 ";
+  const Calls extra_reduce = [](const Rank& self, ncclComm_t comm, int* data) {
+    EXPECT_CALL(ncclAllReduce(data, data, 0, ncclInt, ncclSum, comm, self.stream));
+    if (self.rank == 2) EXPECT_CALL(ncclReduce(data, data, 7, ncclInt, ncclSum, 1, comm, self.stream));
+    if (self.rank == 2) EXPECT_CALL(ncclAllReduce(data, data, 0, ncclInt, ncclSum, comm, self.stream));
+  };
+  const std::string reduce = "rank 2 calls Reduce number ";
+  for (const std::vector<int>& processes : {std::vector<int>{1, 1, 1}, {3}, {2, 1}}) {
+    EXPECT_EQ("", finalize_after(processes, extra_broadcast, {broadcast, broadcast, broadcast}));
+    EXPECT_EQ("", finalize_after(processes, extra_gather, {"rank 1" + gather, "rank 1" + gather, "rank 2" + gather}));
+    EXPECT_EQ("", finalize_after(processes, extra_reduce, {reduce, reduce, reduce}));
+  }
+}
+
+TEST(Leaving, FinalizeTakesCollectivesOfNoElementsAndThoseOfGraphsAsTheyAre) {
+  const Calls empty = [](const Rank& self, ncclComm_t comm, int* data) {
+    EXPECT_CALL(ncclAllReduce(data, data, 7, ncclInt, ncclSum, comm, self.stream));
+    for (int i = 0; i < 2 && self.rank == 0; ++i) {
+      EXPECT_CALL(ncclBroadcast(data, data, 0, ncclInt, 0, comm, self.stream));
+    }
+  };
+  const Calls captured = [](const Rank& self, ncclComm_t comm, int* data) {
+    cudaGraph_t graph = nullptr;
+    EXPECT_CALL(ncclAllReduce(data, data, 7, ncclInt, ncclSum, comm, self.stream));
+    if (self.rank == 0) EXPECT_CALL(ncclBroadcast(data, data, 7, ncclInt, 0, comm, self.stream));
+    EXPECT_CALL(cudaStreamBeginCapture(self.stream, cudaStreamCaptureModeThreadLocal));
+    EXPECT_CALL(ncclBroadcast(data, data, 7, ncclInt, 0, comm, self.stream));
+    EXPECT_CALL(cudaStreamEndCapture(self.stream, &graph));
+    EXPECT_CALL(cudaGraphDestroy(graph));
+  };
+  for (const std::vector<int>& processes : {std::vector<int>{1, 1, 1}, {3}}) {
+    EXPECT_EQ("", finalize_after(processes, empty, {"", "", ""}));
+    EXPECT_EQ("", finalize_after(processes, captured, {"", "", ""}));
+  }
+}
+
+/// Each of a process's ranks, of which the last to come waits for all.
+TEST(Leaving, FinalizeReturnsTheErrorOfTheOwnRankAlone) {
+  for (const int last : {0, 1, 2}) {
+    std::atomic<int> gone{0};
+    EXPECT_EQ("", run_ranks({3}, [&](Rank& self) {
+                ncclComm_t comm = nullptr;
+                int* data = nullptr;
+                EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+                EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+                if (self.rank == 0) EXPECT_CALL(ncclSend(data, 7, ncclInt, 1, comm, self.stream));
+                while (self.rank == last && gone < 2) std::this_thread::yield();
+                const ncclResult_t left = ncclCommFinalize(comm);
+                gone.fetch_add(1);
+                while (gone < 3) std::this_thread::yield();
+                const ncclResult_t own = self.rank == 2 ? ncclSuccess : ncclInvalidUsage;
+                expect_that(left == (self.rank == last ? own : ncclSuccess), "returned " + std::to_string(left));
+                expect_that(state_of(comm) == own, "in state " + std::to_string(state_of(comm)));
+                EXPECT_CALL(ncclCommDestroy(comm));
+                EXPECT_CALL(cudaFree(data));
+              }));
+  }
+}
+
+/// What finalize waits for fails, which it finds out before it waits for others.
+TEST(Leaving, FinalizeReturnsTheErrorOfAnOperationThatWasStillRunning) {
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
+              ncclComm_t comm = nullptr;
+              int* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+              if (self.rank == 0) EXPECT_CALL(ncclAllReduce(data, data, 7, ncclInt, ncclSum, comm, self.stream));
+              const ncclResult_t left = ncclCommFinalize(comm);
+              const std::string sentence = ncclGetLastError(comm);
+              expect_that(left == ncclInvalidUsage, "returned " + std::to_string(left));
+              expect_that(sentence.find("rank 0 calls AllReduce number 1") != std::string::npos, sentence);
+              EXPECT_CALL(ncclCommDestroy(comm));
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              EXPECT_CALL(cudaFree(data));
+            }));
 }
 
 /// The last of the process's ranks waits for the other process on behalf of both, and one is destroyed meanwhile.

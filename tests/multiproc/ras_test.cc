@@ -2,11 +2,14 @@
 #include <dirent.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
+#include <thread>
 
 #include "nccl.h"
 #include "nitinol.h"
 #include "observe.h"
+#include "other_program.h"
 #include "ras_testing.h"
 
 namespace nitinol::testing {
@@ -342,6 +345,42 @@ TEST(Ras, TheToolPrintsChecksAndCollectsDumps) {
                "All ranks have finished what they issued (1 collective).\n", "what the dumps say");
     if (std::system(("rm -r " + std::string(folder)).c_str()) != 0) throw std::runtime_error("rm");
   });
+}
+
+/// What the tool answers while the program says something to everybody.
+std::pair<int, std::string> run_tool_beside(const OtherProgram& other) {
+  std::atomic<bool> over{false};
+  std::thread speaking([&] { other.speak_until(over); });
+  const auto told = run_tool("-p " + other.port());
+  over = true;
+  speaking.join();
+  return told;
+}
+
+TEST(Ras, TheToolFindsAJobThatListensBesideAnotherProgram) {
+  const OtherProgram other;
+  if (!other.has_room()) GTEST_SKIP() << "there is no ::1";
+  const Gate done;
+  EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) {
+              RasRank self(process, 2, id, "localhost:" + other.port());
+              if (process == 0) {
+                other.await_job();
+                for (const auto& [status, text] : {run_tool("-p " + other.port()), run_tool_beside(other)}) {
+                  must_equal(status, 0, "the status");
+                  must_contain(text, {"2 of 2 processes answered"});
+                }
+                done.open();
+              } else {
+                done.pass();
+              }
+              self.end();
+            }));
+  const auto [status, text] = run_tool_beside(other);
+  EXPECT_EQ(status, 1);
+  for (const char* words :
+       {"no job answers at localhost port", "127.0.0.1 says: HTTP/1.1 400", "::1: Connection ref"}) {
+    EXPECT_NE(text.find(words), std::string::npos) << text;
+  }
 }
 
 TEST(Ras, TheToolSaysWhatIsWrong) {

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace nitinol::ras_tool {
 namespace {
@@ -72,23 +74,37 @@ std::optional<Socket> connect_to(const addrinfo& address, std::string& trouble) 
   return std::nullopt;
 }
 
-Socket connect_to_job(const Options& options) {
+/// An address at which the job may be, and what came of trying it.
+struct Place {
+  std::shared_ptr<const addrinfo> address;  ///< one of a list, which lives as long
+  std::string name{};                       ///< "127.0.0.1"
+  enum class State : int { kSilent, kUnreached, kStrange } state = State::kSilent;
+  std::string trouble{};
+};
+
+std::string name_of(const addrinfo& address) {
+  std::array<char, NI_MAXHOST> name{};
+  const int code =
+      getnameinfo(address.ai_addr, address.ai_addrlen, name.data(), name.size(), nullptr, 0, NI_NUMERICHOST);
+  return code == 0 ? name.data() : "an address without a name";
+}
+
+std::vector<Place> places_of(const Options& options) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  int code = getaddrinfo(options.host.c_str(), options.port.c_str(), &hints, &found);
-  if (code != 0 && options.host == "localhost") {  // a container without /etc/hosts; no name means loopback
-    code = getaddrinfo(nullptr, options.port.c_str(), &hints, &found);
-  }
+  // A job that is told localhost listens at 127.0.0.1, or else at ::1, whatever /etc/hosts says; no name means both.
+  const char* const host = options.host == "localhost" ? nullptr : options.host.c_str();
+  const int code = getaddrinfo(host, options.port.c_str(), &hints, &found);
   if (code != 0) throw NoAnswer("cannot find " + where(options) + ": " + gai_strerror(code));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
-  std::string trouble;
+  const std::shared_ptr<const addrinfo> all(found, freeaddrinfo);
+  std::vector<Place> places;
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
-    if (auto socket = connect_to(*entry, trouble)) return std::move(*socket);
+    places.push_back({.address = {all, entry}, .name = name_of(*entry)});
   }
-  throw NoAnswer(
-      "nothing listens at " + where(options) + " (" + trouble +
-      "): is a job with several ranks running on that host, with NCCL_RAS_ENABLE and the same NCCL_RAS_ADDR?");
+  const auto is_v4 = [](const Place& place) { return place.address->ai_family == AF_INET; };
+  if (host == nullptr) std::stable_partition(places.begin(), places.end(), is_v4);
+  return places;
 }
 
 /// False: the connection is lost.
@@ -120,24 +136,57 @@ std::optional<std::string> receive_line(const Socket& socket, std::string& pendi
   }
 }
 
-/// A connection to a process that speaks.
+/// A connection to a process of a job; nothing if none answers there.
+std::optional<Socket> greet_at(Place& place, std::string& pending) {
+  auto socket = connect_to(*place.address, place.trouble);
+  place.state = socket ? Place::State::kSilent : Place::State::kUnreached;
+  if (!socket) return std::nullopt;
+  pending.clear();
+  try {
+    if (!send_line(*socket, "CLIENT PROTOCOL 2")) return std::nullopt;
+    const auto line = receive_line(*socket, pending, Clock::now() + kGreetingPatience);
+    if (!line) return std::nullopt;
+    if (line->rfind("SERVER PROTOCOL ", 0) == 0) return socket;
+    place.state = Place::State::kStrange;
+    place.trouble = *line;
+  } catch (const NoAnswer&) {  // it went away; another one may be there
+  }
+  return std::nullopt;
+}
+
+std::string words_for(const Place& place) {
+  switch (place.state) {
+    case Place::State::kUnreached: return place.name + ": " + place.trouble;
+    case Place::State::kSilent:
+      return place.name + " says nothing: its process may be stopped, or it is another program";
+    case Place::State::kStrange: return place.name + " says: " + place.trouble;
+  }
+  return place.name;
+}
+
+[[noreturn]] void give_up(const Options& options, const std::vector<Place>& places) {
+  bool reached = false;
+  std::string tried;
+  for (const Place& place : places) {
+    reached = reached || place.state != Place::State::kUnreached;
+    tried += (tried.empty() ? "" : "; ") + words_for(place);
+  }
+  if (reached) throw NoAnswer("no job answers at " + where(options) + " (" + tried + ")");
+  throw NoAnswer("nothing listens at " + where(options) + " (" + tried +
+                 "): is a job with several ranks running on that host, with NCCL_RAS_ENABLE and the same "
+                 "NCCL_RAS_ADDR?");
+}
+
+/// A connection to a process of the job, at the first address where one answers: at others may be other programs.
 Socket greet(const Options& options, std::string& pending) {
+  std::vector<Place> places = places_of(options);
   for (int i = 0; i < kAttempts; ++i) {
-    Socket socket = connect_to_job(options);
-    pending.clear();
-    try {
-      if (!send_line(socket, "CLIENT PROTOCOL 2")) continue;
-      const auto line = receive_line(socket, pending, Clock::now() + kGreetingPatience);
-      if (!line) continue;
-      if (line->rfind("SERVER PROTOCOL ", 0) == 0) return socket;
-      throw std::invalid_argument(*line);
-    } catch (const NoAnswer&) {  // it went away; another one may be there
-    } catch (const std::invalid_argument& said) {
-      throw NoAnswer(where(options) + " says: " + said.what());
+    for (Place& place : places) {
+      if (place.state != Place::State::kSilent) continue;
+      if (auto socket = greet_at(place, pending)) return std::move(*socket);
     }
   }
-  throw NoAnswer("something listens at " + where(options) +
-                 " but says nothing: its process may be stopped, or it is another program");
+  give_up(options, places);
 }
 
 std::string seconds_text(double seconds) {

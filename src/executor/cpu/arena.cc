@@ -16,7 +16,7 @@ namespace nitinol::cpu {
 namespace {
 
 constexpr uint64_t kMagic = 0x6e6974696e6f6c41;  // "nitinolA"
-constexpr uint32_t kVersion = 9;
+constexpr uint32_t kVersion = 10;
 constexpr size_t kPage = 4096;
 constexpr size_t kLeastSlotBytes = 4096;
 /// What the slots of one rank may take together: about what stays in a processor's own cache.

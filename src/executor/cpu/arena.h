@@ -67,6 +67,23 @@ struct MessageNote {
   MessageSignature read() const { return MessageSignature::unpacked(number.load(), packed.load()); }
 };
 
+/// A collective that somebody tells of; number 0: none.
+struct CollectiveNote {
+  std::atomic<uint64_t> sequence;
+  std::atomic<uint64_t> count;
+  std::atomic<uint64_t> call;
+
+  void write(const Signature& collective) {
+    count.store(collective.count, std::memory_order_relaxed);
+    call.store(collective.call, std::memory_order_relaxed);
+    sequence.store(collective.sequence, std::memory_order_release);
+  }
+  Signature read() const {
+    const uint64_t number = sequence.load(std::memory_order_acquire);
+    return {number, count.load(std::memory_order_relaxed), call.load(std::memory_order_relaxed)};
+  }
+};
+
 struct Connection {
   alignas(64) std::atomic<uint64_t> consumed;
   /// What the arena's owner waits for, once it has waited for long: in messages, or for room for a collective's data.
@@ -75,6 +92,8 @@ struct Connection {
   MessageNote sends;     ///< in which send
   /// In the lane of collectives: the call in which the arena's owner waits for the peer.
   std::atomic<HostCall> host_call;
+  /// There, too: the peer's last that moved anything, once it has settled; for an owner that has not reached it.
+  CollectiveNote peers_last;
   std::array<Slot, kSlots> slots;
   std::array<MessageNote, kSlots> notes;  ///< for each slot, in the lane of messages
 };
@@ -122,7 +141,7 @@ struct ArenaHeader {
   int32_t device;                     ///< its virtual GPU
   std::atomic<uint32_t> in_messages;  ///< whether the rank is in a group of sends and receives
   std::atomic<uint32_t> leaving;      ///< whether it is through with all operations, and calls no more
-  std::atomic<uint32_t> settled;      ///< whether it has left, and `consumed` says exactly what messages it has taken
+  std::atomic<uint32_t> settled;      ///< whether it has left, and what it has begun and taken (`consumed`) is all
   std::atomic<uint64_t> waits_in;     ///< the number of the group of messages in which it has waited for long; 0: none
   std::atomic<uint64_t> looks;        ///< how often it has seen, where `awaited` says for what, that nothing came of it
   alignas(64) LaunchCounts launches;

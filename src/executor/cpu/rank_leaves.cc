@@ -22,16 +22,62 @@ void note_piece(const Connection& queue, uint64_t piece, Unreceived& unreceived)
   if (!unreceived.any() && message.bytes > 0) unreceived.first = message;
 }
 
+/// Collectives of no elements may be left out.
+bool moves_anything(const std::optional<Signature>& collective) { return collective && collective->count > 0; }
+
+/// The last that moved anything; number 0: none is known.
+Signature last_of(const OperationTimes& calls) {
+  const uint64_t last = calls.begun();
+  for (uint64_t back = 0; back < std::min<uint64_t>(last, OperationTimes::kKept); ++back) {
+    const auto collective = calls.find(last - back);
+    if (moves_anything(collective)) return *collective;
+  }
+  return {};
+}
+
+/// The first after so many that moved anything, as far as that is remembered.
+std::optional<Signature> first_after(const OperationTimes& calls, uint64_t count) {
+  const uint64_t last = calls.begun();
+  const uint64_t kept = last - std::min<uint64_t>(last, OperationTimes::kKept);
+  for (uint64_t before = std::max(count, kept); before < last; ++before) {
+    const auto collective = calls.find(before + 1);
+    if (moves_anything(collective)) return collective;
+  }
+  return std::nullopt;
+}
+
+bool has_settled(const Arena& arena) { return arena.header().settled.load(std::memory_order_acquire) != 0; }
+
+/// What one of two ranks has called behind the other's last collective. `theirs` is null if this rank has not reached
+/// the peer.
+std::optional<std::string> called_alone(int rank, const Arena& mine, int peer, const Arena* theirs) {
+  if (!has_settled(mine) || (theirs != nullptr && !has_settled(*theirs))) return std::nullopt;
+  const OperationTimes& calls = mine.header().calls;
+  std::optional<Signature> extra;
+  if (theirs != nullptr) {
+    extra = first_after(calls, theirs->header().calls.begun());
+    if (extra) return leaver_sentence(rank, extra->text(), describe(peer, *theirs));
+    extra = first_after(theirs->header().calls, calls.begun());
+  } else {
+    const Signature last = mine.from(peer, Lane::kCollectives).peers_last.read();
+    if (last.sequence > calls.begun()) extra = last;
+  }
+  if (extra) return leaver_sentence(peer, extra->text(), describe(rank, mine));
+  return std::nullopt;
+}
+
 }  // namespace
 
 void Rank::leave() {
-  // Nobody knows when graphs run, and what they may still receive.
-  if (own_->header().launches.captured.load() == 0) {
+  // Nobody knows when graphs run, and what they may still receive, nor what one that was stopped would have done.
+  if (own_->header().launches.captured.load() == 0 && !stopped()) {
     const std::lock_guard lock(turn_);
+    const Signature last = last_of(*calls_);
     for (int peer = 0; peer < ranks(); ++peer) {
       if (reached_[static_cast<size_t>(peer)] == nullptr) continue;
-      const Link& link = reached_[static_cast<size_t>(peer)]->links[static_cast<size_t>(Lane::kMessages)];
-      link.in->consumed.store(link.received);
+      const Link& messages = link_to(peer, Lane::kMessages);
+      messages.in->consumed.store(messages.received);
+      link_to(peer, Lane::kCollectives).out->peers_last.write(last);
     }
     own_->header().settled.store(1, std::memory_order_release);
   }
@@ -49,6 +95,7 @@ std::optional<std::string> Rank::difference_in_the_end() const {
     if (peer == rank_) continue;
     if (auto sentence = sent_in_vain(peer)) return sentence;
     if (auto sentence = never_received(peer)) return sentence;
+    if (auto sentence = called_alone(rank_, *own_, peer, arena_of(peer))) return sentence;
   }
   return std::nullopt;
 }
@@ -56,7 +103,7 @@ std::optional<std::string> Rank::difference_in_the_end() const {
 /// What this rank has sent to the peer, and it has not taken.
 std::optional<std::string> Rank::sent_in_vain(int peer) const {
   const Arena* const arena = arena_of(peer);
-  if (arena == nullptr || arena->header().settled.load(std::memory_order_acquire) == 0) return std::nullopt;
+  if (arena == nullptr || !has_settled(*arena)) return std::nullopt;
   const Link& link = reached_[static_cast<size_t>(peer)]->links[static_cast<size_t>(Lane::kMessages)];
   const uint64_t kept = link.sent > kSlots ? link.sent - kSlots : 0;
   Unreceived unreceived;
@@ -69,7 +116,7 @@ std::optional<std::string> Rank::sent_in_vain(int peer) const {
 
 /// What the peer has sent, and this rank has not taken: perhaps without ever having reached it.
 std::optional<std::string> Rank::never_received(int peer) const {
-  if (own_->header().settled.load(std::memory_order_relaxed) == 0) return std::nullopt;
+  if (!has_settled(*own_)) return std::nullopt;
   const Connection& queue = own_->from(peer, Lane::kMessages);
   const auto& reached = reached_[static_cast<size_t>(peer)];
   const uint64_t received = reached ? reached->links[static_cast<size_t>(Lane::kMessages)].received : 0;
