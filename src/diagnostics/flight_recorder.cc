@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <ctime>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.h"
 
@@ -10,13 +12,11 @@ namespace {
 
 constexpr int64_t kNanoseconds = 1'000'000'000;
 
-std::string quoted(const std::string& text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
-    result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  }
-  return result + '"';
+/// As JSON has it. Names of hosts may hold any bytes: what is no UTF-8 is replaced, and sentences stay on one line.
+std::string quoted(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+  return nlohmann::json(std::move(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 /// Microseconds, as traces have them.

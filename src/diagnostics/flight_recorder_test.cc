@@ -90,6 +90,15 @@ TEST(FlightRecorder, TellsSendsAndReceivesOneByOne) {
   EXPECT_EQ(told["idle"], false);
 }
 
+TEST(FlightRecorder, WritesWhatIsNoUtf8AsJsonAllTheSame) {
+  FlightRecorder::About about;
+  about.host = "h\xff\"\xc3\xa4\xe2\x82";
+  about.failure = "of host \xc0\n";
+  const auto told = told_by(FlightRecorder(), about);
+  EXPECT_EQ(told["host"], "h\uFFFD\"\u00e4\uFFFD");
+  EXPECT_EQ(told["failure"], "of host \uFFFD ");
+}
+
 TEST(FlightRecorder, SaysWhatIsNotKnown) {
   FlightRecorder recorder;
   FlightRecorder::About about;
