@@ -43,4 +43,34 @@ std::string describe_doings(int rank, const Arena& arena, bool same_process) {
   return doings_text(describe(rank, arena), doings);
 }
 
+namespace {
+
+/// What the owner tells whoever looks for circles. Nothing if its group of messages ends meanwhile.
+std::vector<PeerMessage> awaited_messages(const Arena& arena, int ranks) {
+  std::vector<PeerMessage> all;
+  const uint64_t group = arena.header().waits_in.load();
+  if (group == 0) return all;
+  for (int peer = 0; peer < ranks; ++peer) {
+    const Connection& from = arena.from(peer, Lane::kMessages);
+    const uint32_t what = from.awaited.load();
+    if ((what & kAwaitsFilled) != 0) all.push_back({.sends = false, .peer = peer, .message = from.receives.read()});
+    if ((what & kAwaitsFreed) != 0) all.push_back({.sends = true, .peer = peer, .message = from.sends.read()});
+  }
+  return arena.header().waits_in.load() == group ? all : std::vector<PeerMessage>{};
+}
+
+}  // namespace
+
+Executor::Passed passed_of(const Arena& arena, int ranks) {
+  Executor::Passed passed;
+  passed.awaited = awaited_messages(arena, ranks);
+  const LaunchCounts& launches = arena.header().launches;
+  const uint64_t ended = launches.ended.load();
+  const uint64_t begun = launches.begun.load();
+  if (launches.captured.load() != 0) return passed;
+  passed.launches = ended;
+  passed.begun = begun;
+  return passed;
+}
+
 }  // namespace nitinol::cpu
