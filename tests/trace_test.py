@@ -53,6 +53,8 @@ def in_run(number, count=5):
 
 FIRST = "AllReduce number 1 (count 5, type float32, op sum)"
 SECOND = "AllReduce number 2 (count 5, type float32, op sum)"
+RECEIVE = "Recv number 1 from rank 1 (count 5, type float32)"
+NOT_KNOWN = "whether what has not ended has begun is not known"
 
 
 class Trace(unittest.TestCase):
@@ -61,14 +63,22 @@ class Trace(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def check(self, dumps, expected):
+    def write(self, dumps):
         for each in dumps:
-            (self.folder / f"{each['rank']}.json").write_text(json.dumps(each), encoding="utf-8")
-        said = io.StringIO()
-        sys.argv[1:] = [str(self.folder)]
-        with contextlib.redirect_stdout(said):
-            self.assertEqual(trace.main(), 0)
-        self.assertEqual(said.getvalue(), expected + "\n")
+            name = f"{each['communicator'][0]}{each['rank']}.json"
+            (self.folder / name).write_text(json.dumps(each), encoding="utf-8")
+
+    def run_tool(self, *arguments):
+        """The status, and what is said and what is complained of."""
+        said, complaints = io.StringIO(), io.StringIO()
+        sys.argv[1:] = list(map(str, arguments))
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complaints):
+            status = trace.main()
+        return status, said.getvalue(), complaints.getvalue()
+
+    def check(self, dumps, expected):
+        self.write(dumps)
+        self.assertEqual(self.run_tool(self.folder), (0, expected + "\n", ""))
 
     def test_all_have_finished(self):
         events = [all_reduce(1), message("send", 1, 0, "ended", 2)]
@@ -96,7 +106,10 @@ class Trace(unittest.TestCase):
 
     def test_all_are_in_the_same_call(self):
         events = [all_reduce(1), all_reduce(2, "issued")]
-        self.check([dump(rank, 2, events, idle=False) for rank in range(2)], f"All ranks are in {SECOND}.")
+        self.check([dump(rank, 2, events, idle=False) for rank in range(2)],
+                   f"All ranks have issued {SECOND}, and not ended it; {NOT_KNOWN}.")
+        self.check([dump(rank, 2, [all_reduce(1), all_reduce(2, "begun")], idle=False) for rank in range(2)],
+                   f"All ranks are in {SECOND}.")
 
     def test_dumps_are_missing(self):
         self.check([dump(0, 4, [all_reduce(1, "issued")], idle=False), dump(2, 4, [], idle=True)],
@@ -144,7 +157,8 @@ class Trace(unittest.TestCase):
         events = [all_reduce(0, "captured", 0)]
         self.check([dump(0, 2, events + [in_run(7)], idle=False, begun=7, ended=6),
                     dump(1, 2, events, idle=True, begun=6, ended=6)],
-                   "Rank 0 waits in AllReduce number 7 (count 5, type float32, op sum) for rank 1, which has issued nothing.")
+                   "Rank 0 waits in AllReduce number 7 (count 5, type float32, op sum) for rank 1, which has finished what it "
+                   "issued, at last collective number 6.")
 
     def test_a_receive_without_its_send(self):
         self.check([dump(0, 2, [all_reduce(1), message("receive", 1, 1, "issued", 2)], idle=False),
@@ -160,13 +174,17 @@ class Trace(unittest.TestCase):
     def test_a_send_behind_a_collective(self):
         self.check([dump(0, 2, [message("receive", 1, 1, "issued", 1), all_reduce(1, "issued", 2)], idle=False),
                     dump(1, 2, [all_reduce(1, "issued", 1), message("send", 1, 0, "issued", 2)], idle=False)],
-                   f"Rank 1 waits in {FIRST} for rank 0, which is in Recv number 1 from rank 1 (count 5, type float32); rank 0 "
-                   "waits in Recv number 1 from rank 1 (count 5, type float32) for rank 1, which has issued the other end, but "
-                   f"is in {FIRST}.")
+                   f"Rank 1 waits in {FIRST} for rank 0, which has not ended Recv number 1 from rank 1 (count 5, type float32); "
+                   "rank 0 waits in Recv number 1 from rank 1 (count 5, type float32) for rank 1, which has issued the other end, "
+                   f"but has not ended {FIRST}.")
 
     def test_both_ends_are_there(self):
         self.check([dump(0, 2, [message("receive", 1, 1, "issued", 1)], idle=False),
                     dump(1, 2, [message("send", 1, 0, "issued", 1)], idle=False)],
+                   "Rank 0 has not ended Recv number 1 from rank 1 (count 5, type float32); rank 1 has not ended Send number 1 to "
+                   f"rank 0 (count 5, type float32); {NOT_KNOWN}.")
+        self.check([dump(0, 2, [message("receive", 1, 1, "begun", 1)], idle=False),
+                    dump(1, 2, [message("send", 1, 0, "begun", 1)], idle=False)],
                    "Rank 0 is in Recv number 1 from rank 1 (count 5, type float32); rank 1 is in Send number 1 to rank 0 (count "
                    "5, type float32).")
 
@@ -199,6 +217,139 @@ class Trace(unittest.TestCase):
     def test_the_failure_is_told(self):
         self.check([dump(0, 1, [all_reduce(1, "unknown")], failure="rank 0: it is late.")],
                    "How far rank 0 has come is not known; first failure: rank 0: it is late.")
+
+    def test_a_rank_that_has_issued_and_not_begun_has_not_come(self):
+        waiting = dump(0, 2, [all_reduce(1, "begun"), in_run(1)], idle=False, begun=1)
+        held = dump(1, 2, [all_reduce(1, "issued")], idle=False, begun=0)
+        self.check([waiting, held],
+                   f"Rank 0 waits in {FIRST} for rank 1, which has issued {FIRST}, but it has not begun.")
+        self.check([held, {**held, "rank": 0}], f"Ranks 0, 1 have issued {FIRST}, but it has not begun.")
+
+    def test_a_gpu_whose_begins_are_known_and_that_has_not_begun_has_not_come(self):
+        self.check([dump(0, 2, [all_reduce(1), all_reduce(2, "begun")], idle=False, beginsKnown=True),
+                    dump(1, 2, [all_reduce(1), all_reduce(2, "issued")], idle=False, beginsKnown=True)],
+                   f"Rank 0 waits in {SECOND} for rank 1, which has issued {SECOND}, but it has not begun.")
+
+    def test_a_message_whose_other_end_has_not_begun(self):
+        receiver = dump(0, 2, [message("receive", 1, 1, "begun", 1)], idle=False, beginsKnown=True)
+        sender = dump(1, 2, [message("send", 1, 0, "issued", 1)], idle=False, beginsKnown=True)
+        self.check([receiver, sender],
+                   f"Rank 0 waits in {RECEIVE} for rank 1, which has issued the other end, but it has not begun.")
+        sender = dump(1, 2, [all_reduce(1, "issued", 1), message("send", 1, 0, "issued", 2)], idle=False, beginsKnown=True)
+        self.check([receiver, sender], f"Rank 0 waits in {RECEIVE} for rank 1, which has issued the other end, and before it "
+                                       f"{FIRST}, but it has not begun.")
+
+    def test_what_stands_before_it_in_its_stream_is_told(self):
+        other = message("receive", 1, 0, "begun", 1)
+        other["args"]["stream"] = "0x77"
+        held = all_reduce(1, "issued", 2)
+        held["args"]["stream"] = "0x77"
+        place = {"host": "h", "pid": 5, "device": 1}
+        self.write([dump(1, 2, [other], idle=False, beginsKnown=True, communicator="d" * 16, **place),
+                    dump(0, 2, [all_reduce(1, "begun"), in_run(1)], idle=False, begun=1),
+                    dump(1, 2, [held], idle=False, begun=0, **place)])
+        status, said, _ = self.run_tool(self.folder)
+        self.assertEqual(status, 0)
+        self.assertIn(f"cccccccc: Rank 0 waits in {FIRST} for rank 1, which has issued {FIRST}, but it has not begun: before "
+                      "it in its stream is Recv number 1 from rank 0 (count 5, type float32) of communicator dddddddd.\n", said)
+
+    def test_a_graph_that_was_launched_once_has_run(self):
+        events = [all_reduce(0, "captured", 0)]
+        run = {**in_run(1), "ph": "X", "args": {"number": 1, "state": "ended"}}
+        self.check([dump(0, 2, events + [run, in_run(2)], idle=False, begun=2, ended=1),
+                    dump(1, 2, events + [run], idle=True, begun=1, ended=1)],
+                   f"Rank 0 waits in {SECOND} for rank 1, which has finished what it issued, at last {FIRST}.")
+        self.check([dump(0, 2, events + [run, in_run(2)], idle=False, begun=2, ended=1),
+                    dump(1, 2, events + [run], idle=False, begun=1, ended=1)],
+                   f"Rank 0 waits in {SECOND} for rank 1, which has ended {FIRST}, and no more is known.")
+
+    def test_calls_and_graphs_in_turn(self):
+        events = [all_reduce(1), all_reduce(0, "captured", 0)]
+        runs = [{**in_run(number), "ph": "X", "args": {"number": number, "state": "ended"}} for number in (1, 2, 3)]
+        last = "AllReduce number 3 (count 5, type float32, op sum)"
+        self.check([dump(0, 2, events + runs + [in_run(4)], idle=False, begun=4, ended=3),
+                    dump(1, 2, events + runs, idle=True, begun=3, ended=3)],
+                   "Rank 0 waits in AllReduce number 4 (count 5, type float32, op sum) for rank 1, which has finished what it "
+                   f"issued, at last {last}.")
+
+    def test_a_gpu_may_have_run_graphs(self):
+        self.check([dump(0, 2, [all_reduce(1), all_reduce(2, "issued")], idle=False),
+                    dump(1, 2, [all_reduce(1), all_reduce(0, "captured", 0)], idle=True)],
+                   f"Rank 0 waits in {SECOND} for rank 1, which has finished what it issued (1 collective, 1 in graphs).")
+
+    def rooted(self, what, algorithm, rank):
+        """The sentence when one of four ranks is in a collective of root 0, and nobody else has come."""
+        name = f"{what} number 1 (count 5, type float32, root 0)"
+        inside = event(name, "begun", 1, number=1, algorithm=algorithm)
+        self.write([dump(each, 4, [inside] if each == rank else [], idle=each != rank) for each in range(4)])
+        return self.run_tool(self.folder)[1].removeprefix(f"Rank {rank} waits in {name} for ")
+
+    def test_who_waits_for_the_root_alone(self):
+        everybody = "ranks 1, 2, 3, which have issued nothing.\n"
+        root = "rank 0, which has issued nothing.\n"
+        for what in ("Broadcast", "Scatter"):
+            for algorithm in ("OneShot", "Ring"):
+                self.assertEqual(self.rooted(what, algorithm, 2), root)
+        for what in ("Reduce", "Gather"):
+            self.assertEqual(self.rooted(what, "OneShot", 0), everybody)
+            self.assertEqual(self.rooted(what, "OneShot", 2), root)
+        self.assertEqual(self.rooted("Reduce", "Ring", 2), "ranks 0, 1, 3, which have issued nothing.\n")
+
+    def test_nobody_waits_for_ranks_that_are_not_needed(self):
+        name = "Gather number 1 (count 5, type float32, root 0)"
+        inside = event(name, "begun", 1, number=1, algorithm="OneShot")
+        self.check([dump(rank, 3, [inside] if rank < 2 else [], idle=rank == 2) for rank in range(3)],
+                   f"Rank 0 waits in {name} for rank 2, which has issued nothing; rank 1 is in {name}.")
+
+    def test_more_is_issued_than_is_kept(self):
+        kept = [message("receive", number, 1, "issued", number) for number in range(45, 301)]
+        awaited = [{"name": RECEIVE, "number": 1, "direction": "receive", "peer": 1}]
+        late = dump(1, 2, [], idle=True)
+        self.check([dump(0, 2, kept, idle=False, beginsKnown=True, messages=300, awaited=awaited), late],
+                   f"Rank 0 waits in {RECEIVE} for rank 1, which has not issued the other end: it has issued nothing.")
+        kept = [message("receive", number, 1, "unknown", number) for number in range(45, 301)]
+        self.check([dump(0, 2, kept, idle=False, messages=300), late],
+                   "How far rank 0 has come is not known; rank 0 waits in Recv number 45 from rank 1 (count 5, type float32), or "
+                   "before it, for rank 1, which has not issued the other end: it has issued nothing.")
+
+    def test_what_was_merged_is_no_dump(self):
+        self.write([dump(0, 1, [all_reduce(1)], idle=True)])
+        for name in ("merged.json", "merged.json", "again.json"):
+            self.assertEqual(self.run_tool("-o", self.folder / name, self.folder),
+                             (0, "All ranks have finished what they issued (1 collective).\n", ""))
+        self.assertEqual(self.run_tool(self.folder / "merged.json"),
+                         (2, "", f"trace.py: {self.folder}/merged.json is left out: it is no dump of a flight recorder\n"))
+
+    def test_files_that_are_no_dumps_are_left_out(self):
+        self.write([dump(0, 2, [all_reduce(1)], idle=True)])
+        good = (self.folder / "c0.json").read_text(encoding="utf-8")
+        reason = "is left out: it is no dump of a flight recorder\n"
+        for text, expected in ((good[:100], "is left out: it is no JSON, or not all of it is there ("), ("", "it is no JSON"),
+                               ("[" * 100_000, "it is no JSON"), ("[]", reason), ("null", reason), ('{"rank": 1}', reason),
+                               (good.replace('"traceEvents": [', '"traceEvents": [1, '), reason)):
+            broken = self.folder / "broken.json"
+            broken.write_text(text, encoding="utf-8")
+            status, said, complaints = self.run_tool(self.folder)
+            self.assertEqual((status, said), (2, "All ranks that were dumped have finished what they issued (1 collective); "
+                                                 "there is no dump of rank 1.\n"))
+            self.assertIn(f"trace.py: {broken} ", complaints)
+            self.assertIn(expected, complaints)
+            self.assertEqual(self.run_tool(broken), (2, "", complaints))
+            self.assertEqual(complaints.count("\n"), 1)
+
+    def test_files_that_are_missing_or_cannot_be_written(self):
+        self.assertEqual(self.run_tool(self.folder / "none"),
+                         (2, "", f"trace.py: {self.folder}/none is left out: No such file or directory\n"))
+        self.assertEqual(self.run_tool(self.folder),
+                         (2, "", f"trace.py: {self.folder} is left out: there is no dump in this folder (*.json)\n"))
+        self.write([dump(0, 1, [], idle=True)])
+        self.assertEqual(self.run_tool("-o", self.folder / "none" / "at", self.folder)[::2],
+                         (2, f"trace.py: {self.folder}/none/at cannot be written: No such file or directory\n"))
+
+    def test_names_may_hold_any_bytes(self):
+        text = json.dumps(dump(0, 1, [], idle=True, host="HOST"))
+        (self.folder / "0.json").write_bytes(text.encode().replace(b"HOST", b"h\xff\xc3\xa4"))
+        self.assertEqual(self.run_tool(self.folder)[0], 0)
 
 
 if __name__ == "__main__":

@@ -2,23 +2,18 @@
 """Merges what the ranks of a communicator dumped: `trace.py [-o MERGED] DUMP...`
 
 The dumps come from nitinolCommDump, NITINOL_DUMP_FILE or `nitinol-ras --dump`; a folder stands for the *.json in it. Says
-in one sentence who waits for whom, and with -o writes one trace of all ranks for Chrome's or Perfetto's viewer.
+in one sentence who waits for whom, and with -o writes one trace of all ranks for Chrome's or Perfetto's viewer. Files
+that are no dumps are left out and named: then the exit status is 2.
 """
 import argparse
 import json
 import pathlib
+import re
 import sys
 
 MOST_TOLD = 3  # messages of one rank
-
-
-def files_of(paths):
-    """The dumps, with folders replaced by what is in them."""
-    for path in map(pathlib.Path, paths):
-        if path.is_dir():
-            yield from sorted(path.glob("*.json"))
-        else:
-            yield path
+MERGED_BEGINS = b'{"traceEvents"'  # as dumps do not: those tell first whose they are
+STREAM_OF_EACH_THREAD = "0x2"  # cudaStreamPerThread: the handle tells none apart
 
 
 def ranks_text(ranks):
@@ -44,6 +39,9 @@ class Operation:
         self.launch = about.get("launch", 0)
         self.direction = about.get("direction")
         self.peer = about.get("peer")
+        self.algorithm = about.get("algorithm")
+        self.stream = about.get("stream")
+        self.time = float(event["ts"])
 
     def is_message(self):
         return self.direction is not None
@@ -55,38 +53,75 @@ class Operation:
         """What both ends of a message must agree on."""
         return self.name.partition("(")[2]
 
+    def root(self):
+        """None if the collective has none."""
+        root = re.search(r"root (\d+)\)$", self.name)
+        return int(root[1]) if root else None
+
+    def needed(self, rank, others):
+        """For which of the others a rank that is in the collective waits."""
+        root = self.root()
+        if root is None or rank == root:
+            return others
+        if root in others and (self.name.startswith(("Broadcast", "Scatter")) or self.algorithm == "OneShot"):
+            return [root]
+        return [] if self.algorithm == "OneShot" else others  # else it may wait for one that passes on
+
 
 class Rank:
     """What the dump of one rank says of where it is."""
 
     def __init__(self, dump):
-        self.rank = dump["rank"]
+        self.rank = int(dump["rank"])
+        self.ranks = int(dump["ranks"])
+        self.communicator = str(dump["communicator"])
+        self.place = (dump.get("host"), dump.get("pid"), dump.get("device"))
         self.issued = dump["issued"]
         self.messages_issued = dump.get("messages", 0)
         self.captured = dump.get("captured", 0)
         self.failure = dump["failure"]
+        self.is_idle = dump.get("idle") is True
         self.operations = [Operation(event) for event in dump["traceEvents"] if event["ph"] == "i"]
         self.collectives = {each.number: each for each in self.operations if not each.is_message() and each.number > 0}
         self.messages = [each for each in self.operations if each.is_message()]
         self.begun = dump["begun"] if dump.get("timesKnown") else None  # runs of graphs count there
-        unfinished = [Operation(event) for event in dump["traceEvents"] if event["ph"] == "B"]
-        self.is_idle = dump.get("idle") is True
-        self.inside = []
+        self.runs = [Operation(event) for event in dump["traceEvents"] if event["ph"] in ("B", "X")]
+        self.held_behind = None  # an operation of another communicator in its stream, and that communicator
+        self.find_place(dump)
+
+    def find_place(self, dump):
+        """What it is in, or what it has issued and not begun, or one of the two: all launches run in their order."""
+        self.inside, self.held, self.is_certain = [], [], True
         if not self.is_idle:
-            self.inside = unfinished[:1]
+            self.inside = [each for each in self.runs if each.state == "begun"][:1] or self.awaited(dump)
         if not self.inside and dump.get("idle") is False:
-            self.inside = self.first_open()
-        self.is_known = self.is_idle or bool(self.inside)
+            first = self.first_open()
+            if any(each.state == "begun" for each in first):
+                self.inside = first
+            elif dump.get("beginsKnown", self.begun is not None and not any(each.is_message() for each in first)):
+                self.held = first
+            else:
+                self.inside, self.is_certain = first, False
+        self.is_known = self.is_idle or bool(self.inside or self.held)
+
+    def awaited(self, dump):
+        """The messages for which it has waited for long, where what is kept of it does not tell what it is in."""
+        is_kept = any(each.state == "begun" for each in self.operations)
+        has_empty = any(each.number == 0 and each.state != "captured" for each in self.messages)  # numbers differ then
+        if is_kept or has_empty or dump.get("idle") is not False:
+            return []
+        return [Operation({"name": each["name"], "ts": 0, "args": {**each, "state": "begun"}})
+                for each in dump.get("awaited", [])]
 
     def first_open(self):
-        """What the rank is in: all launches of a communicator run in their order. Nothing if that is not known."""
+        """The first launch that has not ended; nothing if that is not known."""
         still_open = [each for each in self.operations if each.is_open()]
         if self.captured or not still_open or any(each.state == "unknown" for each in still_open):
             return []
         launch = min(each.launch for each in still_open)
-        inside = [each for each in still_open if each.launch == launch]
-        collectives = [each for each in inside if not each.is_message()]
-        return collectives[:1] or inside
+        first = [each for each in still_open if each.launch == launch]
+        collectives = [each for each in first if not each.is_message()]
+        return collectives[:1] or first
 
     def collective(self):
         """The collective that it is in, or None."""
@@ -98,24 +133,68 @@ class Rank:
             return self.begun
         if self.collective():
             return self.collective().number
-        ended = [number for number, each in self.collectives.items() if each.state == "ended"]
-        return self.issued if self.is_idle else max(ended, default=0) if self.inside else None
+        still_open = [number for number, each in self.collectives.items() if each.is_open()]
+        return min(still_open, default=self.issued + 1) - 1 if self.is_known else None
 
     def last_text(self):
-        """The last that it has issued."""
-        counted = [each for each in self.operations if each.state != "captured"]
-        if not counted:
-            return "nothing"
-        return counted[-1].name if self.issued or self.messages_issued else "nothing"
+        """The last that it has come to; "" if there is none, None if it may have run in a graph that does not tell."""
+        issued = [each for each in self.operations if each.state != "captured"]
+        if self.captured and self.begun is None:
+            return None
+        if self.captured and self.begun:
+            run = next((each for each in self.runs if each.number == self.begun), None)
+            if not run:
+                return f"collective number {self.begun}"
+            issued = [each for each in issued if each.is_message() and each.time > run.time] or [run]
+        return issued[-1].name if issued and (self.issued or self.messages_issued or self.begun) else ""
 
-    def doings(self):
-        """What it does, to be put behind "rank 1, which "."""
+    def doings(self, many=False):
+        """What it does, to be put behind "rank 1, which "; of several ranks that do the same if `many`."""
+        have, are, they = ("have", "are", "they") if many else ("has", "is", "it")
         if self.is_idle:
             last = self.last_text()
-            return "has issued nothing" if last == "nothing" else f"has finished what it issued, at last {last}"
+            if last is None:
+                return f"{have} finished what {they} issued ({self.count_text()})"
+            return f"{have} finished what {they} issued, at last {last}" if last else f"{have} issued nothing"
         if self.inside:
-            return f"is in {self.inside[0].name}"
-        return f"has issued {number_text(self.issued, 'collective')}, and no more is known"
+            return f"{are} in {self.inside[0].name}" if self.is_certain else f"{have} not ended {self.inside[0].name}"
+        if self.held:
+            pronoun = "it has" if len(self.held) == 1 else "they have"
+            return f"{have} issued {self.names_text(self.held)}, but {pronoun} not begun{self.behind_text()}"
+        if self.begun is not None:
+            last = next((each.name for each in self.runs if each.number == self.begun), f"collective number {self.begun}")
+            return (f"{have} ended {last}" if self.begun else f"{have} not begun any collective") + ", and no more is known"
+        return f"{have} issued {number_text(self.issued, 'collective')}, and no more is known"
+
+    def behind_text(self):
+        """What the first that has not begun stands behind."""
+        if not self.held_behind:
+            return ""
+        operation, communicator = self.held_behind
+        return f": before it in its stream is {operation.name} of communicator {communicator[:8]}"
+
+    def find_held_behind(self, everybody):
+        """Looks among the ranks of all communicators."""
+        if not self.held or self.held[0].stream in (None, STREAM_OF_EACH_THREAD):
+            return
+        mine = self.held[0]
+        before = [(each, other.communicator) for other in everybody for each in other.operations
+                  if other.place == self.place and other.communicator != self.communicator and each.stream == mine.stream
+                  and each.state in ("begun", "issued") and each.time < mine.time]
+        self.held_behind = min(before, key=lambda found: (found[0].state != "begun", found[0].time), default=None)
+
+    def count_text(self):
+        parts = [number_text(self.issued, "collective")]
+        if self.messages_issued:
+            parts.append(number_text(self.messages_issued, "message"))
+        if self.captured:
+            parts.append(f"{self.captured} in graphs")
+        return ", ".join(parts)
+
+    @staticmethod
+    def names_text(operations):
+        text = " and ".join(each.name for each in operations[:MOST_TOLD])
+        return text + (f" and {len(operations) - MOST_TOLD} more" if len(operations) > MOST_TOLD else "")
 
 
 def grouped(pairs):
@@ -129,11 +208,12 @@ def grouped(pairs):
 class Job:
     """The ranks of one communicator, as far as there are dumps."""
 
-    def __init__(self, dumps):
-        self.by_rank = {dump["rank"]: Rank(dump) for dump in sorted(dumps, key=lambda dump: dump["rank"])}
+    def __init__(self, ranks):
+        self.by_rank = {each.rank: each for each in sorted(ranks, key=lambda each: each.rank)}
         self.ranks = list(self.by_rank.values())
-        self.missing = [rank for rank in range(dumps[0]["ranks"]) if rank not in self.by_rank]
+        self.missing = [rank for rank in range(ranks[0].ranks) if rank not in self.by_rank]
         self.has_graphs = any(each.captured for each in self.ranks)
+        self.told = set()  # ranks of which it was said what they do
 
     def sentence(self):
         said = self.mismatch()
@@ -177,58 +257,68 @@ class Job:
         peer = self.by_rank.get(message.peer)
         if peer is None or peer is rank or message.number == 0 or self.has_graphs:
             return None
-        ends = [each for each in peer.messages if each.peer == rank.rank and each.direction != message.direction]
-        return next((each for each in ends if each.number == message.number), None)
+        return next((each for each in self.kept_ends(rank, message) if each.number == message.number), None)
 
     def waits(self):
         """Who waits for whom."""
-        said = []
-        in_collectives = [each for each in self.ranks if each.collective()]
-        for name, who in grouped((each.collective().name, each.rank) for each in in_collectives):
-            number = self.by_rank[who[0]].collective().number
-            late = self.late_for(number)
-            if late:
-                said.append(f"{ranks_text(who)} {'waits' if len(who) == 1 else 'wait'} in {name} for " + ", and ".join(late))
-            elif len(who) == len(self.ranks):
-                said.append(f"all ranks are in {name}")
-            else:
-                said.append(f"{ranks_text(who)} {'is' if len(who) == 1 else 'are'} in {name}, to which all have come")
-        for each in self.ranks:
-            if each.inside and not each.collective():
-                said.append(self.message_waits(each))
+        said = self.collective_waits()
+        said += [self.message_waits(each) for each in self.ranks if each.inside and not each.collective()]
+        held = [each for each in self.ranks if each.held and each.rank not in self.told]
+        said += [f"{ranks_text(who)} {self.by_rank[who[0]].doings(len(who) > 1)}"
+                 for _, who in grouped((each.doings(), each.rank) for each in held)]
+        if any(each.inside and not each.is_certain and each.rank not in self.told for each in self.ranks):
+            said.append("whether what has not ended has begun is not known")
         return said
 
-    def late_for(self, number):
-        """The ranks that have not come to a collective, each with what it does instead."""
-        def late(rank):
+    def collective_waits(self):
+        said = []
+        inside = [each for each in self.ranks if each.collective()]
+        for (name, late), who in grouped(((each.collective().name, self.late_for(each)), each.rank) for each in inside):
+            first, many = self.by_rank[who[0]], len(who) > 1
+            if late:
+                said.append(f"{ranks_text(who)} {'wait' if many else 'waits'} in {name} for {late}")
+                self.told |= set(who)
+            elif len(who) == len(self.ranks):
+                said.append(f"all ranks are in {name}" if first.is_certain else f"all ranks have issued {name}, and not ended it")
+            else:
+                said.append(f"{ranks_text(who)} {first.doings(many)}{self.all_there_text(first)}")
+        return said
+
+    def all_there_text(self, rank):
+        late = self.late(rank.collective().number)
+        return "" if late or self.missing or not rank.is_certain else ", to which all have come"
+
+    def late(self, number):
+        """The ranks that have not come to a collective."""
+        def is_late(rank):
             reached = rank.reached()
             return rank.issued < number and not rank.captured if reached is None else reached < number
 
-        late_ranks = [each for each in self.ranks if late(each)]
-        said = [f"{ranks_text(who)}, which {self.in_plural(text, who)}"
-                for text, who in grouped((each.doings(), each.rank) for each in late_ranks)]
-        return said + self.missing_text()
+        return [each.rank for each in self.ranks if is_late(each)]
 
-    @staticmethod
-    def in_plural(text, who):
-        verb, rest = text.split(" ", 1)
-        return text if len(who) == 1 else {"is": "are", "has": "have"}[verb] + " " + rest.replace("it ", "they ")
-
-    def missing_text(self):
-        return [f"{ranks_text(self.missing)}, of which there is no dump"] if self.missing else []
+    def late_for(self, rank):
+        """Those for whom a rank waits in its collective, each with what it does instead."""
+        collective = rank.collective()
+        issued = rank.collectives.get(collective.number)
+        if not self.has_graphs and issued and not collective.algorithm:
+            collective.algorithm = issued.algorithm
+        needed = collective.needed(rank.rank, self.late(collective.number) + self.missing)
+        late = [self.by_rank[each] for each in needed if each in self.by_rank]
+        self.told |= {each.rank for each in late}
+        said = [f"{ranks_text(who)}, which {self.by_rank[who[0]].doings(len(who) > 1)}"
+                for _, who in grouped((each.doings(), each.rank) for each in late)]
+        missing = [each for each in needed if each not in self.by_rank]
+        return ", and ".join(said + ([f"{ranks_text(missing)}, of which there is no dump"] if missing else []))
 
     def message_waits(self, rank):
         """Which messages of a rank's group wait for their other end."""
-        reasons = [(reason, message.name) for message in rank.inside for reason in [self.reason(rank, message)] if reason]
+        reasons = [(reason, message) for message in rank.inside for reason in [self.reason(rank, message)] if reason]
         if not reasons:
-            return f"rank {rank.rank} is in {self.names_text([each.name for each in rank.inside])}"
+            verb = "is in" if rank.is_certain else "has not ended"
+            return f"rank {rank.rank} {verb} {rank.names_text(rank.inside)}"
+        self.told.add(rank.rank)
         return f"rank {rank.rank} waits in " + " and in ".join(
-            f"{self.names_text(names)} {reason}" for reason, names in grouped(reasons))
-
-    @staticmethod
-    def names_text(names):
-        text = " and ".join(names[:MOST_TOLD])
-        return text + (f" and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else "")
+            f"{rank.names_text(messages)} {reason}" for reason, messages in grouped(reasons))
 
     def reason(self, rank, message):
         """Why a message does not end, or is not known to; None if both its ends are there."""
@@ -239,47 +329,77 @@ class Job:
             return f"for rank {message.peer}, of which there is no dump"
         if peer.captured:
             return f"for rank {peer.rank}, of whose graphs it is not known what they run"
+        if rank.captured:  # its messages are counted otherwise
+            return f"for rank {peer.rank}, which {peer.doings()}"
         other = self.other_end(rank, message)
         if other is None:
-            later = [each for each in peer.messages if each.peer == rank.rank and each.direction != message.direction]
-            if any(each.number > message.number for each in later):
-                return None  # it was issued so long ago that it is not kept
-            if not later and peer.messages_issued > len(peer.messages):
-                return f"for rank {peer.rank}, whose dump does not reach back to it"
-            return f"for rank {peer.rank}, which has not issued the other end: it {peer.doings()}"
+            return self.reason_without_end(rank, message, peer)
         if other.state == "ended" or any(each is other for each in peer.inside):
             return None
-        return f"for rank {peer.rank}, which has issued the other end, but {peer.doings()}"
+        self.told.add(peer.rank)
+        if any(each is other for each in peer.held):
+            return f"for rank {peer.rank}, which has issued the other end, but it has not begun{peer.behind_text()}"
+        but = "and before it" if peer.held else "but"
+        doings = peer.doings().removeprefix("has issued ") if peer.held else peer.doings()
+        return f"for rank {peer.rank}, which has issued the other end, {but} {doings}"
+
+    def reason_without_end(self, rank, message, peer):
+        """The same of a message of which the peer's dump has no other end."""
+        others = self.kept_ends(rank, message)
+        if any(each.number > message.number for each in others):
+            return None  # it was issued so long ago that it is not kept
+        if not others and peer.messages_issued > len(peer.messages):
+            return f"for rank {peer.rank}, whose dump does not reach back to it"
+        self.told.add(peer.rank)
+        return f"for rank {peer.rank}, which has not issued the other end: it {peer.doings()}"
+
+    def kept_ends(self, rank, message):
+        """The peer's messages among which the other end is, if it is kept."""
+        return [each for each in self.by_rank[message.peer].messages
+                if each.peer == rank.rank and each.direction != message.direction]
 
     def ends(self):
         """That all is finished, if it is."""
         finished = [each for each in self.ranks if each.is_idle]
         if not finished or len(finished) != len(self.ranks):
             return []
-        counts = grouped((self.count_text(each), each.rank) for each in finished)
+        counts = grouped((each.count_text(), each.rank) for each in finished)
         text = "; ".join(what if len(counts) == 1 else f"{ranks_text(who)}: {what}" for what, who in counts)
         return [f"all ranks {'that were dumped ' if self.missing else ''}have finished what they issued ({text})"]
-
-    @staticmethod
-    def count_text(rank):
-        parts = [number_text(rank.issued, "collective")]
-        if rank.messages_issued:
-            parts.append(number_text(rank.messages_issued, "message"))
-        if rank.captured:
-            parts.append(f"{rank.captured} in graphs")
-        return ", ".join(parts)
 
     def unknown(self):
         """Of whom it is not known how far they have come, and what can be said all the same."""
         unknown = [each for each in self.ranks if not each.is_known]
-        if not unknown:
-            return []
-        said = [f"how far {ranks_text([each.rank for each in unknown])} "
-                f"{'has' if len(unknown) == 1 else 'have'} come is not known"]
-        graphs = [each.rank for each in unknown if each.captured]
+        counted = [each for each in unknown if each.begun is not None and each.rank not in self.told]
+        said = [f"{ranks_text(who)} {self.by_rank[who[0]].doings(len(who) > 1)}"
+                for _, who in grouped((each.doings(), each.rank) for each in counted)]
+        uncounted = [each.rank for each in unknown if each.begun is None]
+        if not uncounted:
+            return said
+        said.append(f"how far {ranks_text(uncounted)} {'has' if len(uncounted) == 1 else 'have'} come is not known")
+        graphs = [each for each in uncounted if self.by_rank[each].captured]
         if graphs:
-            said[0] += f", as launches of graphs are not counted ({ranks_text(graphs)})"
-        return said + self.ahead()
+            said[-1] += f", as launches of graphs are not counted ({ranks_text(graphs)})"
+        return said + self.unmatched(uncounted) + self.ahead()
+
+    def unmatched(self, ranks):
+        """Of each rank the first message that cannot have ended, as its other end was not issued."""
+        said = []
+        for rank in ranks if not self.has_graphs else []:
+            each = self.by_rank[rank]
+            lacking = next((message for message in each.messages if message.is_open() and self.lacks_end(each, message)), None)
+            if lacking:
+                said.append(f"rank {rank} waits in {lacking.name}, or before it, {self.reason(each, lacking)}")
+        return said
+
+    def lacks_end(self, rank, message):
+        """Whether the peer has certainly not issued the other end."""
+        peer = self.by_rank.get(message.peer)
+        if peer is None or peer is rank or message.number == 0:
+            return False
+        others = self.kept_ends(rank, message)
+        reaches_back = others or peer.messages_issued <= len(peer.messages)
+        return bool(reaches_back) and all(each.number < message.number for each in others)
 
     def ahead(self):
         """The first collective that some have issued and others, of whom no more is known, have not."""
@@ -293,24 +413,88 @@ class Job:
         return [f"{name} was issued by {ranks_text([each.rank for each in most])} and not by {ranks_text(behind)}"]
 
 
+def complain(text):
+    print(f"{pathlib.Path(__file__).name}: {text}", file=sys.stderr)
+
+
+class Dumps:
+    """What was read."""
+
+    def __init__(self):
+        self.ranks = []
+        self.events = []
+        self.all_good = True
+
+    def read_all(self, paths, output):
+        """Folders stand for what is in them, but for what was merged before."""
+        for path in paths:
+            if not path.is_dir():
+                self.read(path)
+                continue
+            inside = [each for each in sorted(path.glob("*.json")) if not self.is_merged(each, output)]
+            if not inside:
+                self.leave_out(path, "there is no dump in this folder (*.json)")
+            for each in inside:
+                self.read(each)
+
+    @staticmethod
+    def is_merged(path, output):
+        if output and path.resolve() == pathlib.Path(output).resolve():
+            return True
+        try:
+            with open(path, "rb") as file:
+                return file.read(len(MERGED_BEGINS)) == MERGED_BEGINS
+        except OSError:
+            return False
+
+    def read(self, path):
+        try:
+            dump = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+            self.ranks.append(Rank(dump))
+            self.events += dump["traceEvents"]
+        except OSError as error:
+            self.leave_out(path, error.strerror)
+        except (json.JSONDecodeError, RecursionError) as error:
+            self.leave_out(path, f"it is no JSON, or not all of it is there ({error})")
+        except (KeyError, TypeError, ValueError, AttributeError):
+            self.leave_out(path, "it is no dump of a flight recorder")
+
+    def leave_out(self, path, reason):
+        complain(f"{path} is left out: {reason}")
+        self.all_good = False
+
+    def by_communicator(self):
+        communicators = {}
+        for each in self.ranks:
+            communicators.setdefault(each.communicator, []).append(each)
+            each.find_held_behind(self.ranks)
+        return communicators
+
+    def write(self, path):
+        """False if that fails."""
+        try:
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump({"traceEvents": sorted(self.events, key=lambda event: event["ts"])}, file)
+        except OSError as error:
+            complain(f"{path} cannot be written: {error.strerror}")
+            return False
+        return True
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", help="file for the merged trace")
     parser.add_argument("dumps", nargs="+", help="files, or folders of them")
     arguments = parser.parse_args()
-    communicators = {}
-    events = []
-    for path in files_of(arguments.dumps):
-        with open(path, encoding="utf-8") as file:
-            dump = json.load(file)
-        communicators.setdefault(dump["communicator"], []).append(dump)
-        events += dump["traceEvents"]
-    for name, dumps in communicators.items():
-        print((f"{name[:8]}: " if len(communicators) > 1 else "") + Job(dumps).sentence())
-    if arguments.output:
-        with open(arguments.output, "w", encoding="utf-8") as file:
-            json.dump({"traceEvents": sorted(events, key=lambda event: event["ts"])}, file)
-    return 0
+    dumps = Dumps()
+    dumps.read_all(map(pathlib.Path, arguments.dumps), arguments.output)
+    if not dumps.ranks:
+        return 2
+    communicators = dumps.by_communicator()
+    for name, ranks in communicators.items():
+        print((f"{name[:8]}: " if len(communicators) > 1 else "") + Job(ranks).sentence())
+    is_written = not arguments.output or dumps.write(arguments.output)
+    return 0 if dumps.all_good and is_written else 2
 
 
 if __name__ == "__main__":

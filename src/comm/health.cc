@@ -89,6 +89,8 @@ std::string Communicator::dump(bool as_text) const {
   about.launches_through = passed.launches;
   about.idle = passed.all;
   about.launches = passed.runs;
+  about.launches_begun = passed.begun;
+  about.awaited = passed.awaited;
   const auto now = progress();
   about.progress_known = now.has_value();
   about.begun = now ? now->begun : 0;

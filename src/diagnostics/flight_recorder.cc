@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <ctime>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.h"
 
@@ -10,13 +12,11 @@ namespace {
 
 constexpr int64_t kNanoseconds = 1'000'000'000;
 
-std::string quoted(const std::string& text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
-    result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  }
-  return result + '"';
+/// As JSON has it. Names of hosts may hold any bytes: what is no UTF-8 is replaced, and sentences stay on one line.
+std::string quoted(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+  return nlohmann::json(std::move(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 /// Microseconds, as traces have them.
@@ -31,6 +31,8 @@ std::string clock_text(int64_t nanoseconds) {
   return formatted("{:02}:{:02}:{:02}.{:09}", local.tm_hour, local.tm_min, local.tm_sec, nanoseconds % kNanoseconds);
 }
 
+const char* word_for_direction(bool sends) { return sends ? "send" : "receive"; }
+
 /// What ran: a bar in the viewer's row of its rank. What has not ended is a bar without an end.
 std::string bar_json(const std::string& name, uint64_t number, int64_t begun, int64_t ended,
                      const FlightRecorder::About& about) {
@@ -41,6 +43,16 @@ std::string bar_json(const std::string& name, uint64_t number, int64_t begun, in
       "\"{}\"}}}}",
       quoted(name), ended == 0 ? "B" : "X", microseconds(begun), length, about.pid, about.rank, number,
       ended == 0 ? "begun" : "ended");
+}
+
+std::string awaited_json(const FlightRecorder::About& about) {
+  std::string text;
+  for (const PeerMessage& each : about.awaited) {
+    text +=
+        formatted("{}{{\"name\": {}, \"number\": {}, \"direction\": \"{}\", \"peer\": {}}}", text.empty() ? "" : ", ",
+                  quoted(each.text()), each.message.number, word_for_direction(each.sends), each.peer);
+  }
+  return text;
 }
 
 }  // namespace
@@ -194,7 +206,8 @@ std::vector<FlightRecorder::Told> FlightRecorder::entries(const About& about) co
       return entry.launch != 0 && each.launch == entry.launch;
     });
     const bool has_launch = launch != about.launches.end();
-    Told told{entry, state_of(entry, about, numbers_hold, has_launch && launch->ended == 0)};
+    const bool runs = (has_launch && launch->ended == 0) || entry.launch <= about.launches_begun.value_or(0);
+    Told told{entry, state_of(entry, about, numbers_hold, runs)};
     told.entry.enqueued = about.scale.nanoseconds(entry.enqueued);
     const auto run = std::find_if(about.runs.begin(), about.runs.end(),
                                   [&](const auto& r) { return r.signature == entry.collective; });
@@ -221,15 +234,20 @@ std::optional<bool> FlightRecorder::all_ended(const About& about, const std::vec
   return about.idle;
 }
 
+/// Whether what is said to be issued is known not to have begun.
+bool FlightRecorder::begins_known(const About& about) {
+  return about.counts_runs || about.launches_begun || !about.launches.empty();
+}
+
 std::string FlightRecorder::head_json(const About& about, std::optional<bool> idle) const {
   return formatted(
       "\"rank\": {}, \"ranks\": {}, \"host\": {}, \"pid\": {}, \"device\": {}, \"communicator\": {}, "
       "\"failure\": {}, \"issued\": {}, \"messages\": {}, \"captured\": {}, \"begun\": {}, \"ended\": {}, "
-      "\"progressKnown\": {}, \"idle\": {}, \"timesKnown\": {}",
+      "\"progressKnown\": {}, \"idle\": {}, \"timesKnown\": {}, \"beginsKnown\": {}, \"awaited\": [{}]",
       about.rank, about.ranks, quoted(about.host), about.pid, about.device, quoted(about.communicator),
       quoted(about.failure), issued(), messages_issued_.load(std::memory_order_relaxed),
       captured_.load(std::memory_order_relaxed), about.begun, about.ended, about.progress_known,
-      idle ? (*idle ? "true" : "false") : "null", about.times_known);
+      idle ? (*idle ? "true" : "false") : "null", about.times_known, begins_known(about), awaited_json(about));
 }
 
 std::string FlightRecorder::json_of(const Told& told, const About& about) {
@@ -240,7 +258,7 @@ std::string FlightRecorder::json_of(const Told& told, const About& about) {
       quoted(entry.name()), microseconds(entry.enqueued), about.pid, about.rank, entry.number(), told.state,
       entry.launch, entry.stream);
   if (entry.is_message) {
-    text += formatted(", \"direction\": \"{}\", \"peer\": {}, \"bytes\": {}", entry.sends ? "send" : "receive",
+    text += formatted(", \"direction\": \"{}\", \"peer\": {}, \"bytes\": {}", word_for_direction(entry.sends),
                       entry.peer, entry.message.bytes);
   } else {
     text += formatted(

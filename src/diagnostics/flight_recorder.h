@@ -48,6 +48,8 @@ class FlightRecorder {
     bool progress_known = false;
     bool counts_runs = false;  ///< those numbers count whatever ran, graphs as often as they were launched
     std::optional<uint64_t> launches_through{};  ///< how many launches have ended, of those not into graphs; if known
+    std::optional<uint64_t> launches_begun{};    ///< and how many have begun
+    std::vector<PeerMessage> awaited{};          ///< for which it has waited for long; empty if not known
     std::optional<bool> idle{};                  ///< whether everything has, of what was noted until `asked`; if known
     int64_t asked = TimeStamp::now();
     bool times_known = false;                 ///< whether `runs` has what ran
@@ -94,6 +96,7 @@ class FlightRecorder {
   std::vector<Entry> kept() const;
   std::vector<Told> entries(const About& about) const;
   static const char* state_of(const Entry& entry, const About& about, bool numbers_hold, bool runs);
+  static bool begins_known(const About& about);
   std::optional<bool> all_ended(const About& about, const std::vector<Told>& all) const;
   std::string head_json(const About& about, std::optional<bool> idle) const;
   static std::string json_of(const Told& told, const About& about);

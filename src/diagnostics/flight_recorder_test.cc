@@ -90,6 +90,34 @@ TEST(FlightRecorder, TellsSendsAndReceivesOneByOne) {
   EXPECT_EQ(told["idle"], false);
 }
 
+TEST(FlightRecorder, TellsWhichMessagesHaveBegun) {
+  FlightRecorder recorder;
+  recorder.note(send_and_receive(4), nullptr);
+  recorder.note(send_and_receive(8), nullptr);
+  FlightRecorder::About about;
+  about.launches_through = 0;
+  EXPECT_EQ(told_by(recorder, about)["beginsKnown"], false);
+  about.launches_begun = 1;
+  about.awaited = {{.sends = false, .peer = 3, .message = {1, 8, DataType::kFloat32}}};
+  const auto told = told_by(recorder, about);
+  EXPECT_EQ(told["beginsKnown"], true);
+  EXPECT_EQ(states_in(told), (States{"begun", "begun", "issued", "issued"}));
+  ASSERT_EQ(told["awaited"].size(), 1U);
+  EXPECT_EQ(told["awaited"][0]["name"], told["traceEvents"][1]["name"]);
+  EXPECT_EQ(told["awaited"][0]["number"], 1);
+  EXPECT_EQ(told["awaited"][0]["direction"], "receive");
+  EXPECT_EQ(told["awaited"][0]["peer"], 3);
+}
+
+TEST(FlightRecorder, WritesWhatIsNoUtf8AsJsonAllTheSame) {
+  FlightRecorder::About about;
+  about.host = "h\xff\"\xc3\xa4\xe2\x82";
+  about.failure = "of host \xc0\n";
+  const auto told = told_by(FlightRecorder(), about);
+  EXPECT_EQ(told["host"], "h\uFFFD\"\u00e4\uFFFD");
+  EXPECT_EQ(told["failure"], "of host \uFFFD ");
+}
+
 TEST(FlightRecorder, SaysWhatIsNotKnown) {
   FlightRecorder recorder;
   FlightRecorder::About about;

@@ -388,8 +388,8 @@ TEST(CallCheck, TellsWhatARankIsDoing) {
   EXPECT_TRUE(contains(ranks.check(0).doings_of(1, true), "; it is in AllReduce number 1 (count"));
   ranks.send(1, 0, 5);
   EXPECT_TRUE(contains(ranks.check(0).doings_of(1, true),
-                       "; idle, its last collective was AllReduce number 1 (count 3, type float32, op sum), and in a "
-                       "group of sends and receives"));
+                       "; it is in a group of sends and receives, its last collective was AllReduce number 1 (count 3, "
+                       "type float32, op sum)"));
 }
 
 TEST(CallCheck, AMessageOfARootThatHasNoRoomNeverComes) {

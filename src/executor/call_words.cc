@@ -128,16 +128,41 @@ std::string host_circle_sentence(int rank, const std::string& mine, const std::s
       rank, mine, peer, reason, rank);
 }
 
+namespace {
+
+std::string words_for_last(const Doings& doings) {
+  if (doings.last) return formatted("its last collective was {}", doings.last->text());
+  if (doings.begun > 0) return formatted("its last collective was number {}", doings.begun);
+  return "it has not begun any collective";
+}
+
+/// What it has launched besides, if all of that is sends and receives.
+std::string words_for_messages(const Doings& doings) {
+  if (doings.begun > 0 || doings.launches_ended == 0) return "";
+  const char* const what = doings.launches_ended == 1 ? "launch" : "launches";
+  return formatted(", but ended {} {} of sends and receives", doings.launches_ended, what);
+}
+
+std::string words_for_held(const Doings& doings) {
+  const bool one = doings.launches_held == 1;
+  return formatted("it has issued {} {} that {} not begun{}, ", doings.launches_held, one ? "launch" : "launches",
+                   one ? "has" : "have",
+                   doings.holder ? formatted(", behind {} in its stream", name_of_call(*doings.holder)) : "");
+}
+
+}  // namespace
+
 std::string words_for_doings(const Doings& doings) {
-  std::string doing = doings.begun == 0 ? "idle, it has not begun any collective"
-                                        : formatted("its last collective was number {}", doings.begun);
-  if (doings.last) {
-    const char* const how = !doings.running   ? "its last collective was"
-                            : *doings.running ? "it is in"
-                                              : "idle, its last collective was";
-    doing = formatted("{} {}", how, doings.last->text());
+  std::string doing = words_for_last(doings) + words_for_messages(doings);
+  if (doings.running.value_or(false) && doings.last) {
+    doing = formatted("it is in {}", doings.last->text());
+  } else if (doings.in_messages) {
+    doing = "it is in a group of sends and receives, " + doing;
+  } else if (doings.launches_held > 0) {
+    doing = words_for_held(doings) + doing;
+  } else if (!doings.running.value_or(true)) {
+    doing = "idle, " + doing;
   }
-  if (doings.in_messages) doing += ", and in a group of sends and receives";
   if (doings.stopped)
     doing += ", and carries out nothing any more: its communicator was revoked or aborted or has failed";
   return doing;

@@ -55,6 +55,9 @@ struct Doings {
   std::optional<bool> running = false;  ///< whether it is in it, if that is known
   bool in_messages = false;             ///< whether it is in a group of sends and receives
   bool stopped = false;                 ///< whether it carries out nothing any more
+  uint64_t launches_ended = 0;          ///< of calls, and of groups of them, as far as they are counted
+  uint64_t launches_held = 0;           ///< issued and not begun
+  std::optional<Holder> holder{};       ///< behind which those stand, if it is known
 };
 /// "idle, its last collective was AllReduce number 5 (...)".
 std::string words_for_doings(const Doings& doings);

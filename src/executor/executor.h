@@ -20,6 +20,7 @@
 #include "model/operation_times.h"
 #include "model/peer.h"
 #include "model/plan.h"
+#include "model/signature.h"
 #include "transport/transport.h"
 
 namespace nitinol {
@@ -96,6 +97,8 @@ class Executor {
     std::optional<uint64_t> launches{};  ///< so many are through, and the next is not, of those that were not captured
     std::optional<bool> all{};           ///< whether everything is, graphs as often as they were launched until now
     std::vector<LaunchRun> runs{};       ///< when the last launches began and ended, oldest first; if known
+    std::optional<uint64_t> begun{};     ///< so many have begun, of those that were not captured; if that is known
+    std::vector<PeerMessage> awaited{};  ///< for which a group of messages has waited for long; empty if not known
   };
   virtual Passed passed() const { return {}; }
   /// When they began and ended; null if that is not known.

@@ -61,4 +61,12 @@ struct MessageSignature {
   static constexpr uint64_t kBytes = (uint64_t{1} << kTypeShift) - 1;
 };
 
+/// A send to a peer, or a receive from it.
+struct PeerMessage {
+  bool sends = false;
+  int peer = 0;
+  MessageSignature message{};
+  std::string text() const { return message.text(sends, peer); }
+};
+
 }  // namespace nitinol

@@ -108,8 +108,8 @@ TEST(Deadline, NamesAllRanksThatHaveNotComeAndWhatEachDoes) {
                   "AllReduce number 2 \\(count 11, type float32, op sum\\) makes no progress .*"
                   "not arrived: rank 1 \\(host [^)]*\\): its process is alive; idle, its last "
                   "collective was AllReduce number 1 \\(count 9, type float32, op max\\); "
-                  "rank 2 \\(host [^)]*\\): its process is alive; .*, and in a group of sends and "
-                  "receives";
+                  "rank 2 \\(host [^)]*\\): its process is alive; it is in a group of sends and receives, its last "
+                  "collective was AllReduce number 1 .*";
               const std::string sentence = ncclGetLastError(comm);
               if (!matches(sentence, wanted)) throw std::runtime_error(sentence);
               EXPECT_CALL(cudaStreamSynchronize(nullptr));
@@ -124,6 +124,31 @@ TEST(Deadline, NamesARankThatNeverSends) {
               live_through(Trouble::kNeverSends, process, id, met, [] {});
             }));
 }
+
+#if defined(NITINOL_VGPU)
+/// A call that stands behind something in its stream has not begun, but the rank has called.
+TEST(Deadline, SaysThatACallHasNotBegun) {
+  EXPECT_EQ("", run_processes(2, [](int process, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              float* data = nullptr;
+              SharedCount done;
+              use_device_of(process);
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              EXPECT_CALL(ncclCommInitRank(&comm, 2, id, process));
+              const auto wait_until_done = [](void* count) { static_cast<SharedCount*>(count)->wait_for(1); };
+              if (process == 1) EXPECT_CALL(cudaLaunchHostFunc(nullptr, wait_until_done, &done));
+              if (process == 0) EXPECT_CALL(nitinolCommSetTimeout(comm, 1));
+              EXPECT_CALL(ncclAllReduce(data, data, 11, ncclFloat, ncclSum, comm, nullptr));
+              if (wait_for_failure(comm) != ncclRemoteError) throw std::runtime_error("not a remote error");
+              must_say(comm, {"AllReduce number 1", "not arrived: rank 1 (host",
+                              "; it has issued 1 launch that has not begun, it has not begun any collective"});
+              done.add();
+              EXPECT_CALL(cudaStreamSynchronize(nullptr));
+              EXPECT_CALL(ncclCommAbort(comm));
+              EXPECT_CALL(cudaFree(data));
+            }));
+}
+#endif
 
 bool is_stopped(pid_t process) {
   std::string line;

@@ -8,6 +8,7 @@
 
 #include "device/check.h"
 #include "executor/cpu/kernel.h"
+#include "executor/cpu/watch.h"
 
 namespace nitinol {
 
@@ -22,10 +23,7 @@ constexpr size_t kMostOneShot = 128 << 10;
 
 class CpuExecutor : public Executor {
  public:
-  explicit CpuExecutor(ExecutorSetup setup)
-      : exactly_through_(setup.exactly_through),
-        idle_(setup.idle),
-        engine_(std::make_shared<Engine>(std::move(setup))) {
+  explicit CpuExecutor(ExecutorSetup setup) : idle_(setup.idle), engine_(std::make_shared<Engine>(std::move(setup))) {
     vgpuKernelIsInnocent(run_kernel);
   }
   ~CpuExecutor() override { engine_->close(); }
@@ -68,8 +66,7 @@ class CpuExecutor : public Executor {
   }
   /// What was aborted is over, but has not come to its end: then nothing is known.
   Passed passed() const override {
-    Passed passed;
-    if (exactly_through_) passed.launches = exactly_through_();
+    Passed passed = passed_of(engine_->rank().arena(), engine_->rank().ranks());
     if (idle_) passed.all = idle_();
     return engine_->rank().stopped() ? Passed{} : passed;
   }
@@ -84,7 +81,6 @@ class CpuExecutor : public Executor {
   void abort() override { engine_->rank().abort(); }
 
  private:
-  std::function<std::optional<uint64_t>()> exactly_through_;
   std::function<bool()> idle_;
   std::shared_ptr<Engine> engine_;
   StreamName stream_;  ///< where what is launched next runs

@@ -59,6 +59,7 @@ class Rank {
   int rank() const { return rank_; }
   int ranks() const { return geometry_.ranks; }
   int device() const { return own_->header().device; }
+  const Arena& arena() const { return *own_; }
   const Geometry& geometry() const { return geometry_; }
   size_t slot_bytes(Lane lane) const { return geometry_.slot_bytes[static_cast<int>(lane)]; }
 

@@ -5,6 +5,7 @@
 
 #include "executor/call_words.h"
 #include "executor/cpu/arena.h"
+#include "executor/executor.h"
 
 namespace nitinol::cpu {
 
@@ -16,5 +17,8 @@ Doings look_at(const Arena& arena);
 /// "rank 3 (...): stopped (SIGSTOP or a debugger); its last operation was AllReduce number 5 (...), which it has
 /// finished".
 std::string describe_doings(int rank, const Arena& arena, bool same_process);
+
+/// How far the owner's launches have come: nothing of their numbers once some are in graphs.
+Executor::Passed passed_of(const Arena& arena, int ranks);
 
 }  // namespace nitinol::cpu

@@ -1,0 +1,67 @@
+// What others see of a rank, and what its flight recorder is told: how far its launches have come, whatever is in them.
+#include "executor/cpu/watch.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "executor/cpu/team_testing.h"
+
+namespace nitinol::cpu {
+namespace {
+
+using Direction = MessageWork::Direction;
+
+constexpr StreamName kStream{5, 0};
+
+Launch message(Direction direction, int peer, int& value) {
+  return Launch{.collectives = {}, .messages = {{direction, peer, &value, sizeof value, DataType::kInt32}}};
+}
+
+std::unique_ptr<Kernel> issued(Engine& engine, const Launch& launch, const StreamName& stream = kStream) {
+  engine.rank().prepare(launch);
+  return engine.make_kernel(launch, stream);
+}
+
+std::string words_of(Engine& engine) { return words_for_doings(look_at(engine.rank().arena())); }
+
+TEST(Watch, TellsHowFarMessagesHaveCome) {
+  Team team(2);
+  Engine& receiver = *team.engine(1);
+  int sent = 42;
+  int received = 0;
+  const auto passed = [&] { return passed_of(receiver.rank().arena(), 2); };
+  const auto receive = issued(receiver, message(Direction::kReceive, 0, received));
+  EXPECT_EQ(passed().launches, 0U);
+  EXPECT_EQ(passed().begun, 0U);
+  EXPECT_EQ(words_of(receiver), "it has issued 1 launch that has not begun, it has not begun any collective");
+  std::thread runs([&] { receive->run(); });
+  while (passed().awaited.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(passed().launches, 0U);
+  EXPECT_EQ(passed().begun, 1U);
+  ASSERT_EQ(passed().awaited.size(), 1U);
+  EXPECT_EQ(passed().awaited[0].text(), "Recv number 1 from rank 0 (count 1, type int32)");
+  EXPECT_EQ(words_of(receiver), "it is in a group of sends and receives, it has not begun any collective");
+  issued(*team.engine(0), message(Direction::kSend, 1, sent))->run();
+  runs.join();
+  EXPECT_EQ(received, 42);
+  EXPECT_EQ(passed().launches, 1U);
+  EXPECT_TRUE(passed().awaited.empty());
+  EXPECT_EQ(words_of(receiver), "idle, it has not begun any collective, but ended 1 launch of sends and receives");
+}
+
+TEST(Watch, ClaimsNothingOfGraphs) {
+  Team team(2);
+  int value = 0;
+  Engine& engine = *team.engine(0);
+  const auto captured = issued(engine, message(Direction::kSend, 1, value), {});
+  EXPECT_EQ(passed_of(engine.rank().arena(), 2).launches, std::nullopt);
+  EXPECT_EQ(passed_of(engine.rank().arena(), 2).begun, std::nullopt);
+  EXPECT_EQ(words_of(engine), "it has not begun any collective") << "a graph may stand in a stream";
+}
+
+}  // namespace
+}  // namespace nitinol::cpu
