@@ -39,8 +39,10 @@ struct LL {
   static constexpr int kPieceBytes = 8;
   static constexpr uint32_t kUnitBytes = shape_of(kProtocol).bytes;
   static constexpr uint32_t kUnitStored = shape_of(kProtocol).stored;
-  static constexpr int kBatch = 1;   ///< units in flight per thread when data only moves
-  static constexpr int kFlight = 8;  ///< units in flight per thread when data of several ranks is reduced
+  static constexpr int kBatch = 1;  ///< units in flight per thread when data only moves
+  /// Units in flight per thread when data of several ranks is reduced. With 8 registers are short: reductions of 1 to
+  /// 64 KB took 10 % longer; with 2 between 4 and 8 ranks 2 to 6 % longer.
+  static constexpr int kFlight = 4;
 
   // The second flag is the step, too, with as much of the tag as fits added to its upper half.
   static constexpr uint32_t kMarkedBytes = 2;  ///< of a call's mark (Work::mark), from the highest down
@@ -53,6 +55,7 @@ struct LL {
   __device__ __forceinline__ static Raw fetch(const char* slot, uint32_t unit, int) {
     return Raw{load_live(slot + unit * kUnitStored)};
   }
+  /// Whether the flags that this thread sees are those of the transfer.
   __device__ __forceinline__ static bool ready(const Raw& raw, const Endpoint& from, int) {
     return raw.line.y == from.flag && raw.line.w == from.second;
   }
@@ -83,7 +86,7 @@ struct LL128 {
   static constexpr uint32_t kUnitBytes = shape_of(kProtocol).bytes;
   static constexpr uint32_t kUnitStored = shape_of(kProtocol).stored;
   static constexpr int kBatch = 2;
-  static constexpr int kFlight = 4;
+  static constexpr int kFlight = 2;  ///< with 4 a quarter to two thirds longer from 256 KB on
 
   // A unit is 8 lines, stored by two instructions of 16 bytes per lane. Every eighth lane stores the flags, in the
   // lines of the first instruction with the tag behind them; its first piece is cut in two halves, one beside each
@@ -104,7 +107,7 @@ struct LL128 {
   }
   __device__ __forceinline__ static bool ready(const Raw& raw, const Endpoint& from, int lane) {
     const bool mine = raw.line[0].z == from.flag && raw.line[1].z == from.flag && raw.line[0].w == from.second;
-    return __all_sync(0xffffffffU, mine || !keeps_flag(lane));
+    return mine || !keeps_flag(lane);
   }
   __device__ __forceinline__ static bool shows_flags(const Raw& raw, int lane, Flags& flags) {
     flags = {raw.line[0].z, raw.line[0].w};
