@@ -2,6 +2,7 @@
 // host. Whatever the number of ranks, the size and the place of the own data, the bits are those of the rules.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <optional>
 #include <random>
@@ -223,6 +224,118 @@ void expect_that_only_own_data_is_taken() {
 TEST(DataPath, DataOfAnotherCallIsNotTaken) {
   expect_that_only_own_data_is_taken<cuda::LL>();
   expect_that_only_own_data_is_taken<cuda::LL128>();
+}
+
+/// Three ranks by LL, one thread of rank 1, of whose peers' data nothing has come.
+class LongWait : public ::testing::Test {
+ protected:
+  static constexpr int kRanks = 3;
+  static constexpr int kMe = 1;
+  static constexpr uint32_t kBytes = 40;  // five units, of which each thread takes every 32nd
+  static constexpr uint32_t kMark = 0x12345600;
+
+  class Worker : public cuda::WorkerBase<cuda::LL, DataType::kInt32, Combine::kSum> {
+   public:
+    explicit Worker(const Connections<cuda::LL>& connections)
+        : cuda::WorkerBase<cuda::LL, DataType::kInt32, Combine::kSum>(connections) {
+      begin_call(kMark);
+    }
+    void await(const std::array<char*, kRanks>& slots) {
+      for (int rank = 0; rank < kRanks; ++rank) {
+        char* const slot = slots[static_cast<size_t>(rank)];
+        slots_[rank] = {nullptr, slot};
+        sources_[rank] = Endpoint{slot, 1, cuda::LL::second_flag(1, mark_)};
+      }
+    }
+    void add_all(const Job& job) { combine_all_taken(job, 0); }
+    void take_first(const Job& job) { move_arrived_rest(job, first_unit(), 0); }
+    bool aborted() const { return aborted_; }
+    uint32_t mark() const { return mark_; }
+  };
+
+  LongWait() {
+    launch_.queue.layout = cuda::make_layout(kRanks, 1, 8, 1024);
+    launch_.queue.rank = kMe;
+    launch_.queue.signals = &signals_;
+    blockDim.x = 32;
+    for (size_t i = 0; i < own_.size(); ++i) own_[i] = 1000 * static_cast<int32_t>(i);
+  }
+  ~LongWait() override { cuda::meanwhile = nullptr; }
+
+  std::array<char*, kRanks> slots() { return {slots_[0].get(), slots_[1].get(), slots_[2].get()}; }
+  /// Rank `from` sends i + 10 * from as its i-th element, up to `count` of them.
+  void send(int from, uint32_t mark, uint32_t count = kBytes / 4) {
+    const uint32_t marked = mark & ~0U << (32 - 8 * cuda::LL::kMarkedBytes);
+    for (uint32_t unit = 0; unit < count / 2; ++unit) {
+      const uint32_t words[2] = {2 * unit + 10 * static_cast<uint32_t>(from),
+                                 2 * unit + 1 + 10 * static_cast<uint32_t>(from)};
+      cuda::LL::put({slots()[static_cast<size_t>(from)], 1, cuda::LL::second_flag(1, marked)}, marked, unit, 0, words);
+    }
+  }
+  /// By all threads, one after the other; whether they came to the end.
+  template <class Body>
+  bool run(Body&& body) {
+    bool complete = true;
+    for (threadIdx.x = 0; threadIdx.x < 32; ++threadIdx.x) {
+      Worker worker{Connections<cuda::LL>(launch_.queue, 0, 0)};
+      worker.await(slots());
+      body(worker,
+           Job{reinterpret_cast<char*>(own_.data()), reinterpret_cast<char*>(result_.data()), kBytes, false, false});
+      complete = complete && !worker.aborted();
+    }
+    return complete;
+  }
+
+  cuda::CollectiveParameters launch_;
+  cuda::Signals signals_{};
+  std::array<Block, kRanks> slots_{Block(1024), Block(1024), Block(1024)};
+  alignas(16) std::array<int32_t, kBytes / 4> own_{};
+  alignas(16) std::array<int32_t, kBytes / 4> result_{};
+};
+
+TEST_F(LongWait, ForDataOfAllEndsWhenTheLastHasCome) {
+  int looks = 0;
+  cuda::meanwhile = [&] {
+    if (++looks == 3) send(2, kMark);
+    if (looks == 6) send(0, kMark, 4);
+    if (looks == 9) send(0, kMark);
+  };
+  EXPECT_TRUE(run([](Worker& worker, const Job& job) { worker.add_all(job); }));
+  for (int i = 0; i < static_cast<int>(kBytes / 4); ++i) {
+    EXPECT_EQ(result_[static_cast<size_t>(i)], 1000 * i + i + i + 20) << i;
+  }
+  EXPECT_GE(looks, 9);
+  EXPECT_NE(signals_.waits[0], 0U);
+  EXPECT_NE(signals_.waits[2], 0U);
+  EXPECT_EQ(signals_.waits[kMe], 0U);
+  EXPECT_EQ(signals_.arrived[0].marked_bytes, 0U);
+}
+
+TEST_F(LongWait, ForDataOfOneTellsOfThatOneAlone) {
+  int looks = 0;
+  cuda::meanwhile = [&] {
+    if (++looks == 3) send(0, kMark);
+  };
+  EXPECT_TRUE(run([](Worker& worker, const Job& job) { worker.take_first(job); }));
+  for (int i = 0; i < static_cast<int>(kBytes / 4); ++i) EXPECT_EQ(result_[static_cast<size_t>(i)], i);
+  EXPECT_NE(signals_.waits[0], 0U);
+  EXPECT_EQ(signals_.waits[2], 0U);
+}
+
+TEST_F(LongWait, TellsOfDataOfAnotherCallAndEndsWithAnAbort) {
+  constexpr uint32_t kOther = kMark ^ 0x01000000;
+  send(0, kOther);
+  send(2, kMark);
+  int looks = 0;
+  cuda::meanwhile = [&] {
+    if (++looks == 5) signals_.aborted = 1;
+  };
+  EXPECT_FALSE(run([](Worker& worker, const Job& job) { worker.add_all(job); }));
+  const auto tags = cuda::tags_of(signals_.arrived[0]);
+  ASSERT_TRUE(tags);
+  EXPECT_TRUE(tags->expected.fits(kMark >> 8) && tags->found.fits(kOther >> 8));
+  EXPECT_FALSE(cuda::tags_of(signals_.arrived[2]));
+  EXPECT_EQ(result_, (decltype(result_){}));
 }
 
 // Least and greatest of floats depend on the GPU's instructions for NaN and zeros.
