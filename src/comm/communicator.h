@@ -180,8 +180,12 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void fail_with(ncclResult_t code, const std::string& sentence, bool tell_others);
   /// Because of what was thrown, as far as there is memory to tell it. The others are not told.
   void fail_because(const std::exception& thrown) noexcept;
+  /// For one that is being made, perhaps by another thread: it has failed now, and that thread ends soon.
+  void give_up(const Error& error);
 
  private:
+  /// False if it had failed before.
+  bool become_failed(ncclResult_t code, const std::string& sentence, bool logs);
   /// Runs the body, in which the launch is planned or handed on, as a visitor; its failures become the communicator's.
   template <class Body>
   void operate(const Launch& launch, Body&& body);

@@ -67,7 +67,7 @@ void split_now(Communicator& parent, SplitChoice mine, Communicator* child) {
 void hand_over(Job& job, std::shared_ptr<Communicator> made, ncclComm_t* handle) {
   if (!job.communicator->config().blocking) {
     *handle = make_handle(made);
-    job.dropped = [made = std::move(made)](const Error& error) { made->fail_with(error.code(), error.what(), false); };
+    job.made = std::move(made);
     return;
   }
   job.finished = [made = std::move(made), handle](bool succeeded) {

@@ -126,12 +126,44 @@ void run_and_wait(const Chains& chains) {
   for (const auto& chain : chains) chain->throw_first_error();
 }
 
-/// They will never run: whoever polls is not to wait for them.
+void fail_communicator(Communicator& communicator, const Error& error) noexcept {
+  try {
+    const Communicator::Visit visit(communicator);
+    communicator.fail_with(error.code(), error.what(), true);
+  } catch (const Error&) {  // it has been destroyed or aborted
+  } catch (const std::exception& lack) {
+    communicator.fail_because(lack);
+  }
+}
+
+/// Whoever polls what a job was to make is not to wait for it.
+void give_up_making(const Job& job, const Error& error) {
+  if (!job.made) return;
+  if (job.made->phase() == Phase::kInitialising) {
+    job.made->give_up(error);
+  } else {
+    fail_communicator(*job.made, error);
+  }
+}
+
+/// They will never run.
 void drop_jobs(std::span<const Job> jobs, const Error& error) {
   for (const Job& job : jobs) {
     if (job.finished) job.finished(false);
-    if (job.dropped) job.dropped(error);
+    give_up_making(job, error);
+    try {
+      if (job.dropped) job.dropped();
+    } catch (const std::exception&) {  // it has been aborted, and is polled by nobody
+    }
   }
+}
+
+/// The group is not carried out, so what other ranks call with its communicators waits for ever. An invalid argument is
+/// the caller's alone: what was not touched stays usable.
+void fail_communicators(const State& group, const Error& error) {
+  if (error.code() == ncclInvalidArgument) return;
+  for (const Job& job : group.jobs) fail_communicator(*job.communicator, error);
+  for (const Task& task : group.tasks) fail_communicator(*task.communicator, error);
 }
 
 ncclResult_t run_jobs(const std::vector<Job>& jobs) {
@@ -194,6 +226,7 @@ ncclResult_t end() {
     check(group);
   } catch (const Error& error) {
     drop_jobs(group.jobs, error);
+    fail_communicators(group, error);
     throw;
   }
   if (!group.jobs.empty()) return run_jobs(group.jobs);
@@ -219,7 +252,7 @@ void note_error(ncclResult_t code, const char* sentence) noexcept {
   if (t_state == nullptr) return;
   State& current = t_state->group;
   if (current.depth == 0 || current.error != ncclSuccess) return;
-  current.error = code;
+  current.error = code == ncclInProgress ? ncclInvalidUsage : code;  // the group does not go on
   try {
     current.sentence = sentence;
   } catch (const std::exception&) {  // no memory for it

@@ -14,8 +14,9 @@ namespace nitinol {
 struct Job {
   std::shared_ptr<Communicator> communicator;  ///< the one whose blocking mode and state count
   std::function<void()> run;                   ///< on a thread of its own; may throw Error
-  std::function<void(bool)> finished;  ///< on the calling thread, for blocking communicators: whether it succeeded
-  std::function<void(const Error&)> dropped{};  ///< on the calling thread, for others: why it will never run
+  std::function<void(bool)> finished{};  ///< on the calling thread, for blocking communicators: whether it succeeded
+  std::function<void()> dropped{};       ///< on the calling thread: it will never run
+  std::shared_ptr<Communicator> made{};  ///< what it makes, if the caller has the handle already, and may poll it
 };
 
 namespace group {
@@ -31,7 +32,7 @@ bool open();
 
 void add(Job job);
 void add_task(const Task& task);
-/// A call inside the group failed: its end will do nothing and return this.
+/// A call inside the group failed: its end will do nothing and return this, but never that something is in progress.
 void note_error(ncclResult_t code, const char* sentence) noexcept;
 
 }  // namespace group

@@ -26,7 +26,7 @@ TEST(LifeCycle, PhaseAndStateGiveTheStage) {
 TEST(LifeCycle, EveryEdgeIsAsTheContractSays) {
   const std::map<Call, std::string> contract = {
       {Call::kQuery, "syysyyyy"},  {Call::kCommunicate, "syasuuaa"}, {Call::kRegister, "syasuuaa"},
-      {Call::kSplit, "syassyaa"},  {Call::kShrink, "syassyaa"},      {Call::kShrinkAbort, "syyyyyaa"},
+      {Call::kSplit, "syasayaa"},  {Call::kShrink, "syasayaa"},      {Call::kShrinkAbort, "syyyyyaa"},
       {Call::kRevoke, "syyynnaa"}, {Call::kFinalise, "syasuuaa"},
   };
   const std::map<char, Verdict> verdicts = {{'y', Verdict::kAllowed},

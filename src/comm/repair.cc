@@ -88,12 +88,7 @@ void shrink(const ShrinkCall& call) {
     if (stop) parent->end_progress();
   };
   hand_over(job, child, call.handle);
-  if (stop) {
-    job.dropped = [parent, of_child = std::move(job.dropped)](const Error& error) {
-      if (of_child) of_child(error);
-      parent->finish_revoke();
-    };
-  }
+  if (stop) job.dropped = [parent] { parent->finish_revoke(); };
   group::add(std::move(job));
 }
 
@@ -105,7 +100,7 @@ void revoke(ncclComm_t handle, int flags) {
   Job job;
   job.communicator = communicator;
   job.run = [communicator] { communicator->finish_revoke(); };
-  job.dropped = [communicator](const Error&) { communicator->finish_revoke(); };
+  job.dropped = [communicator] { communicator->finish_revoke(); };
   group::add(std::move(job));
 }
 

@@ -81,6 +81,97 @@ TEST(Group, OfOneThreadSplitsCommunicatorsThatDoNotBlockSeveralTimes) {
             }));
 }
 
+void must_refuse_the_group(ncclResult_t wanted, const char* call, const char* why) {
+  expect_that(ncclGroupEnd() == wanted, "another code");
+  const std::string sentence = ncclGetLastError(nullptr);
+  expect_that(sentence.find(call) != std::string::npos && sentence.find(why) != std::string::npos, "the sentence");
+}
+
+/// Rank 0 of a communicator whose other rank never comes.
+ncclComm_t begin_to_make(const ncclUniqueId& id) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t comm = nullptr;
+  static_cast<void>(ncclCommInitRankConfig(&comm, 2, id, 0, &config));
+  expect_that(comm != nullptr && state_of(comm) == ncclInProgress, "nobody has come");
+  return comm;
+}
+
+TEST(Group, ThatUsesWhatItMakesIsRefusedAndLeavesNobodyPolling) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              const Ints data(kCount, 1);
+              int ranks = 0;
+              EXPECT_CALL(ncclGroupStart());
+              const ncclComm_t comm = begin_to_make(id);
+              expect_that(ncclCommCount(comm, &ranks) == ncclInProgress, "a question");
+              expect_that(
+                  ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, comm, nullptr) == ncclInProgress,
+                  "the call");
+              must_refuse_the_group(ncclInvalidUsage, "AllReduce", "still being initialised");
+              expect_that(state_of(comm) == ncclInvalidUsage, "the state");
+              EXPECT_CALL(ncclCommAbort(comm));
+            }));
+}
+
+TEST(Group, QuestionsToOneThatIsBeingMadeAreNoPartOfIt) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              ncclComm_t comm = nullptr;
+              int ranks = 0;
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclCommInitRankConfig(&comm, 1, id, 0, &config));
+              expect_that(ncclCommCount(comm, &ranks) == ncclInProgress, "a question");
+              EXPECT_CALL(settled(ncclGroupEnd(), comm));
+              expect_place(comm, 0, 1);
+              EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
+TEST(Group, WithACallOnOneThatIsStillBeingMadeFailsItsOtherCommunicators) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              const ncclComm_t unfinished = begin_to_make(id);
+              const Ints data(kCount, 1);
+              const auto sum_on = [&](ncclComm_t comm) {
+                return ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, comm, nullptr);
+              };
+              const ncclComm_t used = make_non_blocking(1).front();
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(sum_on(used));
+              expect_that(sum_on(unfinished) == ncclInProgress, "the call");
+              must_refuse_the_group(ncclInvalidUsage, "AllReduce", "still being initialised");
+              expect_that(state_of(used) == ncclInvalidUsage, "a call was lost in silence");
+              const ncclComm_t parent = make_non_blocking(1).front();
+              ncclComm_t child = nullptr;
+              ncclComm_t none = nullptr;
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclCommSplit(parent, 0, 0, &child, nullptr));
+              expect_that(ncclCommSplit(unfinished, 0, 0, &none, nullptr) == ncclInProgress, "the split");
+              must_refuse_the_group(ncclInvalidUsage, "ncclCommSplit", "still being initialised");
+              expect_that(none == nullptr, "a handle");
+              for (const ncclComm_t comm : {parent, child}) expect_that(state_of(comm) == ncclInvalidUsage, "state");
+              expect_that(state_of(unfinished) == ncclInProgress, "the one that is made was no part of the groups");
+              for (const ncclComm_t comm : {used, child, parent, unfinished}) EXPECT_CALL(ncclCommAbort(comm));
+            }));
+}
+
+TEST(Group, ThatSplitsWhatItRevokesIsRefused) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              ncclComm_t comm = nullptr;
+              ncclComm_t child = nullptr;
+              make_communicators(&comm, 1);
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+              expect_that(ncclCommSplit(comm, 0, 0, &child, nullptr) == ncclInvalidArgument, "the split");
+              must_refuse_the_group(ncclInvalidArgument, "ncclCommSplit", "is being revoked");
+              expect_that(child == nullptr, "a child");
+              EXPECT_CALL(state_of(comm));
+              EXPECT_CALL(ncclCommSplit(comm, 0, 0, &child, nullptr));
+              EXPECT_CALL(ncclCommDestroy(child));
+              EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
 TEST(Group, HoldsManyOperationsOfDifferentKinds) {
   EXPECT_EQ("", run_ranks({2, 2}, [](Rank& self) {
               constexpr int kOperations = 100;
