@@ -22,6 +22,7 @@ struct State {
   int depth = 0;
   std::vector<Job> jobs;
   std::vector<Task> tasks;
+  std::vector<std::shared_ptr<Communicator>> held;  ///< those of the tasks, which may be destroyed before the end
   ncclResult_t error = ncclSuccess;
   std::string sentence;  ///< what the error was
 };
@@ -195,6 +196,19 @@ ncclResult_t run_jobs(const std::vector<Job>& jobs) {
   return ncclInProgress;
 }
 
+/// Of what the program groups itself; a call of its own ends at once.
+bool outlasts_the_call(const State& group) { return group.depth > 1; }
+
+/// Out of the way of a call that is no part of a group.
+[[gnu::noinline]] void hold(State& group, Communicator& communicator) {
+  const bool held = !group.held.empty() && group.held.back().get() == &communicator;
+  if (!held) group.held.push_back(communicator.shared_from_this());
+}
+
+bool is_single_call(const State& group) {
+  return group.tasks.size() == 1 && group.jobs.empty() && group.error == ncclSuccess && group.held.empty();
+}
+
 /// The next group uses the memory of these tasks again.
 void keep_memory(std::vector<Task>& tasks, State& next) {
   tasks.clear();
@@ -213,7 +227,7 @@ ncclResult_t end() {
   State& current = state();
   if (current.depth == 0) fail(ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
   if (--current.depth > 0) return ncclSuccess;
-  if (current.tasks.size() == 1 && current.jobs.empty() && current.error == ncclSuccess) {  // most calls
+  if (is_single_call(current)) {  // most calls
     std::vector<Task> tasks;
     tasks.swap(current.tasks);
     const ncclResult_t result = carry_out(tasks, thread_state().batch);
@@ -246,7 +260,12 @@ bool drop() {
 }
 
 void add(Job job) { state().jobs.push_back(std::move(job)); }
-void add_task(const Task& task) { state().tasks.push_back(task); }
+
+void add_task(const Task& task) {
+  State& current = state();
+  if (outlasts_the_call(current)) hold(current, *task.communicator);
+  current.tasks.push_back(task);
+}
 
 void note_error(ncclResult_t code, const char* sentence) noexcept {
   if (t_state == nullptr) return;

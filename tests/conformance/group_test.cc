@@ -172,6 +172,21 @@ TEST(Group, ThatSplitsWhatItRevokesIsRefused) {
             }));
 }
 
+TEST(Group, WhoseCommunicatorsAreAllDestroyedBeforeItEndsIsRefused) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              constexpr int kMany = 150;  // more than the library keeps of those that were destroyed
+              const Ints data(kCount, 1);
+              std::vector<ncclComm_t> comms(kMany);
+              for (ncclComm_t& comm : comms) make_communicators(&comm, 1);
+              EXPECT_CALL(ncclGroupStart());
+              for (const ncclComm_t comm : comms) {
+                EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, comm, nullptr));
+              }
+              for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
+              must_refuse_the_group(ncclInvalidUsage, "rank 0", "destroyed or aborted");
+            }));
+}
+
 TEST(Group, HoldsManyOperationsOfDifferentKinds) {
   EXPECT_EQ("", run_ranks({2, 2}, [](Rank& self) {
               constexpr int kOperations = 100;
