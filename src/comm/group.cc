@@ -159,12 +159,36 @@ void drop_jobs(std::span<const Job> jobs, const Error& error) {
   }
 }
 
+/// They have begun, but their group cannot go on: they end soon, and whoever polls is not to wait for that.
+void stop_jobs(std::span<const Job> jobs, const Error& error) {
+  for (const Job& job : jobs) {
+    if (job.communicator != job.made) fail_communicator(*job.communicator, error);
+    give_up_making(job, error);
+  }
+}
+
 /// The group is not carried out, so what other ranks call with its communicators waits for ever. An invalid argument is
 /// the caller's alone: what was not touched stays usable.
 void fail_communicators(const State& group, const Error& error) {
   if (error.code() == ncclInvalidArgument) return;
   for (const Job& job : group.jobs) fail_communicator(*job.communicator, error);
   for (const Task& task : group.tasks) fail_communicator(*task.communicator, error);
+}
+
+void begin(const std::shared_ptr<Chain>& chain) {
+  chain->communicator().run_in_background([chain] {
+    chain->run();
+    chain->throw_first_error();
+  });
+}
+
+/// Of chains for which `begun` of them go on in the background, and no more ever will.
+void end_all(const Chains& chains, size_t begun, const std::exception& thrown) {
+  const Error error(code_of(thrown), formatted("a group was not carried out: {}", thrown.what()));
+  for (size_t i = 0; i < chains.size(); ++i) {
+    if (i >= begun) drop_jobs(chains[i]->jobs, error);
+    stop_jobs(chains[i]->jobs, error);
+  }
 }
 
 ncclResult_t run_jobs(const std::vector<Job>& jobs) {
@@ -180,18 +204,12 @@ ncclResult_t run_jobs(const std::vector<Job>& jobs) {
     run_and_wait(chains);
     return ncclSuccess;
   }
-  for (size_t i = 0; i < chains.size(); ++i) {
-    const std::shared_ptr<Chain>& chain = chains[i];
-    try {
-      chain->communicator().run_in_background([chain] {
-        chain->run();
-        chain->throw_first_error();
-      });
-    } catch (const std::exception& thrown) {
-      const Error error = as_error(thrown);
-      for (const auto& left : std::span(chains).subspan(i)) drop_jobs(left->jobs, error);
-      throw error;
-    }
+  size_t begun = 0;
+  try {
+    for (; begun < chains.size(); ++begun) begin(chains[begun]);
+  } catch (const std::exception& thrown) {
+    end_all(chains, begun, thrown);
+    throw;
   }
   return ncclInProgress;
 }

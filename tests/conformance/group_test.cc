@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "cluster.h"
 #include "ints.h"
@@ -184,6 +187,29 @@ TEST(Group, WhoseCommunicatorsAreAllDestroyedBeforeItEndsIsRefused) {
               }
               for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
               must_refuse_the_group(ncclInvalidUsage, "rank 0", "destroyed or aborted");
+            }));
+}
+
+/// Nobody comes to the communicators that the group began to make before it failed.
+TEST(Group, ThatFailsAfterSomeOfItHasBegunFailsThatToo) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              for (ncclResult_t (*end)(ncclComm_t) : {ncclCommDestroy, ncclCommAbort}) {
+                const auto parents = make_non_blocking(2);
+                ncclComm_t child = nullptr;
+                ncclUniqueId ids[2];
+                for (ncclUniqueId& id : ids) EXPECT_CALL(ncclGetUniqueId(&id));
+                EXPECT_CALL(ncclGroupStart());
+                EXPECT_CALL(ncclCommSplit(parents[0], 0, 0, &child, nullptr));
+                const ncclComm_t made = begin_to_make(ids[0]);
+                EXPECT_CALL(end(begin_to_make(ids[1])));
+                must_refuse_the_group(ncclInvalidUsage, "rank 0", "aborted");
+                for (const ncclComm_t comm : {child, made, parents[0]}) {
+                  expect_that(state_of(comm) == ncclInvalidUsage, "it seems to go on");
+                  EXPECT_CALL(ncclCommDestroy(comm));
+                }
+                while (state_of(parents[1]) == ncclSuccess) std::this_thread::yield();  // until word of it has come
+                EXPECT_CALL(ncclCommDestroy(parents[1]));
+              }
             }));
 }
 
