@@ -98,7 +98,7 @@ void Communicator::HostWait::tell(HostCall call) const {
 
 bool Communicator::require(Call call, const char* function) const {
   const ncclResult_t now = state();
-  const Stage stage = stage_of(phase(), now);
+  const Stage stage = stage_at(now);
   const char* const failure = failure_sentence();
   switch (verdict_on(call, stage)) {
     case Verdict::kAllowed: return true;
@@ -379,7 +379,7 @@ void Communicator::tear_down() {
   seat_.leave();
   if (bootstrap_ && phase_.load() != Phase::kFinalised) {
     bootstrap_->watch(nullptr);
-    const bool revoked = stage() == Stage::kRevoked;
+    const bool revoked = phase_.load() == Phase::kRevoked;
     if (revoked) bootstrap_->shutdown();
     if (!revoked && phase_.load() != Phase::kInitialising && state() == ncclSuccess) {
       bootstrap_->report_failure(

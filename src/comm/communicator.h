@@ -101,7 +101,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
 
   /// What ncclCommGetAsyncError reports. Lock-free.
   ncclResult_t state() const { return state_.load(std::memory_order_acquire); }
-  Stage stage() const { return stage_of(phase(), state()); }
+  Stage stage() const { return stage_at(state()); }
   /// Throws Error unless the table of the life cycle allows the call now: the code that the table says, and the
   /// sentence of the failure if there was one. False: the call is to succeed without effect.
   bool require(Call call, const char* function) const;
@@ -153,7 +153,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void abort();
   /// Stops running operations, and a call that is still under way. The communicator counts as being revoked.
   void begin_revoke();
-  /// Waits until it is quiet, which makes it revoked. The state stays ncclInProgress if a call `goes_on`.
+  /// Waits until it is quiet, which makes it revoked. The state stays ncclInProgress if its call `goes_on`.
   void finish_revoke(bool goes_on = false);
   /// A communicator of the ranks that are not excluded, which alone call this; `child` is made theirs. Throws Error.
   void shrink(const std::vector<int>& excluded, Communicator& child);
@@ -184,6 +184,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void give_up(const Error& error);
 
  private:
+  /// The state is to be read before the rest: whoever has seen it change is not to see an older stage.
+  Stage stage_at(ncclResult_t state) const { return stage_of(phase(), state, regroups_.load()); }
   /// False if it had failed before.
   bool become_failed(ncclResult_t code, const std::string& sentence, bool logs);
   /// Runs the body, in which the launch is planned or handed on, as a visitor; its failures become the communicator's.
@@ -250,6 +252,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::mutex background_mutex_;  // held while background_ is started or joined
   std::thread background_;
   std::atomic<Awaits> background_awaits_{Awaits::kRanks};
+  std::atomic<bool> regroups_{false};             ///< in the background, since it was revoked
   std::map<std::vector<int>, uint64_t> shrinks_;  ///< how often each list of ranks was excluded so far
   ras::Seat seat_;                                ///< goes first: whoever has it may ask
 };

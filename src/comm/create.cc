@@ -168,7 +168,7 @@ void split(ncclComm_t parent_handle, int color, int key, ncclComm_t* handle, con
   if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
     fail(ncclInvalidArgument, "ncclCommSplit : invalid color {}; it must be non-negative or NCCL_SPLIT_NOCOLOR", color);
   }
-  const bool shares = parent->config().split_share && parent->stage() != Stage::kRevoked;
+  const bool shares = parent->config().split_share && !was_revoked(parent->phase());
   const Config child_config = read_child_config(config, parent->config(), shares);
   std::shared_ptr<Communicator> child;
   if (color != NCCL_SPLIT_NOCOLOR) child = std::make_shared<Communicator>(parent->device(), child_config);

@@ -80,6 +80,11 @@ struct Chain {
   std::vector<std::exception_ptr> errors{};  ///< by job; null: it has succeeded
 
   Communicator& communicator() const { return *jobs.front().communicator; }
+  Communicator::Awaits awaits() const {
+    const auto awaits_no_rank = [](const Job& job) { return job.awaits == Communicator::Awaits::kNoRank; };
+    return std::all_of(jobs.begin(), jobs.end(), awaits_no_rank) ? Communicator::Awaits::kNoRank
+                                                                 : Communicator::Awaits::kRanks;
+  }
   /// Takes no memory: the jobs tell the other ranks if there is none, and nobody else would.
   void run() {
     for (size_t i = 0; i < jobs.size(); ++i) {
@@ -176,10 +181,11 @@ void fail_communicators(const State& group, const Error& error) {
 }
 
 void begin(const std::shared_ptr<Chain>& chain) {
-  chain->communicator().run_in_background([chain] {
+  const auto work = [chain] {
     chain->run();
     chain->throw_first_error();
-  });
+  };
+  chain->communicator().run_in_background(work, chain->awaits());
 }
 
 /// Of chains for which `begun` of them go on in the background, and no more ever will.

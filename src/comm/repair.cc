@@ -69,7 +69,7 @@ void shrink(const ShrinkCall& call) {
   if (call.excluded.empty()) fail(ncclInvalidArgument, "{} : no ranks to exclude", kName);
   std::vector<int> excluded = checked_exclusions(call.excluded, *parent);
   const bool stop = kind == Call::kShrinkAbort;
-  const bool shares = parent->config().shrink_share && !stop && parent->stage() != Stage::kRevoked;
+  const bool shares = parent->config().shrink_share && !stop && !was_revoked(parent->phase());
   auto child =
       std::make_shared<Communicator>(parent->device(), read_child_config(call.config, parent->config(), shares));
   if (stop) parent->begin_revoke();
@@ -77,15 +77,16 @@ void shrink(const ShrinkCall& call) {
   job.communicator = parent;
   job.run = [parent, child, excluded = std::move(excluded), stop] {
     const Communicator::Making making(*parent, child);
+    const bool ends_progress = stop && parent->config().blocking;  // else the end of all that goes on does
     try {
       if (stop) parent->finish_revoke(true);
       parent->shrink(excluded, *child);
     } catch (const std::exception& thrown) {
       child->fail_because(thrown);
-      if (stop) parent->end_progress();
+      if (ends_progress) parent->end_progress();
       throw;
     }
-    if (stop) parent->end_progress();
+    if (ends_progress) parent->end_progress();
   };
   hand_over(job, child, call.handle);
   if (stop) job.dropped = [parent] { parent->finish_revoke(); };
@@ -99,7 +100,8 @@ void revoke(ncclComm_t handle, int flags) {
   communicator->begin_revoke();
   Job job;
   job.communicator = communicator;
-  job.run = [communicator] { communicator->finish_revoke(); };
+  job.run = [communicator] { communicator->finish_revoke(!communicator->config().blocking); };
+  job.awaits = Communicator::Awaits::kNoRank;
   job.dropped = [communicator] { communicator->finish_revoke(); };
   group::add(std::move(job));
 }
@@ -159,6 +161,8 @@ void Communicator::shrink(const std::vector<int>& excluded, Communicator& child)
       const char* const sentence = failure_sentence();
       fail(ncclInvalidUsage, "{}", sentence != nullptr ? sentence : "the old communicator has failed");
     }
+    const bool revoked_meanwhile = !config_.blocking && !regroups_.load() && was_revoked(phase());
+    if (revoked_meanwhile) fail(ncclRemoteError, "rank {} revokes its communicator", rank_);
     const auto now = std::chrono::steady_clock::now();
     if (now < next) return;
     next = now + kLookForTheDeadEvery;
