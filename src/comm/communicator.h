@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -109,6 +110,10 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void require_initialised(const char* function) const { static_cast<void>(require(Call::kQuery, function)); }
   /// The sentence of this communicator's first failure; null if there was none.
   const char* failure_sentence() const { return failure_text_.load(std::memory_order_acquire); }
+  /// The same, or what a repair of it failed with later.
+  const char* last_error() const;
+  /// A repair of one that had failed has failed, too.
+  void note_failed_repair(const std::exception& thrown) noexcept;
 
   /// Writes what the flight recorder knows, as text if the name ends in .txt. Any thread. Throws Error.
   void dump_to(const std::string& path) const;
@@ -234,6 +239,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   mutable std::mutex failure_mutex_;
   std::string failure_sentence_;  // written once, under failure_mutex_
   std::atomic<const char*> failure_text_{nullptr};
+  std::deque<std::string> failed_repairs_;  // under failure_mutex_; the last ones
+  std::atomic<const char*> failed_repair_text_{nullptr};
   std::atomic<int> visitors_{0};
   std::mutex making_mutex_;  // guards making_
   std::weak_ptr<Communicator> making_;

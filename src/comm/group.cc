@@ -88,8 +88,12 @@ struct Chain {
   /// Takes no memory: the jobs tell the other ranks if there is none, and nobody else would.
   void run() {
     for (size_t i = 0; i < jobs.size(); ++i) {
+      const bool repairs = communicator().failure_sentence() != nullptr;
       try {
         jobs[i].run();
+      } catch (const std::exception& thrown) {
+        errors[i] = std::current_exception();
+        if (repairs) communicator().note_failed_repair(thrown);
       } catch (...) {
         errors[i] = std::current_exception();
       }

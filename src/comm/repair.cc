@@ -21,6 +21,8 @@ namespace {
 constexpr std::chrono::milliseconds kRevokePatience{10'000};
 constexpr std::chrono::milliseconds kLookForTheDeadEvery{200};
 constexpr std::chrono::milliseconds kPatienceWithTheDying{300};
+/// A program may still hold the text of an older one.
+constexpr size_t kFailedRepairsKept = 16;
 
 /// "0, 2, 3"; the first few.
 std::string listed(const std::vector<int>& ranks) {
@@ -104,6 +106,21 @@ void revoke(ncclComm_t handle, int flags) {
   job.awaits = Communicator::Awaits::kNoRank;
   job.dropped = [communicator] { communicator->finish_revoke(); };
   group::add(std::move(job));
+}
+
+const char* Communicator::last_error() const {
+  const char* const failed_repair = failed_repair_text_.load(std::memory_order_acquire);
+  return failed_repair != nullptr ? failed_repair : failure_sentence();
+}
+
+void Communicator::note_failed_repair(const std::exception& thrown) noexcept {
+  const std::lock_guard lock(failure_mutex_);
+  try {
+    failed_repairs_.emplace_back(thrown.what());
+    if (failed_repairs_.size() > kFailedRepairsKept) failed_repairs_.pop_front();
+    failed_repair_text_.store(failed_repairs_.back().c_str(), std::memory_order_release);
+  } catch (const std::bad_alloc&) {  // the older text stays
+  }
 }
 
 void Communicator::begin_revoke() {
