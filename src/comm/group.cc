@@ -287,6 +287,13 @@ bool drop() {
   return !group.tasks.empty();
 }
 
+void refuse_if_finalised(const Communicator& communicator, const char* function) {
+  const std::vector<Job>& jobs = state().jobs;
+  const auto finalises = [&](const Job& job) { return job.finalises && job.communicator.get() == &communicator; };
+  if (std::none_of(jobs.begin(), jobs.end(), finalises)) return;
+  fail(ncclInvalidArgument, "{}: the communicator {}", function, explain(Stage::kFinalising));
+}
+
 void add(Job job) { state().jobs.push_back(std::move(job)); }
 
 void add_task(const Task& task) {

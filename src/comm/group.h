@@ -18,6 +18,7 @@ struct Job {
   std::function<void()> dropped{};       ///< on the calling thread: it will never run
   Communicator::Awaits awaits = Communicator::Awaits::kRanks;
   std::shared_ptr<Communicator> made{};  ///< what it makes, if the caller has the handle already, and may poll it
+  bool finalises = false;
 };
 
 namespace group {
@@ -31,6 +32,8 @@ ncclResult_t end();
 bool drop();
 bool open();
 
+/// Throws Error(ncclInvalidArgument) if the group finalises the communicator: then nothing may follow, as outside.
+void refuse_if_finalised(const Communicator& communicator, const char* function);
 void add(Job job);
 void add_task(const Task& task);
 /// A call inside the group failed: its end will do nothing and return this, but never that something is in progress.

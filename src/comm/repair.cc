@@ -67,6 +67,7 @@ void shrink(const ShrinkCall& call) {
            call.excluded.size(), call.flags);
   const Call kind = checked_flags(call.flags);
   static_cast<void>(parent->require(kind, kName));
+  group::refuse_if_finalised(*parent, kName);
   if (call.handle == nullptr) fail(ncclInvalidArgument, "{} : newcomm argument is NULL", kName);
   if (call.excluded.empty()) fail(ncclInvalidArgument, "{} : no ranks to exclude", kName);
   std::vector<int> excluded = checked_exclusions(call.excluded, *parent);
@@ -99,6 +100,7 @@ void revoke(ncclComm_t handle, int flags) {
   std::shared_ptr<Communicator> communicator = shared_communicator_of(handle, "ncclCommRevoke");
   if (flags != NCCL_REVOKE_DEFAULT) fail(ncclInvalidArgument, "ncclCommRevoke : invalid flags {}", flags);
   if (!communicator->require(Call::kRevoke, "ncclCommRevoke")) return;
+  group::refuse_if_finalised(*communicator, "ncclCommRevoke");
   communicator->begin_revoke();
   Job job;
   job.communicator = communicator;
