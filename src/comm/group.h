@@ -16,7 +16,7 @@ struct Job {
   std::function<void()> run;                   ///< on a thread of its own; may throw Error
   std::function<void(bool)> finished{};  ///< on the calling thread, for blocking communicators: whether it succeeded
   std::function<void()> dropped{};       ///< on the calling thread: it will never run
-  Communicator::Awaits awaits = Communicator::Awaits::kRanks;
+  Communicator::Awaits awaits = Communicator::Awaits::kRanks;  ///< in the background
   std::shared_ptr<Communicator> made{};  ///< what it makes, if the caller has the handle already, and may poll it
   bool finalises = false;
 };
