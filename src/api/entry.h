@@ -22,12 +22,14 @@ struct Unexpected : std::exception {
   const char* what() const noexcept override { return "unexpected error"; }
 };
 
-/// Makes it the last error, as far as there is memory to tell it. A failure counts for the open group.
+/// Makes it the last error, as far as there is memory to tell it. A failure counts for the open group; that a
+/// communicator is still in progress is the answer to a question.
 inline ncclResult_t note_failure(const std::exception& thrown) noexcept {
   const ncclResult_t code = code_of(thrown);
+  if (code == ncclInProgress) return code;
   group::note_error(code, thrown.what());
   try {
-    if (code != ncclInProgress) log_error(as_error(thrown));
+    log_error(as_error(thrown));
   } catch (const std::exception&) {
     set_last_error_text("out of memory: Cannot allocate memory");
   }

@@ -125,6 +125,8 @@ NITINOL_ENTRY(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {
     Job job;
     job.communicator = shared_communicator_of(comm, "ncclCommFinalize");
     static_cast<void>(job.communicator->require(Call::kFinalise, "ncclCommFinalize"));
+    group::refuse_if_finalised(*job.communicator, "ncclCommFinalize");
+    job.finalises = true;
     job.run = [communicator = job.communicator] { finalise(communicator); };
     group::add(std::move(job));
   });

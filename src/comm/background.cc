@@ -13,6 +13,7 @@ void Communicator::run_in_background(std::function<void()> work, Awaits awaits) 
   if (background_.joinable()) background_.join();
   if (aborted_.load()) fail(ncclInvalidUsage, "rank {}: the communicator was aborted", rank_);
   background_awaits_.store(awaits);
+  regroups_.store(awaits == Awaits::kRanks && was_revoked(phase()));
   ncclResult_t idle = ncclSuccess;
   state_.compare_exchange_strong(idle, ncclInProgress, std::memory_order_acq_rel);
   const auto run = [this, work = std::move(work)] {
@@ -22,11 +23,13 @@ void Communicator::run_in_background(std::function<void()> work, Awaits awaits) 
     } catch (const std::exception& thrown) {
       fail_because(thrown);
     }
+    regroups_.store(false);
     end_progress();  // also of one that was revoked, which nothing fails any more
   };
   try {
     background_ = std::thread(run);
   } catch (const std::system_error& thrown) {  // whoever polls is not to wait for it
+    regroups_.store(false);
     const std::string sentence = formatted("rank {}: no thread for a non-blocking call: {}", rank_, thrown.what());
     fail_with(ncclSystemError, sentence, true);
     fail(ncclSystemError, "{}", sentence);

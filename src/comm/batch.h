@@ -13,8 +13,8 @@ namespace nitinol {
 
 class Communicator;
 
-/// One operation to be put into a stream. Its communicator's handle keeps that alive, also when it is destroyed before
-/// the group ends.
+/// One operation to be put into a stream. A pointer to its communicator is enough: a group that the program has opened
+/// keeps that alive, and for a single call the handle does.
 struct Task {
   template <class Work>
   Task(Communicator& whose, cudaStream_t where, const Work& what) : communicator(&whose), stream(where), work(what) {}

@@ -98,7 +98,7 @@ void Communicator::HostWait::tell(HostCall call) const {
 
 bool Communicator::require(Call call, const char* function) const {
   const ncclResult_t now = state();
-  const Stage stage = stage_of(phase(), now);
+  const Stage stage = stage_at(now);
   const char* const failure = failure_sentence();
   switch (verdict_on(call, stage)) {
     case Verdict::kAllowed: return true;
@@ -212,21 +212,30 @@ void Communicator::set_timeout(std::chrono::milliseconds timeout) {
   executor_->set_timeout(timeout);
 }
 
-void Communicator::fail_with(ncclResult_t code, const std::string& sentence, bool tell_others) {
-  {
-    const std::lock_guard lock(failure_mutex_);
-    const ncclResult_t now = state_.load(std::memory_order_relaxed);
-    if (now != ncclSuccess && now != ncclInProgress) return;
-    if (was_revoked(phase())) return;  // nothing runs that could fail
-    try {
-      failure_sentence_ = sentence;
-      failure_text_.store(failure_sentence_.c_str(), std::memory_order_release);
-      log_warn("rank {}: {}", rank_, sentence);  // the last error, for whoever sees the state
-    } catch (const std::bad_alloc&) {            // who polls is not to poll for ever
-      if (failure_text_.load() == nullptr) failure_text_.store("out of memory", std::memory_order_release);
-    }
-    state_.store(code, std::memory_order_release);
+bool Communicator::become_failed(ncclResult_t code, const std::string& sentence, bool logs) {
+  const std::lock_guard lock(failure_mutex_);
+  const ncclResult_t now = state_.load(std::memory_order_relaxed);
+  if (now != ncclSuccess && now != ncclInProgress) return false;
+  if (was_revoked(phase())) return false;  // nothing runs that could fail
+  try {
+    failure_sentence_ = sentence;
+    failure_text_.store(failure_sentence_.c_str(), std::memory_order_release);
+    if (logs) log_warn("rank {}: {}", rank_, sentence);  // the last error, for whoever sees the state
+  } catch (const std::bad_alloc&) {                      // who polls is not to poll for ever
+    if (failure_text_.load() == nullptr) failure_text_.store("out of memory", std::memory_order_release);
   }
+  state_.store(code, std::memory_order_release);
+  return true;
+}
+
+/// What the thread that makes it writes is not looked at: that need not know its rank yet.
+void Communicator::give_up(const Error& error) {
+  static_cast<void>(become_failed(error.code(), error.what(), false));
+  abort();
+}
+
+void Communicator::fail_with(ncclResult_t code, const std::string& sentence, bool tell_others) {
+  if (!become_failed(code, sentence, true)) return;
   stop_operations();
   seat_.note_failure();
   if (tell_others && bootstrap_ && phase_.load() != Phase::kInitialising) {
@@ -377,7 +386,7 @@ void Communicator::tear_down() {
   seat_.leave();
   if (bootstrap_ && phase_.load() != Phase::kFinalised) {
     bootstrap_->watch(nullptr);
-    const bool revoked = stage() == Stage::kRevoked;
+    const bool revoked = phase_.load() == Phase::kRevoked;
     if (revoked) bootstrap_->shutdown();
     if (!revoked && phase_.load() != Phase::kInitialising && state() == ncclSuccess) {
       bootstrap_->report_failure(

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -101,7 +102,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
 
   /// What ncclCommGetAsyncError reports. Lock-free.
   ncclResult_t state() const { return state_.load(std::memory_order_acquire); }
-  Stage stage() const { return stage_of(phase(), state()); }
+  Stage stage() const { return stage_at(state()); }
   /// Throws Error unless the table of the life cycle allows the call now: the code that the table says, and the
   /// sentence of the failure if there was one. False: the call is to succeed without effect.
   bool require(Call call, const char* function) const;
@@ -111,6 +112,10 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   const char* failure_sentence() const { return failure_text_.load(std::memory_order_acquire); }
   /// If it has failed, throws that as an Error.
   void throw_failure() const;
+  /// The same, or what a repair of it failed with later.
+  const char* last_error() const;
+  /// A repair of one that had failed has failed, too.
+  void note_failed_repair(const std::exception& thrown) noexcept;
 
   /// Writes what the flight recorder knows, as text if the name ends in .txt. Any thread. Throws Error.
   void dump_to(const std::string& path) const;
@@ -155,7 +160,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void abort();
   /// Stops running operations, and a call that is still under way. The communicator counts as being revoked.
   void begin_revoke();
-  /// Waits until it is quiet, which makes it revoked. The state stays ncclInProgress if a call `goes_on`.
+  /// Waits until it is quiet, which makes it revoked. The state stays ncclInProgress if its call `goes_on`.
   void finish_revoke(bool goes_on = false);
   /// A communicator of the ranks that are not excluded, which alone call this; `child` is made theirs. Throws Error.
   void shrink(const std::vector<int>& excluded, Communicator& child);
@@ -182,8 +187,14 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void fail_with(ncclResult_t code, const std::string& sentence, bool tell_others);
   /// Because of what was thrown, as far as there is memory to tell it. The others are not told.
   void fail_because(const std::exception& thrown) noexcept;
+  /// For one that is being made, perhaps by another thread: it has failed now, and that thread ends soon.
+  void give_up(const Error& error);
 
  private:
+  /// The state is to be read before the rest: whoever has seen it change is not to see an older stage.
+  Stage stage_at(ncclResult_t state) const { return stage_of(phase(), state, regroups_.load()); }
+  /// False if it had failed before.
+  bool become_failed(ncclResult_t code, const std::string& sentence, bool logs);
   /// Runs the body, in which the launch is planned or handed on, as a visitor; its failures become the communicator's.
   template <class Body>
   void operate(const Launch& launch, Body&& body);
@@ -230,6 +241,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   mutable std::mutex failure_mutex_;
   std::string failure_sentence_;  // written once, under failure_mutex_
   std::atomic<const char*> failure_text_{nullptr};
+  std::deque<std::string> failed_repairs_;  // under failure_mutex_; the last ones
+  std::atomic<const char*> failed_repair_text_{nullptr};
   std::atomic<int> visitors_{0};
   std::mutex making_mutex_;  // guards making_
   std::weak_ptr<Communicator> making_;
@@ -248,6 +261,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::mutex background_mutex_;  // held while background_ is started or joined
   std::thread background_;
   std::atomic<Awaits> background_awaits_{Awaits::kRanks};
+  std::atomic<bool> regroups_{false};             ///< in the background, since it was revoked
   std::map<std::vector<int>, uint64_t> shrinks_;  ///< how often each list of ranks was excluded so far
   ras::Seat seat_;                                ///< goes first: whoever has it may ask
 };

@@ -67,7 +67,7 @@ void split_now(Communicator& parent, SplitChoice mine, Communicator* child) {
 void hand_over(Job& job, std::shared_ptr<Communicator> made, ncclComm_t* handle) {
   if (!job.communicator->config().blocking) {
     *handle = make_handle(made);
-    job.dropped = [made = std::move(made)](const Error& error) { made->fail_with(error.code(), error.what(), false); };
+    job.made = std::move(made);
     return;
   }
   job.finished = [made = std::move(made), handle](bool succeeded) {
@@ -164,11 +164,12 @@ void split(ncclComm_t parent_handle, int color, int key, ncclComm_t* handle, con
   std::shared_ptr<Communicator> parent = shared_communicator_of(parent_handle, "ncclCommSplit");
   log_call("ncclCommSplit(comm {}, color {}, key {})", static_cast<void*>(parent_handle), color, key);
   static_cast<void>(parent->require(Call::kSplit, "ncclCommSplit"));
+  group::refuse_if_finalised(*parent, "ncclCommSplit");
   if (handle == nullptr) fail(ncclInvalidArgument, "ncclCommSplit : newcomm argument is NULL");
   if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
     fail(ncclInvalidArgument, "ncclCommSplit : invalid color {}; it must be non-negative or NCCL_SPLIT_NOCOLOR", color);
   }
-  const bool shares = parent->config().split_share && parent->stage() != Stage::kRevoked;
+  const bool shares = parent->config().split_share && !was_revoked(parent->phase());
   const Config child_config = read_child_config(config, parent->config(), shares);
   std::shared_ptr<Communicator> child;
   if (color != NCCL_SPLIT_NOCOLOR) child = std::make_shared<Communicator>(parent->device(), child_config);

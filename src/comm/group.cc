@@ -22,6 +22,7 @@ struct State {
   int depth = 0;
   std::vector<Job> jobs;
   std::vector<Task> tasks;
+  std::vector<std::shared_ptr<Communicator>> held;  ///< those of the tasks, which may be destroyed before the end
   ncclResult_t error = ncclSuccess;
   std::string sentence;  ///< what the error was
 };
@@ -79,11 +80,20 @@ struct Chain {
   std::vector<std::exception_ptr> errors{};  ///< by job; null: it has succeeded
 
   Communicator& communicator() const { return *jobs.front().communicator; }
+  Communicator::Awaits awaits() const {
+    const auto awaits_no_rank = [](const Job& job) { return job.awaits == Communicator::Awaits::kNoRank; };
+    return std::all_of(jobs.begin(), jobs.end(), awaits_no_rank) ? Communicator::Awaits::kNoRank
+                                                                 : Communicator::Awaits::kRanks;
+  }
   /// Takes no memory: the jobs tell the other ranks if there is none, and nobody else would.
   void run() {
     for (size_t i = 0; i < jobs.size(); ++i) {
+      const bool repairs = communicator().failure_sentence() != nullptr;
       try {
         jobs[i].run();
+      } catch (const std::exception& thrown) {
+        errors[i] = std::current_exception();
+        if (repairs) communicator().note_failed_repair(thrown);
       } catch (...) {
         errors[i] = std::current_exception();
       }
@@ -126,11 +136,68 @@ void run_and_wait(const Chains& chains) {
   for (const auto& chain : chains) chain->throw_first_error();
 }
 
-/// They will never run: whoever polls is not to wait for them.
+void fail_communicator(Communicator& communicator, const Error& error) noexcept {
+  try {
+    const Communicator::Visit visit(communicator);
+    communicator.fail_with(error.code(), error.what(), true);
+  } catch (const Error&) {  // it has been destroyed or aborted
+  } catch (const std::exception& lack) {
+    communicator.fail_because(lack);
+  }
+}
+
+/// Whoever polls what a job was to make is not to wait for it.
+void give_up_making(const Job& job, const Error& error) {
+  if (!job.made) return;
+  if (job.made->phase() == Phase::kInitialising) {
+    job.made->give_up(error);
+  } else {
+    fail_communicator(*job.made, error);
+  }
+}
+
+/// They will never run.
 void drop_jobs(std::span<const Job> jobs, const Error& error) {
   for (const Job& job : jobs) {
     if (job.finished) job.finished(false);
-    if (job.dropped) job.dropped(error);
+    give_up_making(job, error);
+    try {
+      if (job.dropped) job.dropped();
+    } catch (const std::exception&) {  // it has been aborted, and is polled by nobody
+    }
+  }
+}
+
+/// They have begun, but their group cannot go on: they end soon, and whoever polls is not to wait for that.
+void stop_jobs(std::span<const Job> jobs, const Error& error) {
+  for (const Job& job : jobs) {
+    if (job.communicator != job.made) fail_communicator(*job.communicator, error);
+    give_up_making(job, error);
+  }
+}
+
+/// The group is not carried out, so what other ranks call with its communicators waits for ever. An invalid argument is
+/// the caller's alone: what was not touched stays usable.
+void fail_communicators(const State& group, const Error& error) {
+  if (error.code() == ncclInvalidArgument) return;
+  for (const Job& job : group.jobs) fail_communicator(*job.communicator, error);
+  for (const Task& task : group.tasks) fail_communicator(*task.communicator, error);
+}
+
+void begin(const std::shared_ptr<Chain>& chain) {
+  const auto work = [chain] {
+    chain->run();
+    chain->throw_first_error();
+  };
+  chain->communicator().run_in_background(work, chain->awaits());
+}
+
+/// Of chains for which `begun` of them go on in the background, and no more ever will.
+void end_all(const Chains& chains, size_t begun, const std::exception& thrown) {
+  const Error error(code_of(thrown), formatted("a group was not carried out: {}", thrown.what()));
+  for (size_t i = 0; i < chains.size(); ++i) {
+    if (i >= begun) drop_jobs(chains[i]->jobs, error);
+    stop_jobs(chains[i]->jobs, error);
   }
 }
 
@@ -147,20 +214,27 @@ ncclResult_t run_jobs(const std::vector<Job>& jobs) {
     run_and_wait(chains);
     return ncclSuccess;
   }
-  for (size_t i = 0; i < chains.size(); ++i) {
-    const std::shared_ptr<Chain>& chain = chains[i];
-    try {
-      chain->communicator().run_in_background([chain] {
-        chain->run();
-        chain->throw_first_error();
-      });
-    } catch (const std::exception& thrown) {
-      const Error error = as_error(thrown);
-      for (const auto& left : std::span(chains).subspan(i)) drop_jobs(left->jobs, error);
-      throw error;
-    }
+  size_t begun = 0;
+  try {
+    for (; begun < chains.size(); ++begun) begin(chains[begun]);
+  } catch (const std::exception& thrown) {
+    end_all(chains, begun, thrown);
+    throw;
   }
   return ncclInProgress;
+}
+
+/// Of what the program groups itself; a call of its own ends at once.
+bool outlasts_the_call(const State& group) { return group.depth > 1; }
+
+/// Out of the way of a call that is no part of a group.
+[[gnu::noinline]] void hold(State& group, Communicator& communicator) {
+  const bool held = !group.held.empty() && group.held.back().get() == &communicator;
+  if (!held) group.held.push_back(communicator.shared_from_this());
+}
+
+bool is_single_call(const State& group) {
+  return group.tasks.size() == 1 && group.jobs.empty() && group.error == ncclSuccess && group.held.empty();
 }
 
 /// The next group uses the memory of these tasks again.
@@ -181,7 +255,7 @@ ncclResult_t end() {
   State& current = state();
   if (current.depth == 0) fail(ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
   if (--current.depth > 0) return ncclSuccess;
-  if (current.tasks.size() == 1 && current.jobs.empty() && current.error == ncclSuccess) {  // most calls
+  if (is_single_call(current)) {  // most calls
     std::vector<Task> tasks;
     tasks.swap(current.tasks);
     const ncclResult_t result = carry_out(tasks, thread_state().batch);
@@ -194,6 +268,7 @@ ncclResult_t end() {
     check(group);
   } catch (const Error& error) {
     drop_jobs(group.jobs, error);
+    fail_communicators(group, error);
     throw;
   }
   if (!group.jobs.empty()) return run_jobs(group.jobs);
@@ -212,14 +287,26 @@ bool drop() {
   return !group.tasks.empty();
 }
 
+void refuse_if_finalised(const Communicator& communicator, const char* function) {
+  const std::vector<Job>& jobs = state().jobs;
+  const auto finalises = [&](const Job& job) { return job.finalises && job.communicator.get() == &communicator; };
+  if (std::none_of(jobs.begin(), jobs.end(), finalises)) return;
+  fail(ncclInvalidArgument, "{}: the communicator {}", function, explain(Stage::kFinalising));
+}
+
 void add(Job job) { state().jobs.push_back(std::move(job)); }
-void add_task(const Task& task) { state().tasks.push_back(task); }
+
+void add_task(const Task& task) {
+  State& current = state();
+  if (outlasts_the_call(current)) hold(current, *task.communicator);
+  current.tasks.push_back(task);
+}
 
 void note_error(ncclResult_t code, const char* sentence) noexcept {
   if (t_state == nullptr) return;
   State& current = t_state->group;
   if (current.depth == 0 || current.error != ncclSuccess) return;
-  current.error = code;
+  current.error = code == ncclInProgress ? ncclInvalidUsage : code;  // the group does not go on
   try {
     current.sentence = sentence;
   } catch (const std::exception&) {  // no memory for it

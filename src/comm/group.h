@@ -14,8 +14,11 @@ namespace nitinol {
 struct Job {
   std::shared_ptr<Communicator> communicator;  ///< the one whose blocking mode and state count
   std::function<void()> run;                   ///< on a thread of its own; may throw Error
-  std::function<void(bool)> finished;  ///< on the calling thread, for blocking communicators: whether it succeeded
-  std::function<void(const Error&)> dropped{};  ///< on the calling thread, for others: why it will never run
+  std::function<void(bool)> finished{};  ///< on the calling thread, for blocking communicators: whether it succeeded
+  std::function<void()> dropped{};       ///< on the calling thread: it will never run
+  Communicator::Awaits awaits = Communicator::Awaits::kRanks;  ///< in the background
+  std::shared_ptr<Communicator> made{};  ///< what it makes, if the caller has the handle already, and may poll it
+  bool finalises = false;
 };
 
 namespace group {
@@ -29,9 +32,11 @@ ncclResult_t end();
 bool drop();
 bool open();
 
+/// Throws Error(ncclInvalidArgument) if the group finalises the communicator: then nothing may follow, as outside.
+void refuse_if_finalised(const Communicator& communicator, const char* function);
 void add(Job job);
 void add_task(const Task& task);
-/// A call inside the group failed: its end will do nothing and return this.
+/// A call inside the group failed: its end will do nothing and return this, but never that something is in progress.
 void note_error(ncclResult_t code, const char* sentence) noexcept;
 
 }  // namespace group

@@ -84,7 +84,7 @@ std::shared_ptr<Communicator> shared_communicator_of(ncclComm_t handle, const ch
 const char* failure_of(ncclComm_t handle) noexcept {
   if (handle == nullptr || __atomic_load_n(&handle->magic, __ATOMIC_ACQUIRE) != kLive) return nullptr;
   const std::lock_guard lock(handles().mutex);
-  return handle->communicator ? handle->communicator->failure_sentence() : nullptr;
+  return handle->communicator ? handle->communicator->last_error() : nullptr;
 }
 
 }  // namespace nitinol

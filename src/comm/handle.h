@@ -28,7 +28,7 @@ std::shared_ptr<Communicator> release_handle(ncclComm_t handle, const char* func
 Communicator& communicator_of(ncclComm_t handle, const char* function);
 std::shared_ptr<Communicator> shared_communicator_of(ncclComm_t handle, const char* function);
 
-/// The sentence of the communicator's failure; null if there is none, or the handle is no live communicator's.
+/// The latest sentence of the communicator's failures; null if there is none, or the handle is no live communicator's.
 const char* failure_of(ncclComm_t handle) noexcept;
 
 }  // namespace nitinol

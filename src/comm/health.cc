@@ -18,7 +18,8 @@ const char* word_for(Stage stage) {
     case Stage::kBusy: return "busy";
     case Stage::kFailed: return "failed";
     case Stage::kRevoking: return "being revoked";
-    case Stage::kRevoked: return "revoked";
+    case Stage::kRevoked:
+    case Stage::kRegrouping: return "revoked";
     case Stage::kFinalising: return "finalizing";
     case Stage::kFinalised: return "finalized";
   }

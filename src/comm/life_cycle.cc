@@ -16,27 +16,27 @@ constexpr Verdict kNothing = Verdict::kNoEffect;
 // While an earlier call is under way another is refused by an error that nobody takes for "it goes on".
 // clang-format off
 constexpr std::array<Row, kCalls> kTable = {{
-    //                initialising ready busy       failed  revoking  revoked   finalising finalised
-    /* query       */ {kState,     kYes, kYes,      kState, kYes,     kYes,     kYes,      kYes},
-    /* communicate */ {kState,     kYes, kArgument, kState, kUsage,   kUsage,   kArgument, kArgument},
-    /* register    */ {kState,     kYes, kArgument, kState, kUsage,   kUsage,   kArgument, kArgument},
-    /* split       */ {kState,     kYes, kArgument, kState, kState,   kYes,     kArgument, kArgument},
-    /* shrink      */ {kState,     kYes, kArgument, kState, kState,   kYes,     kArgument, kArgument},
-    /* shrink abort*/ {kState,     kYes, kYes,      kYes,   kYes,     kYes,     kArgument, kArgument},
-    /* revoke      */ {kState,     kYes, kYes,      kYes,   kNothing, kNothing, kArgument, kArgument},
-    /* finalise    */ {kState,     kYes, kArgument, kState, kUsage,   kUsage,   kArgument, kArgument},
+    //                initialising ready busy       failed  revoking   revoked   regrouping finalising finalised
+    /* query       */ {kState,     kYes, kYes,      kState, kYes,      kYes,     kYes,      kYes,      kYes},
+    /* communicate */ {kState,     kYes, kArgument, kState, kUsage,    kUsage,   kUsage,    kArgument, kArgument},
+    /* register    */ {kState,     kYes, kArgument, kState, kUsage,    kUsage,   kUsage,    kArgument, kArgument},
+    /* split       */ {kState,     kYes, kArgument, kState, kArgument, kYes,     kArgument, kArgument, kArgument},
+    /* shrink      */ {kState,     kYes, kArgument, kState, kArgument, kYes,     kArgument, kArgument, kArgument},
+    /* shrink abort*/ {kState,     kYes, kYes,      kYes,   kYes,      kYes,     kArgument, kArgument, kArgument},
+    /* revoke      */ {kState,     kYes, kYes,      kYes,   kNothing,  kNothing, kNothing,  kArgument, kArgument},
+    /* finalise    */ {kState,     kYes, kArgument, kState, kUsage,    kUsage,   kUsage,    kArgument, kArgument},
 }};
 // clang-format on
 
 }  // namespace
 
-Stage stage_of(Phase phase, ncclResult_t state) {
+Stage stage_of(Phase phase, ncclResult_t state, bool regroups) {
   const bool failed = state != ncclSuccess && state != ncclInProgress;
   switch (phase) {
     case Phase::kInitialising: return Stage::kInitialising;
     case Phase::kReady: break;
-    case Phase::kRevoking: return Stage::kRevoking;
-    case Phase::kRevoked: return Stage::kRevoked;
+    case Phase::kRevoking: return regroups ? Stage::kRegrouping : Stage::kRevoking;
+    case Phase::kRevoked: return regroups ? Stage::kRegrouping : Stage::kRevoked;
     case Phase::kFinalising: return failed ? Stage::kFailed : Stage::kFinalising;
     case Phase::kFinalised: return failed ? Stage::kFailed : Stage::kFinalised;
   }
@@ -54,6 +54,8 @@ const char* explain(Stage stage) {
     case Stage::kFailed: return "has failed";
     case Stage::kRevoking: return "is being revoked";
     case Stage::kRevoked: return "was revoked: only splitting, shrinking, destroying and aborting it are left";
+    case Stage::kRegrouping:
+      return "was revoked, and is still being split or shrunk (ncclCommGetAsyncError tells when it is done)";
     case Stage::kFinalising:
     case Stage::kFinalised: return "has been finalized";
   }

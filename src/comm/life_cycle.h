@@ -8,6 +8,9 @@
 //        |                    +-> revoking <-+
 //        |                           |                             once operations have ended
 //        |                        revoked                          the state is ncclSuccess again
+//        |                         ^   |  split, shrink            without blocking, or ncclCommShrink with abort
+//        |          it has ended   |   v
+//        |                       regrouping                        the state is ncclInProgress
 //        +-> (failed)                                              nothing but destroy and abort is left, which
 //                                                                  end it from anywhere
 #pragma once
@@ -26,10 +29,11 @@ enum class Stage : int {
   kFailed,
   kRevoking,
   kRevoked,
+  kRegrouping,  ///< revoked, and a split or shrink is still under way
   kFinalising,
   kFinalised,
 };
-inline constexpr int kStages = 8;
+inline constexpr int kStages = 9;
 
 /// Calls on a communicator, as far as they are allowed alike. The state query, destroy and abort are always allowed.
 enum class Call : int {
@@ -54,7 +58,8 @@ enum class Verdict : int {
 
 /// Or is being.
 constexpr bool was_revoked(Phase phase) { return phase == Phase::kRevoking || phase == Phase::kRevoked; }
-Stage stage_of(Phase phase, ncclResult_t state);
+/// `regroups`: a split or shrink of one that was revoked goes on in the background.
+Stage stage_of(Phase phase, ncclResult_t state, bool regroups = false);
 Verdict verdict_on(Call call, Stage stage);
 /// "has been finalized" ...: to be put behind "the communicator".
 const char* explain(Stage stage);

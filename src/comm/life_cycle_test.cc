@@ -16,6 +16,8 @@ TEST(LifeCycle, PhaseAndStateGiveTheStage) {
   EXPECT_EQ(stage_of(Phase::kReady, ncclRemoteError), Stage::kFailed);
   EXPECT_EQ(stage_of(Phase::kRevoking, ncclInProgress), Stage::kRevoking);
   EXPECT_EQ(stage_of(Phase::kRevoked, ncclSuccess), Stage::kRevoked);
+  EXPECT_EQ(stage_of(Phase::kRevoked, ncclInProgress, true), Stage::kRegrouping);
+  EXPECT_EQ(stage_of(Phase::kRevoking, ncclInProgress, true), Stage::kRegrouping);  // a shrink that stops it first
   EXPECT_EQ(stage_of(Phase::kFinalising, ncclInProgress), Stage::kFinalising);
   EXPECT_EQ(stage_of(Phase::kFinalising, ncclRemoteError), Stage::kFailed);
   EXPECT_EQ(stage_of(Phase::kFinalised, ncclSuccess), Stage::kFinalised);
@@ -25,9 +27,9 @@ TEST(LifeCycle, PhaseAndStateGiveTheStage) {
 // invalid usage, a invalid argument, n no effect.
 TEST(LifeCycle, EveryEdgeIsAsTheContractSays) {
   const std::map<Call, std::string> contract = {
-      {Call::kQuery, "syysyyyy"},  {Call::kCommunicate, "syasuuaa"}, {Call::kRegister, "syasuuaa"},
-      {Call::kSplit, "syassyaa"},  {Call::kShrink, "syassyaa"},      {Call::kShrinkAbort, "syyyyyaa"},
-      {Call::kRevoke, "syyynnaa"}, {Call::kFinalise, "syasuuaa"},
+      {Call::kQuery, "syysyyyyy"},  {Call::kCommunicate, "syasuuuaa"}, {Call::kRegister, "syasuuuaa"},
+      {Call::kSplit, "syasayaaa"},  {Call::kShrink, "syasayaaa"},      {Call::kShrinkAbort, "syyyyyaaa"},
+      {Call::kRevoke, "syyynnnaa"}, {Call::kFinalise, "syasuuuaa"},
   };
   const std::map<char, Verdict> verdicts = {{'y', Verdict::kAllowed},
                                             {'s', Verdict::kReturnsState},

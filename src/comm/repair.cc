@@ -21,6 +21,8 @@ namespace {
 constexpr std::chrono::milliseconds kRevokePatience{10'000};
 constexpr std::chrono::milliseconds kLookForTheDeadEvery{200};
 constexpr std::chrono::milliseconds kPatienceWithTheDying{300};
+/// A program may still hold the text of an older one.
+constexpr size_t kFailedRepairsKept = 16;
 
 /// "0, 2, 3"; the first few.
 std::string listed(const std::vector<int>& ranks) {
@@ -65,11 +67,12 @@ void shrink(const ShrinkCall& call) {
            call.excluded.size(), call.flags);
   const Call kind = checked_flags(call.flags);
   static_cast<void>(parent->require(kind, kName));
+  group::refuse_if_finalised(*parent, kName);
   if (call.handle == nullptr) fail(ncclInvalidArgument, "{} : newcomm argument is NULL", kName);
   if (call.excluded.empty()) fail(ncclInvalidArgument, "{} : no ranks to exclude", kName);
   std::vector<int> excluded = checked_exclusions(call.excluded, *parent);
   const bool stop = kind == Call::kShrinkAbort;
-  const bool shares = parent->config().shrink_share && !stop && parent->stage() != Stage::kRevoked;
+  const bool shares = parent->config().shrink_share && !stop && !was_revoked(parent->phase());
   auto child =
       std::make_shared<Communicator>(parent->device(), read_child_config(call.config, parent->config(), shares));
   if (stop) parent->begin_revoke();
@@ -77,23 +80,19 @@ void shrink(const ShrinkCall& call) {
   job.communicator = parent;
   job.run = [parent, child, excluded = std::move(excluded), stop] {
     const Communicator::Making making(*parent, child);
+    const bool ends_progress = stop && parent->config().blocking;  // else the end of all that goes on does
     try {
       if (stop) parent->finish_revoke(true);
       parent->shrink(excluded, *child);
     } catch (const std::exception& thrown) {
       child->fail_because(thrown);
-      if (stop) parent->end_progress();
+      if (ends_progress) parent->end_progress();
       throw;
     }
-    if (stop) parent->end_progress();
+    if (ends_progress) parent->end_progress();
   };
   hand_over(job, child, call.handle);
-  if (stop) {
-    job.dropped = [parent, of_child = std::move(job.dropped)](const Error& error) {
-      if (of_child) of_child(error);
-      parent->finish_revoke();
-    };
-  }
+  if (stop) job.dropped = [parent] { parent->finish_revoke(); };
   group::add(std::move(job));
 }
 
@@ -101,12 +100,29 @@ void revoke(ncclComm_t handle, int flags) {
   std::shared_ptr<Communicator> communicator = shared_communicator_of(handle, "ncclCommRevoke");
   if (flags != NCCL_REVOKE_DEFAULT) fail(ncclInvalidArgument, "ncclCommRevoke : invalid flags {}", flags);
   if (!communicator->require(Call::kRevoke, "ncclCommRevoke")) return;
+  group::refuse_if_finalised(*communicator, "ncclCommRevoke");
   communicator->begin_revoke();
   Job job;
   job.communicator = communicator;
-  job.run = [communicator] { communicator->finish_revoke(); };
-  job.dropped = [communicator](const Error&) { communicator->finish_revoke(); };
+  job.run = [communicator] { communicator->finish_revoke(!communicator->config().blocking); };
+  job.awaits = Communicator::Awaits::kNoRank;
+  job.dropped = [communicator] { communicator->finish_revoke(); };
   group::add(std::move(job));
+}
+
+const char* Communicator::last_error() const {
+  const char* const failed_repair = failed_repair_text_.load(std::memory_order_acquire);
+  return failed_repair != nullptr ? failed_repair : failure_sentence();
+}
+
+void Communicator::note_failed_repair(const std::exception& thrown) noexcept {
+  const std::lock_guard lock(failure_mutex_);
+  try {
+    failed_repairs_.emplace_back(thrown.what());
+    if (failed_repairs_.size() > kFailedRepairsKept) failed_repairs_.pop_front();
+    failed_repair_text_.store(failed_repairs_.back().c_str(), std::memory_order_release);
+  } catch (const std::bad_alloc&) {  // the older text stays
+  }
 }
 
 void Communicator::begin_revoke() {
@@ -164,6 +180,8 @@ void Communicator::shrink(const std::vector<int>& excluded, Communicator& child)
       const char* const sentence = failure_sentence();
       fail(ncclInvalidUsage, "{}", sentence != nullptr ? sentence : "the old communicator has failed");
     }
+    const bool revoked_meanwhile = !config_.blocking && !regroups_.load() && was_revoked(phase());
+    if (revoked_meanwhile) fail(ncclRemoteError, "rank {} revokes its communicator", rank_);
     const auto now = std::chrono::steady_clock::now();
     if (now < next) return;
     next = now + kLookForTheDeadEvery;

@@ -68,7 +68,7 @@ class Labels {
  private:
   static constexpr uint64_t kSteps = 63;      ///< the lowest bits: how often it may still be passed on
   static constexpr uint64_t kElsewhere = 64;  ///< whether it was passed on from one communicator to another
-  static constexpr int kLooksWithOne = 20;
+  static constexpr int kLooksWithOne = 4;
 
   std::mt19937_64 random_{std::random_device{}() | uint64_t{std::random_device{}()} << 32};
   std::vector<uint64_t> own_;  ///< of the present call, without these bits

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "cluster.h"
 #include "ints.h"
@@ -77,6 +80,135 @@ TEST(Group, OfOneThreadSplitsCommunicatorsThatDoNotBlockSeveralTimes) {
               for (int rank = 0; rank < 2; ++rank) {
                 for (const ncclComm_t child : children[rank]) EXPECT_CALL(ncclCommAbort(child));
                 EXPECT_CALL(ncclCommAbort(parents[static_cast<size_t>(rank)]));
+              }
+            }));
+}
+
+void must_refuse_the_group(ncclResult_t wanted, const char* call, const char* why) {
+  expect_that(ncclGroupEnd() == wanted, "another code");
+  const std::string sentence = ncclGetLastError(nullptr);
+  expect_that(sentence.find(call) != std::string::npos && sentence.find(why) != std::string::npos, "the sentence");
+}
+
+/// Rank 0 of a communicator whose other rank never comes.
+ncclComm_t begin_to_make(const ncclUniqueId& id) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t comm = nullptr;
+  static_cast<void>(ncclCommInitRankConfig(&comm, 2, id, 0, &config));
+  expect_that(comm != nullptr && state_of(comm) == ncclInProgress, "nobody has come");
+  return comm;
+}
+
+TEST(Group, ThatUsesWhatItMakesIsRefusedAndLeavesNobodyPolling) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              const Ints data(kCount, 1);
+              int ranks = 0;
+              EXPECT_CALL(ncclGroupStart());
+              const ncclComm_t comm = begin_to_make(id);
+              expect_that(ncclCommCount(comm, &ranks) == ncclInProgress, "a question");
+              expect_that(
+                  ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, comm, nullptr) == ncclInProgress,
+                  "the call");
+              must_refuse_the_group(ncclInvalidUsage, "AllReduce", "still being initialised");
+              expect_that(state_of(comm) == ncclInvalidUsage, "the state");
+              EXPECT_CALL(ncclCommAbort(comm));
+            }));
+}
+
+TEST(Group, QuestionsToOneThatIsBeingMadeAreNoPartOfIt) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              ncclComm_t comm = nullptr;
+              int ranks = 0;
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclCommInitRankConfig(&comm, 1, id, 0, &config));
+              expect_that(ncclCommCount(comm, &ranks) == ncclInProgress, "a question");
+              EXPECT_CALL(settled(ncclGroupEnd(), comm));
+              expect_place(comm, 0, 1);
+              EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
+TEST(Group, WithACallOnOneThatIsStillBeingMadeFailsItsOtherCommunicators) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              const ncclComm_t unfinished = begin_to_make(id);
+              const Ints data(kCount, 1);
+              const auto sum_on = [&](ncclComm_t comm) {
+                return ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, comm, nullptr);
+              };
+              const ncclComm_t used = make_non_blocking(1).front();
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(sum_on(used));
+              expect_that(sum_on(unfinished) == ncclInProgress, "the call");
+              must_refuse_the_group(ncclInvalidUsage, "AllReduce", "still being initialised");
+              expect_that(state_of(used) == ncclInvalidUsage, "a call was lost in silence");
+              const ncclComm_t parent = make_non_blocking(1).front();
+              ncclComm_t child = nullptr;
+              ncclComm_t none = nullptr;
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclCommSplit(parent, 0, 0, &child, nullptr));
+              expect_that(ncclCommSplit(unfinished, 0, 0, &none, nullptr) == ncclInProgress, "the split");
+              must_refuse_the_group(ncclInvalidUsage, "ncclCommSplit", "still being initialised");
+              expect_that(none == nullptr, "a handle");
+              for (const ncclComm_t comm : {parent, child}) expect_that(state_of(comm) == ncclInvalidUsage, "state");
+              expect_that(state_of(unfinished) == ncclInProgress, "the one that is made was no part of the groups");
+              for (const ncclComm_t comm : {used, child, parent, unfinished}) EXPECT_CALL(ncclCommAbort(comm));
+            }));
+}
+
+TEST(Group, ThatSplitsWhatItRevokesIsRefused) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              ncclComm_t comm = nullptr;
+              ncclComm_t child = nullptr;
+              make_communicators(&comm, 1);
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+              expect_that(ncclCommSplit(comm, 0, 0, &child, nullptr) == ncclInvalidArgument, "the split");
+              must_refuse_the_group(ncclInvalidArgument, "ncclCommSplit", "is being revoked");
+              expect_that(child == nullptr, "a child");
+              EXPECT_CALL(state_of(comm));
+              EXPECT_CALL(ncclCommSplit(comm, 0, 0, &child, nullptr));
+              EXPECT_CALL(ncclCommDestroy(child));
+              EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
+TEST(Group, WhoseCommunicatorsAreAllDestroyedBeforeItEndsIsRefused) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              constexpr int kMany = 150;  // more than the library keeps of those that were destroyed
+              const Ints data(kCount, 1);
+              std::vector<ncclComm_t> comms(kMany);
+              for (ncclComm_t& comm : comms) make_communicators(&comm, 1);
+              EXPECT_CALL(ncclGroupStart());
+              for (const ncclComm_t comm : comms) {
+                EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, comm, nullptr));
+              }
+              for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
+              must_refuse_the_group(ncclInvalidUsage, "rank 0", "destroyed or aborted");
+            }));
+}
+
+/// Nobody comes to the communicators that the group began to make before it failed.
+TEST(Group, ThatFailsAfterSomeOfItHasBegunFailsThatToo) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              for (ncclResult_t (*end)(ncclComm_t) : {ncclCommDestroy, ncclCommAbort}) {
+                const auto parents = make_non_blocking(2);
+                ncclComm_t child = nullptr;
+                ncclUniqueId ids[2];
+                for (ncclUniqueId& id : ids) EXPECT_CALL(ncclGetUniqueId(&id));
+                EXPECT_CALL(ncclGroupStart());
+                EXPECT_CALL(ncclCommSplit(parents[0], 0, 0, &child, nullptr));
+                const ncclComm_t made = begin_to_make(ids[0]);
+                EXPECT_CALL(end(begin_to_make(ids[1])));
+                must_refuse_the_group(ncclInvalidUsage, "rank 0", "aborted");
+                for (const ncclComm_t comm : {child, made, parents[0]}) {
+                  expect_that(state_of(comm) == ncclInvalidUsage, "it seems to go on");
+                  EXPECT_CALL(ncclCommDestroy(comm));
+                }
+                while (state_of(parents[1]) == ncclSuccess) std::this_thread::yield();  // until word of it has come
+                EXPECT_CALL(ncclCommDestroy(parents[1]));
               }
             }));
 }

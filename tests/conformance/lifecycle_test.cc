@@ -11,6 +11,7 @@
 #include <mutex>
 #include <ostream>
 #include <thread>
+#include <vector>
 
 #include "cluster.h"
 #include "devices.h"
@@ -92,6 +93,27 @@ TEST(Lifecycle, AfterFinalizeOnlyDestroyingIsAllowed) {
               }
               if (ncclCommFinalize(second) != ncclInvalidArgument) throw std::runtime_error("finalized twice");
               EXPECT_CALL(ncclCommDestroy(second));
+            }));
+}
+
+TEST(Lifecycle, AfterFinalizeInAGroupNothingElseIsAllowedInIt) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              ncclComm_t none = nullptr;
+              EXPECT_CALL(ncclCommInitRank(&comm, 1, id, 0));
+              const auto finalize = [&] { return ncclCommFinalize(comm); };
+              const auto split = [&] { return ncclCommSplit(comm, 0, 0, &none, nullptr); };
+              const auto revoke = [&] { return ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT); };
+              for (const std::function<ncclResult_t()>& call :
+                   std::vector<std::function<ncclResult_t()>>{finalize, split, revoke}) {
+                EXPECT_CALL(ncclGroupStart());
+                EXPECT_CALL(ncclCommFinalize(comm));
+                expect_that(call() == ncclInvalidArgument, "the call after it");
+                expect_that(ncclGroupEnd() == ncclInvalidArgument, "the group");
+                must_work(comm, nullptr);  // an invalid argument changes nothing
+              }
+              EXPECT_CALL(ncclCommFinalize(comm));
+              EXPECT_CALL(ncclCommDestroy(comm));
             }));
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "cluster.h"
 #include "ints.h"
@@ -168,6 +169,93 @@ TEST(NonBlocking, CallsThatDifferAreToldWhoPolls) {
               expect_that(std::strstr(ncclGetLastError(self.comm), "do not match") != nullptr, "the sentence");
             }));
   unsetenv("NITINOL_CHECK");
+}
+
+enum class Way { kSplit, kShrink, kShrinkAbort };
+
+/// Begins to make a communicator of rank 0 and others, which do not call.
+ncclComm_t begin_to_make(Way way, ncclComm_t comm) {
+  int excluded = 2;
+  ncclComm_t child = nullptr;
+  const int flags = way == Way::kShrinkAbort ? NCCL_SHRINK_ABORT : NCCL_SHRINK_DEFAULT;
+  const ncclResult_t begun = way == Way::kSplit ? ncclCommSplit(comm, 0, 0, &child, nullptr)
+                                                : ncclCommShrink(comm, &excluded, 1, &child, nullptr, flags);
+  expect_that(begun == ncclInProgress && child != nullptr, "it does not begin");
+  return child;
+}
+
+void refuses(ncclResult_t got) {
+  expect_that(got == ncclInvalidArgument && std::strstr(ncclGetLastError(nullptr), "still") != nullptr, "not refused");
+}
+
+void must_refuse_more(ncclComm_t comm) {
+  int excluded = 2;
+  ncclComm_t none = nullptr;
+  refuses(ncclCommSplit(comm, 0, 0, &none, nullptr));
+  for (const int flags : {NCCL_SHRINK_DEFAULT, NCCL_SHRINK_ABORT}) {
+    refuses(ncclCommShrink(comm, &excluded, 1, &none, nullptr, flags));
+  }
+  expect_that(none == nullptr, "a handle");
+}
+
+TEST(NonBlocking, ASplitOrShrinkOfARevokedOneIsRefusedAtOnceWhileAnotherIsUnderWay) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              for (const Way way : {Way::kSplit, Way::kShrink, Way::kShrinkAbort}) {
+                const auto comms = make_non_blocking(3);
+                if (way != Way::kShrinkAbort) {
+                  static_cast<void>(ncclCommRevoke(comms[0], NCCL_REVOKE_DEFAULT));
+                  EXPECT_CALL(settled(ncclInProgress, comms[0]));
+                }
+                const ncclComm_t child = begin_to_make(way, comms[0]);
+                must_refuse_more(comms[0]);
+                expect_that(state_of(comms[0]) == ncclInProgress, "the first one is through alone");
+                EXPECT_CALL(ncclCommAbort(comms[0]));
+                EXPECT_CALL(ncclCommAbort(child));
+                for (const size_t rank : {1, 2}) EXPECT_CALL(ncclCommAbort(comms[rank]));
+              }
+            }));
+}
+
+TEST(NonBlocking, ARevokeEndsAShrinkThatWaitsForRanks) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              for (const bool by_another_shrink : {false, true}) {
+                const auto comms = make_non_blocking(3);
+                const ncclComm_t first = begin_to_make(Way::kShrink, comms[0]);
+                ncclComm_t second = nullptr;
+                if (by_another_shrink) {
+                  second = begin_to_make(Way::kShrinkAbort, comms[0]);
+                } else {
+                  static_cast<void>(ncclCommRevoke(comms[0], NCCL_REVOKE_DEFAULT));
+                  EXPECT_CALL(settled(ncclInProgress, comms[0]));
+                }
+                expect_that(settled(ncclInProgress, first) == ncclRemoteError, "the first shrink's child");
+                for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommAbort(comm));
+                for (const ncclComm_t child : {first, second}) EXPECT_CALL(ncclCommAbort(child));
+              }
+            }));
+}
+
+TEST(NonBlocking, AGroupThatShrinksInAbortModeIsInProgressUntilItsLastChildIsReady) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              const auto comms = make_non_blocking(3);
+              int excluded = 2;
+              ncclComm_t children[2][2] = {};
+              EXPECT_CALL(ncclGroupStart());
+              for (size_t rank = 0; rank < 2; ++rank) {
+                use_device_of(static_cast<int>(rank));
+                EXPECT_CALL(ncclCommRevoke(comms[rank], NCCL_REVOKE_DEFAULT));
+                for (ncclComm_t& child : children[rank]) {
+                  EXPECT_CALL(ncclCommShrink(comms[rank], &excluded, 1, &child, nullptr, NCCL_SHRINK_ABORT));
+                }
+              }
+              EXPECT_CALL(settled(ncclGroupEnd(), comms[0]));
+              for (const ncclComm_t child : children[0]) EXPECT_CALL(state_of(child));
+              EXPECT_CALL(settled(ncclInProgress, comms[1]));
+              for (const auto& of_rank : children) {
+                for (const ncclComm_t child : of_rank) EXPECT_CALL(ncclCommAbort(child));
+              }
+              for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommAbort(comm));
+            }));
 }
 
 }  // namespace

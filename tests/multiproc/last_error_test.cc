@@ -77,5 +77,28 @@ TEST(LastError, OfEachOfSeveralCommunicatorsOfAProcessIsItsOwn) {
             }));
 }
 
+/// A repair is the later error: the failure that it was to repair is known.
+TEST(LastError, AfterAShrinkThatFailedIsThatOfTheShrink) {
+  EXPECT_EQ("", run_ranks({1, 1, 1}, [](Rank& self) {
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              ncclComm_t comm = nullptr;
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, &config));
+              if (self.rank == 2) return EXPECT_CALL(ncclCommAbort(comm));
+              static_cast<void>(wait_for_failure(comm));
+              must_tell(comm, kAborts, {"ncclCommShrink"});
+              int excluded = 2;
+              for (const int flags : {NCCL_SHRINK_ABORT, NCCL_SHRINK_DEFAULT}) {
+                if (self.rank == 1) break;  // it never calls
+                ncclComm_t child = nullptr;
+                static_cast<void>(ncclCommShrink(comm, &excluded, 1, &child, nullptr, flags));
+                EXPECT_CALL(ncclCommAbort(child));
+                EXPECT_CALL(settled(ncclInProgress, comm));
+                must_tell(comm, "ncclCommShrink to ranks 0, 1", {kAborts});
+              }
+              EXPECT_CALL(ncclCommAbort(comm));
+            }));
+}
+
 }  // namespace
 }  // namespace nitinol::testing
