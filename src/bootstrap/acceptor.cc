@@ -21,12 +21,28 @@ constexpr int kAcceptsAtOnce = 64;
 
 }  // namespace
 
+/// Takes a service out of the table again, once it has been put there.
+struct ServiceTable::Entry {
+  ServiceTable* table = nullptr;
+  KeyId id{};
+
+  Entry() = default;
+  ~Entry() {
+    if (table != nullptr) table->remove(id);
+  }
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+};
+
 std::shared_ptr<void> ServiceTable::add(Service service) {
-  const KeyId id = key_id(service.key);
+  // What may fail comes first: an entry that ends takes the lock.
+  const auto shared = std::make_shared<const Service>(std::move(service));
+  auto entry = std::make_shared<Entry>();
+  entry->id = key_id(shared->key);
   const std::lock_guard lock(mutex_);
-  const bool added = services_.emplace(id, std::make_shared<const Service>(std::move(service))).second;
-  if (!added) return nullptr;
-  return std::shared_ptr<void>(this, [this, id](void*) { remove(id); });
+  if (!services_.emplace(entry->id, shared).second) return nullptr;
+  entry->table = this;
+  return entry;
 }
 
 void ServiceTable::remove(const KeyId& id) {

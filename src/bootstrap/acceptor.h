@@ -32,6 +32,8 @@ class ServiceTable {
   std::shared_ptr<const Service> find(const KeyId& id) const;
 
  private:
+  struct Entry;
+
   void remove(const KeyId& id);
 
   mutable std::mutex mutex_;
