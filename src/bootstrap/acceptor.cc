@@ -72,12 +72,10 @@ std::shared_ptr<Acceptor> Acceptor::start(UniqueFd listening, Reactor& reactor, 
   return acceptor;
 }
 
-void Acceptor::stop() {
-  reactor_.post([self = shared_from_this()] {
-    while (!self->pending_.empty()) self->drop(self->pending_.begin());
-    self->reactor_.remove(self->token_, self->listening_.get());
-    self->listening_.reset();
-  });
+void Acceptor::leave() {
+  while (!pending_.empty()) drop(pending_.begin());
+  reactor_.remove(token_, listening_.get());
+  listening_.reset();
 }
 
 void Acceptor::on_listening() {

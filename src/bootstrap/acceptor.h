@@ -41,11 +41,11 @@ class ServiceTable {
 };
 
 /// One listening socket, TCP or Unix.
-class Acceptor : public std::enable_shared_from_this<Acceptor> {
+class Acceptor : public Reactor::Leaver, public std::enable_shared_from_this<Acceptor> {
  public:
   /// Starts to accept; `stop` ends it. Both from any thread.
   static std::shared_ptr<Acceptor> start(UniqueFd listening, Reactor& reactor, const ServiceTable& services);
-  void stop();
+  void stop() noexcept { reactor_.ask_to_leave(shared_from_this()); }
 
   Acceptor(GuardedFd listening, Reactor& reactor, const ServiceTable& services);
 
@@ -63,6 +63,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   };
   using PendingPosition = std::list<Pending>::iterator;
 
+  void leave() override;
   void on_listening();
   void admit(UniqueFd fd);
   void on_pending(PendingPosition position);

@@ -294,8 +294,8 @@ std::shared_ptr<Tree> Joiner::run() {
     enter_together(*tree_);
     root_->send(control_frame(FrameType::kDone));
     root_.reset();
-  } catch (const Error& error) {
-    const Failure first = give_up(error);
+  } catch (const std::exception& thrown) {
+    const Failure first = give_up(as_error(thrown));
     throw Error(first.result, first.sentence);
   }
   return tree_;

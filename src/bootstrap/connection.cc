@@ -195,21 +195,28 @@ void Connection::finish(const Ending& ending) {
   if (events.on_closed) events.on_closed(ending);
 }
 
-void Connection::close_after_flush() {
-  reactor_.post([self = shared_from_this()] {
-    if (!self->fd_ || self->linger_) return;
-    self->events_ = {};
-    self->closing_ = true;
-    self->update_interest();
-    self->linger_ = self->reactor_.run_after(kLinger, [self] { self->finish({}); });
-  });
+void Connection::close_after_flush() noexcept { reactor_.ask_to_leave(shared_from_this()); }
+
+void Connection::close_now() noexcept {
+  at_once_ = true;
+  close_after_flush();
 }
 
-void Connection::close_now() {
-  reactor_.post([self = shared_from_this()] {
-    self->events_ = {};
-    self->finish({});
-  });
+void Connection::leave() {
+  events_ = {};
+  if (at_once_) return finish({});
+  try {
+    linger();
+  } catch (const std::exception&) {  // without memory for more it closes at least
+    finish({});
+  }
+}
+
+void Connection::linger() {
+  if (!fd_ || linger_) return;
+  closing_ = true;
+  update_interest();
+  linger_ = reactor_.run_after(kLinger, [self = shared_from_this()] { self->finish({}); });
 }
 
 }  // namespace nitinol

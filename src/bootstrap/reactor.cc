@@ -2,7 +2,6 @@
 #include "bootstrap/reactor.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/blocked_signals.h"
 #include "base/error.h"
 
 namespace nitinol {
@@ -52,37 +52,48 @@ Reactor::Reactor() : scratch_(kScratchBytes) {
 Reactor::~Reactor() = default;
 
 void Reactor::start() {
-  // The application's signals are none of this thread's business.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockedSignals blocked;
   try {
     std::thread([this] {
       pthread_setname_np(pthread_self(), "nitinol-net");
       run();
     }).detach();
   } catch (const std::system_error& error) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     fail(ncclSystemError, "cannot start the bootstrap's network thread: {}", error.what());
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void Reactor::post(std::function<void()> function) {
   bool first = false;
   {
     const std::lock_guard lock(mutex_);
-    first = posted_.empty();
+    first = posted_.empty() && !leavers_;
     posted_.push_back(std::move(function));
+  }
+  if (first) waker_.wake();
+}
+
+void Reactor::ask_to_leave(std::shared_ptr<Leaver> leaver) noexcept {
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(leaver->is_asked_, true)) return;
+    first = posted_.empty() && !leavers_;
+    leaver->next_ = std::move(leavers_);
+    leavers_ = std::move(leaver);
   }
   if (first) waker_.wake();
 }
 
 Reactor::Token Reactor::add(int fd, std::uint32_t events, std::function<void(std::uint32_t)> callback) {
   const Token token = next_name_++;
-  control(epoll_.get(), EPOLL_CTL_ADD, fd, events, token);
   callbacks_.emplace(token, std::make_shared<std::function<void(std::uint32_t)>>(std::move(callback)));
+  try {
+    control(epoll_.get(), EPOLL_CTL_ADD, fd, events, token);
+  } catch (const std::exception&) {
+    callbacks_.erase(token);
+    throw;
+  }
   return token;
 }
 
@@ -105,11 +116,27 @@ void Reactor::cancel(const Timer& timer) { timers_.erase(timer); }
 
 void Reactor::run_posted() {
   std::vector<std::function<void()>> functions;
+  std::shared_ptr<Leaver> leavers;
   {
     const std::lock_guard lock(mutex_);
     functions.swap(posted_);
+    leavers.swap(leavers_);
   }
   for (const auto& function : functions) run_guarded(function);
+  run_leavers(std::move(leavers));
+}
+
+void Reactor::run_leavers(std::shared_ptr<Leaver> first) {
+  while (first) {
+    std::shared_ptr<Leaver> next;
+    {
+      const std::lock_guard lock(mutex_);
+      next = std::move(first->next_);
+      first->is_asked_ = false;  // it may be asked once more while it leaves
+    }
+    run_guarded([&] { first->leave(); });
+    first = std::move(next);
+  }
 }
 
 std::chrono::milliseconds Reactor::time_to_timer(Clock::time_point now) const {
@@ -129,7 +156,7 @@ void Reactor::run_timers(Clock::time_point now) {
 
 void Reactor::stop() {
   stopping_.store(true);
-  post([] {});
+  waker_.wake();
 }
 
 bool Reactor::run_events(std::chrono::milliseconds timeout) {

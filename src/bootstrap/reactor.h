@@ -42,6 +42,26 @@ class Reactor {
   /// Runs `function` on the reactor's thread, soon. From any thread.
   void post(std::function<void()> function);
 
+  /// What the reactor's thread ends when nobody needs it any more.
+  class Leaver {
+   public:
+    Leaver() = default;
+    virtual ~Leaver() = default;
+    Leaver(const Leaver&) = delete;
+    Leaver& operator=(const Leaver&) = delete;
+
+   private:
+    friend class Reactor;
+    /// On the reactor's thread.
+    virtual void leave() = 0;
+
+    std::shared_ptr<Leaver> next_;  // of those who are to leave; the reactor's mutex guards both
+    bool is_asked_ = false;
+  };
+
+  /// Has it leave, soon, after what was posted before. From any thread; takes no memory.
+  void ask_to_leave(std::shared_ptr<Leaver> leaver) noexcept;
+
   // The rest is for the reactor's thread only.
 
   /// Calls `callback` with epoll's event bits whenever one of `events` is there. Returns what names the registration.
@@ -58,14 +78,16 @@ class Reactor {
 
  private:
   void run_posted();
+  void run_leavers(std::shared_ptr<Leaver> first);
   std::chrono::milliseconds time_to_timer(Clock::time_point now) const;  // how long to sleep at most
   void run_timers(Clock::time_point now);
   bool run_events(std::chrono::milliseconds timeout);  // whether there were any
 
   GuardedFd epoll_;
   Waker waker_;
-  std::mutex mutex_;  // guards posted_
+  std::mutex mutex_;  // guards the next two
   std::vector<std::function<void()>> posted_;
+  std::shared_ptr<Leaver> leavers_;  // a list
   // By shared pointer: a callback may remove itself while it runs.
   std::unordered_map<Token, std::shared_ptr<std::function<void(std::uint32_t)>>> callbacks_;
   std::map<Timer, std::function<void()>> timers_;

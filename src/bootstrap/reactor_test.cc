@@ -1,6 +1,8 @@
 #include "bootstrap/reactor.h"
 
 #include <gmock/gmock.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -12,6 +14,7 @@
 
 #include "base/unique_fd.h"
 #include "bootstrap/closed_descriptors_testing.h"
+#include "failing_allocation.h"
 
 namespace nitinol {
 namespace {
@@ -84,6 +87,52 @@ TEST(Reactor, RunsTimersThoughThereIsAlwaysSomethingReady) {
   reactor.run_after(std::chrono::milliseconds(0), again);
   reactor.run();
   EXPECT_EQ(ran, 3);
+}
+
+struct Counted : Reactor::Leaver {
+  explicit Counted(Reactor& in) : reactor(in) {}
+  void leave() override {
+    order += std::to_string(++left);
+    reactor.stop();
+  }
+  Reactor& reactor;
+  int left = 0;
+  std::string order;
+};
+
+TEST(Reactor, AskingToLeaveTakesNoMemoryAndIsDoneOnceBehindWhatWasPosted) {
+  Reactor reactor;
+  const auto leaver = std::make_shared<Counted>(reactor);
+  reactor.post([&] { leaver->order += "posted "; });
+  {
+    const testing::FailingAllocation failing(0);
+    reactor.ask_to_leave(leaver);
+    reactor.ask_to_leave(leaver);
+    EXPECT_FALSE(failing.has_failed());
+  }
+  reactor.run();
+  EXPECT_EQ(leaver->order, "posted 1");
+  EXPECT_EQ(leaver.use_count(), 1);
+}
+
+TEST(Reactor, AddsNothingThatItGotNoMemoryFor) {
+  const UniqueFd fd = something_ready();
+  Reactor reactor;
+  testing::fail_each_allocation_of(
+      [&] { reactor.remove(reactor.add(fd.get(), EPOLLIN, [](std::uint32_t) {}), fd.get()); });
+}
+
+TEST(Reactor, LeavesTheSignalsOfWhoeverCannotStartItAsTheyWere) {
+  auto* const reactor = new Reactor;  // once it has started, its thread lives as long as the process
+  testing::fail_each_allocation_of([&] {
+    try {
+      reactor->start();
+    } catch (const std::exception&) {
+    }
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    EXPECT_FALSE(sigismember(&mask, SIGTERM));
+  });
 }
 
 }  // namespace

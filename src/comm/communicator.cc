@@ -340,15 +340,21 @@ void Communicator::end_executor() {
   order_ = StreamOrder();
 }
 
+/// Whatever goes wrong with it, without memory say, the steps behind it are taken.
+template <class Step>
+void Communicator::attempt(Step&& step) const noexcept {
+  try {
+    step();
+  } catch (const std::exception& error) {
+    try {
+      log_info(Subsystem::kDestroy, "rank {}: while the communicator was torn down: {}", rank_, error.what());
+    } catch (const std::exception&) {
+    }
+  }
+}
+
 /// Whatever CUDA says: the executor ends before what it uses does.
 void Communicator::let_go_of_operations(std::chrono::steady_clock::time_point deadline) {
-  const auto attempt = [this](auto&& step) {
-    try {
-      step();
-    } catch (const std::exception& error) {
-      log_info(Subsystem::kDestroy, "rank {}: while the communicator was torn down: {}", rank_, error.what());
-    }
-  };
   std::optional<DeviceGuard> device;
   attempt([&] { device.emplace(device_); });
   attempt([&] { wait_until_idle(deadline); });
@@ -362,21 +368,22 @@ void Communicator::let_go_of_operations(std::chrono::steady_clock::time_point de
   attempt([&] { let_go_of_idle_memory(); });
 }
 
+/// The others hear why this rank goes, but of one that has been revoked or finalised they know.
+void Communicator::take_leave() {
+  if (!bootstrap_ || phase_.load() == Phase::kFinalised) return;
+  bootstrap_->watch(nullptr);
+  if (stage() == Stage::kRevoked) return bootstrap_->shutdown();
+  if (phase_.load() == Phase::kInitialising || state() != ncclSuccess) return;
+  bootstrap_->report_failure({rank_, ncclRemoteError, formatted("{} aborted its communicator", self_description())});
+}
+
 void Communicator::tear_down() {
   wait_for_background();
   const auto deadline = std::chrono::steady_clock::now() + kAbortPatience;
   // What another thread is still making, for a split say, is not to be touched before that has noticed.
   if (phase_.load() == Phase::kInitialising && !wait_for_visitors(deadline)) return;
-  seat_.leave();
-  if (bootstrap_ && phase_.load() != Phase::kFinalised) {
-    bootstrap_->watch(nullptr);
-    const bool revoked = stage() == Stage::kRevoked;
-    if (revoked) bootstrap_->shutdown();
-    if (!revoked && phase_.load() != Phase::kInitialising && state() == ncclSuccess) {
-      bootstrap_->report_failure(
-          {rank_, ncclRemoteError, formatted("{} aborted its communicator", self_description())});
-    }
-  }
+  attempt([&] { seat_.leave(); });
+  attempt([&] { take_leave(); });
   aborted_.store(true);  // nobody is to come in any more
   if (!wait_for_visitors(deadline)) return;
   let_go_of_operations(deadline);

@@ -190,6 +190,9 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void enqueue(const Launch& launch, const std::vector<cudaStream_t>& streams);
   void stop_operations();
   void end_executor();
+  template <class Step>
+  void attempt(Step&& step) const noexcept;
+  void take_leave();
   void let_go_of_operations(std::chrono::steady_clock::time_point deadline);
   bool wait_for_visitors(std::chrono::steady_clock::time_point deadline) const;
   void flush(std::chrono::milliseconds patience);
