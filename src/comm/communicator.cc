@@ -69,6 +69,7 @@ Communicator::~Communicator() {
 }
 
 Communicator::Visit::Visit(Communicator& communicator) : communicator_(communicator) {
+  communicator_.require_own("a call that was begun before a fork");
   communicator_.visitors_.fetch_add(1);
   if (!communicator_.aborted_.load()) return;
   communicator_.visitors_.fetch_sub(1);
@@ -96,7 +97,16 @@ void Communicator::HostWait::tell(HostCall call) const {
   if (communicator_.executor_) communicator_.executor_->wait_on_host(call, ranks_);
 }
 
+void Communicator::require_own(const char* function) const {
+  if (!is_inherited()) return;
+  fail(ncclInvalidUsage,
+       "{}: the communicator belongs to the process (pid {}) from which this one (pid {}) was forked: a forked process "
+       "cannot use it",
+       function, owner_, getpid());
+}
+
 bool Communicator::require(Call call, const char* function) const {
+  if (call != Call::kQuery) require_own(function);
   const ncclResult_t now = state();
   const Stage stage = stage_of(phase(), now);
   const char* const failure = failure_sentence();

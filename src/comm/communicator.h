@@ -1,6 +1,8 @@
 // One rank of a communicator: what it knows of its peers, what carries its operations out, and the state it is in.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -12,6 +14,7 @@
 
 #include "base/process_state.h"
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/fork_guard.h"
 #include "comm/config.h"
 #include "comm/handle_exchange.h"
 #include "comm/kernel_memory.h"
@@ -105,6 +108,11 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// Throws Error unless the table of the life cycle allows the call now: the code that the table says, and the
   /// sentence of the failure if there was one. False: the call is to succeed without effect.
   bool require(Call call, const char* function) const;
+  /// Whether this process was forked from that of the communicator: then it is the parent's, and everything that its
+  /// peers see of it.
+  bool is_inherited() const { return forks_before_ != forks_counted(); }
+  /// Throws Error(ncclInvalidUsage) if it is.
+  void require_own(const char* function) const;
   void require_ready(const char* function) const { static_cast<void>(require(Call::kCommunicate, function)); }
   void require_initialised(const char* function) const { static_cast<void>(require(Call::kQuery, function)); }
   /// The sentence of this communicator's first failure; null if there was none.
@@ -215,6 +223,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   int ranks_ = 0;
   const int device_;
   const Config config_;
+  const int forks_before_ = count_forks();
+  const int owner_ = getpid();
   int local_ranks_ = 1;
   Rules rules_;
   Limits limits_;
