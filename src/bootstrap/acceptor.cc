@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "base/error.h"
 #include "bootstrap/connection.h"
 
 namespace nitinol {
@@ -18,6 +19,12 @@ constexpr milliseconds kSweepInterval{500};
 constexpr milliseconds kPause{50};
 constexpr std::size_t kMostPending = 512;
 constexpr int kAcceptsAtOnce = 64;
+
+bool is_listening(int fd) {
+  int answer = 0;
+  socklen_t size = sizeof(answer);
+  return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &answer, &size) == 0 && answer != 0;
+}
 
 }  // namespace
 
@@ -65,20 +72,33 @@ Acceptor::Acceptor(GuardedFd listening, Reactor& reactor, const ServiceTable& se
 
 std::shared_ptr<Acceptor> Acceptor::start(UniqueFd listening, Reactor& reactor, const ServiceTable& services) {
   auto acceptor = std::make_shared<Acceptor>(GuardedFd(std::move(listening)), reactor, services);
-  reactor.post([acceptor] {
-    acceptor->token_ = acceptor->reactor_.add(acceptor->listening_.get(), EPOLLIN,
-                                              [acceptor](std::uint32_t) { acceptor->on_listening(); });
-  });
+  reactor.post([acceptor] { acceptor->begin(); });
   return acceptor;
+}
+
+void Acceptor::begin() {
+  try {
+    token_ = reactor_.add(listening_.get(), EPOLLIN,
+                          [self = shared_from_this()](std::uint32_t events) { self->on_listening(events); });
+  } catch (const Error&) {
+    error_ = errno != 0 ? errno : EIO;
+  } catch (const std::exception&) {
+    error_ = ENOMEM;
+  }
 }
 
 void Acceptor::leave() {
   while (!pending_.empty()) drop(pending_.begin());
   reactor_.remove(token_, listening_.get());
-  listening_.reset();
+  UniqueFd fd = listening_.release();
+  if (!is_listening(fd.get())) static_cast<void>(fd.release());  // the number is the program's now
 }
 
-void Acceptor::on_listening() {
+void Acceptor::on_listening(std::uint32_t events) {
+  if ((events & (Reactor::kClosed | Reactor::kBlind)) != 0) {
+    error_ = EBADF;
+    return;
+  }
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
     UniqueFd fd(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd) {
@@ -108,8 +128,13 @@ void Acceptor::admit(UniqueFd fd) {
   added.fd = GuardedFd(std::move(fd));
   added.deadline = Reactor::Clock::now() + kHandshakeLimit;
   const auto position = std::prev(pending_.end());
-  added.token = reactor_.add(added.fd.get(), EPOLLIN,
-                             [self = shared_from_this(), position](std::uint32_t) { self->on_pending(position); });
+  try {
+    added.token = reactor_.add(added.fd.get(), EPOLLIN,
+                               [self = shared_from_this(), position](std::uint32_t) { self->on_pending(position); });
+  } catch (const std::exception&) {  // it comes again
+    pending_.erase(position);
+    throw;
+  }
   if (!sweeping_) {
     sweeping_ = true;
     reactor_.run_after(kSweepInterval, [self = shared_from_this()] { self->sweep(); });

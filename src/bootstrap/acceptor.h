@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -45,6 +46,8 @@ class Acceptor : public Reactor::Leaver, public std::enable_shared_from_this<Acc
  public:
   /// Starts to accept; `stop` ends it. Both from any thread.
   static std::shared_ptr<Acceptor> start(UniqueFd listening, Reactor& reactor, const ServiceTable& services);
+  /// Why nobody is let in; 0: all is well. From any thread.
+  int error() const { return error_; }
   void stop() noexcept { reactor_.ask_to_leave(shared_from_this()); }
 
   Acceptor(GuardedFd listening, Reactor& reactor, const ServiceTable& services);
@@ -64,7 +67,8 @@ class Acceptor : public Reactor::Leaver, public std::enable_shared_from_this<Acc
   using PendingPosition = std::list<Pending>::iterator;
 
   void leave() override;
-  void on_listening();
+  void begin();
+  void on_listening(std::uint32_t events);
   void admit(UniqueFd fd);
   void on_pending(PendingPosition position);
   bool advance(Pending& pending);  // false: drop it
@@ -78,6 +82,7 @@ class Acceptor : public Reactor::Leaver, public std::enable_shared_from_this<Acc
   const ServiceTable& services_;
   GuardedFd listening_;
   Reactor::Token token_ = 0;
+  std::atomic<int> error_{0};
   std::list<Pending> pending_;  // oldest first
   bool sweeping_ = false;
 };

@@ -186,6 +186,7 @@ Joiner::Joiner(const JoinArguments& arguments)
       deadline_(Clock::now() + arguments.options.init_timeout + kGrace) {
   interrupt_ = [this] {
     if (tree_) tree_->check();
+    if (tree_) tree_->check_listener();
     if (root_) root_->check();
     if (arguments_.interrupt) arguments_.interrupt();
   };

@@ -68,7 +68,11 @@ class Connection : public Reactor::Leaver, public std::enable_shared_from_this<C
   bool read_some();  // false: closed
   void flush_locked();
   void update_interest();
+  void on_closed_descriptor(std::uint32_t events);
+  template <typename Step>
+  void attempt(const Step& step);
   void finish(const Ending& ending);
+  void give_up_descriptor();
 
   Reactor& reactor_;
   mutable std::mutex mutex_;  // guards fd_ against closing, queue_, armed_, broken_
@@ -76,6 +80,7 @@ class Connection : public Reactor::Leaver, public std::enable_shared_from_this<C
   std::deque<Chunk> queue_;
   std::atomic<bool> at_once_{false};  // it is to close without a flush
   bool armed_ = false;                // waiting for room in the socket
+  bool is_ours_ = true;               // false: the program has closed it
   bool broken_ = false;               // sending failed; the reading side finds out why
   // Network thread only:
   Events events_;

@@ -87,11 +87,12 @@ void Reactor::ask_to_leave(std::shared_ptr<Leaver> leaver) noexcept {
 
 Reactor::Token Reactor::add(int fd, std::uint32_t events, std::function<void(std::uint32_t)> callback) {
   const Token token = next_name_++;
-  callbacks_.emplace(token, std::make_shared<std::function<void(std::uint32_t)>>(std::move(callback)));
+  auto shared = std::make_shared<std::function<void(std::uint32_t)>>(std::move(callback));
+  registrations_.emplace(token, Registration{fd, std::move(shared)});
   try {
     control(epoll_.get(), EPOLL_CTL_ADD, fd, events, token);
   } catch (const std::exception&) {
-    callbacks_.erase(token);
+    registrations_.erase(token);
     throw;
   }
   return token;
@@ -103,7 +104,7 @@ void Reactor::modify(Token token, int fd, std::uint32_t events) {
 
 void Reactor::remove(Token token, int fd) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  callbacks_.erase(token);
+  registrations_.erase(token);
 }
 
 Reactor::Timer Reactor::run_after(std::chrono::milliseconds delay, std::function<void()> function) {
@@ -163,7 +164,10 @@ bool Reactor::run_events(std::chrono::milliseconds timeout) {
   std::array<epoll_event, 64> events;
   const int count =
       epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), static_cast<int>(timeout.count()));
-  if (count < 0 && errno != EINTR) std::this_thread::sleep_for(kPause);  // the program has closed what is not its own
+  if (count < 0 && errno != EINTR) {  // the program has closed what is not its own
+    std::this_thread::sleep_for(kPause);
+    next_look_ = std::min(next_look_, Clock::now());
+  }
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     const Token token = event.data.u64;  // a copy: the system's struct is packed
@@ -171,12 +175,36 @@ bool Reactor::run_events(std::chrono::milliseconds timeout) {
       waker_.calm();
       continue;
     }
-    const auto found = callbacks_.find(token);
-    if (found == callbacks_.end()) continue;
-    const auto callback = found->second;
-    run_guarded(*callback, std::uint32_t{event.events});
+    run_callback(token, event.events);
   }
   return count > 0;
+}
+
+void Reactor::run_callback(Token token, std::uint32_t events) {
+  const auto found = registrations_.find(token);
+  if (found == registrations_.end()) return;
+  const auto callback = found->second.callback;
+  run_guarded(*callback, events);
+}
+
+// To add what is there already is refused (EEXIST). By that alone it can be told whether a number stands for the same
+// file.
+bool Reactor::is_watched(int fd) const noexcept {
+  epoll_event none{};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &none) != 0) {
+    return errno != EBADF && errno != EINVAL && errno != EPERM;  // none, no epoll, and a file that cannot be waited for
+  }
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  return false;
+}
+
+void Reactor::tell_of_closed_descriptors() {
+  const bool whole = is_whole();
+  std::vector<Token> closed;
+  for (const auto& [token, registration] : registrations_) {
+    if (!whole || !is_watched(registration.fd)) closed.push_back(token);
+  }
+  for (const Token token : closed) run_callback(token, whole ? kClosed : kBlind);
 }
 
 // The process may have stood still past a timer's time while what would have cancelled the timer came in: whatever was
@@ -187,6 +215,10 @@ void Reactor::run() {
     const auto now = Clock::now();
     const bool busy = run_events(time_to_timer(now));
     run_posted();
+    if (now >= next_look_) {
+      next_look_ = now + kLongestSleep;
+      run_guarded([this] { tell_of_closed_descriptors(); });
+    }
     if (busy && ++rounds_since_timers < kMostRoundsBeforeTimers) continue;
     run_timers(now);
     rounds_since_timers = 0;

@@ -1,5 +1,6 @@
 #include "bootstrap/reactor.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <pthread.h>
 #include <signal.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include <functional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,6 +39,38 @@ TEST_P(ReactorWithout, ItsDescriptorsStillRunsWhatIsPostedAndStops) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Some, ReactorWithout, ::testing::Values("anon_inode:[timerfd]", "anon_inode:[eventpoll]"));
+
+/// What a callback is told of a descriptor of its own once the program has closed some.
+std::uint32_t told_after(const std::function<void(int own, const std::set<int>& before)>& close) {
+  const auto before = testing::open_descriptors();
+  const UniqueFd fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  Reactor reactor;
+  std::uint32_t told = 0;
+  reactor.add(fd.get(), EPOLLIN, [&](std::uint32_t events) {
+    told = events;
+    reactor.stop();
+  });
+  EXPECT_TRUE(reactor.is_whole());
+  close(fd.get(), before);
+  reactor.run();
+  return told;
+}
+
+TEST(Reactor, TellsWhoseDescriptorIsClosed) {
+  EXPECT_EQ(told_after([](int own, const auto&) { syscall(SYS_close, own); }), Reactor::kClosed);
+}
+
+TEST(Reactor, TellsWhoseNumberIsAnothers) {
+  const UniqueFd other(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  EXPECT_EQ(told_after([&](int own, const auto&) { dup3(other.get(), own, O_CLOEXEC); }), Reactor::kClosed);
+}
+
+TEST(Reactor, TellsAllIfItsOwnDescriptorsAreClosed) {
+  for (const char* const kind : {"anon_inode:[timerfd]", "anon_inode:[eventpoll]"}) {
+    EXPECT_EQ(told_after([&](int, const auto& before) { testing::close_new_descriptors(before, kind); }),
+              Reactor::kBlind);
+  }
+}
 
 /// A descriptor at which something is ready for ever.
 UniqueFd something_ready() { return UniqueFd(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)); }
