@@ -12,6 +12,7 @@ using namespace nitinol;
 extern "C" ncclResult_t nitinolCommDump(ncclComm_t comm, const char* path) {
   return guarded([&] {
     Communicator& communicator = communicator_of(comm, "nitinolCommDump");
+    communicator.require_own("nitinolCommDump");
     if (path == nullptr) fail(ncclInvalidArgument, "nitinolCommDump : path argument is NULL");
     if (communicator.phase() == Phase::kInitialising) {
       const ncclResult_t state = communicator.state();

@@ -136,6 +136,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommDestroy, (ncclComm_t comm)) {
   if (comm == nullptr) return ncclSuccess;
   return guarded([&] {
     log_call("ncclCommDestroy(comm {})", static_cast<void*>(comm));
+    if (communicator_of(comm, "ncclCommDestroy").is_inherited()) return ncclSuccess;
     destroy(release_handle(comm, "ncclCommDestroy"));
     return ncclSuccess;
   });
@@ -145,6 +146,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
   if (comm == nullptr) return ncclSuccess;
   return guarded([&] {
     log_call("ncclCommAbort(comm {})", static_cast<void*>(comm));
+    if (communicator_of(comm, "ncclCommAbort").is_inherited()) return ncclSuccess;
     abort(release_handle(comm, "ncclCommAbort"));
     return ncclSuccess;
   });
@@ -153,6 +155,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
 NITINOL_ENTRY(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t* asyncError)) {
   return guarded([&] {
     const Communicator& communicator = communicator_of(comm, "ncclCommGetAsyncError");
+    communicator.require_own("ncclCommGetAsyncError");
     require(asyncError, "ncclCommGetAsyncError", "asyncError");
     *asyncError = communicator.state();
     return ncclSuccess;

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "base/error.h"
 #include "bootstrap/connection.h"
 
 namespace nitinol {
@@ -19,14 +20,36 @@ constexpr milliseconds kPause{50};
 constexpr std::size_t kMostPending = 512;
 constexpr int kAcceptsAtOnce = 64;
 
+bool is_listening(int fd) {
+  int answer = 0;
+  socklen_t size = sizeof(answer);
+  return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &answer, &size) == 0 && answer != 0;
+}
+
 }  // namespace
 
+/// Takes a service out of the table again, once it has been put there.
+struct ServiceTable::Entry {
+  ServiceTable* table = nullptr;
+  KeyId id{};
+
+  Entry() = default;
+  ~Entry() {
+    if (table != nullptr) table->remove(id);
+  }
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+};
+
 std::shared_ptr<void> ServiceTable::add(Service service) {
-  const KeyId id = key_id(service.key);
+  // What may fail comes first: an entry that ends takes the lock.
+  const auto shared = std::make_shared<const Service>(std::move(service));
+  auto entry = std::make_shared<Entry>();
+  entry->id = key_id(shared->key);
   const std::lock_guard lock(mutex_);
-  const bool added = services_.emplace(id, std::make_shared<const Service>(std::move(service))).second;
-  if (!added) return nullptr;
-  return std::shared_ptr<void>(this, [this, id](void*) { remove(id); });
+  if (!services_.emplace(entry->id, shared).second) return nullptr;
+  entry->table = this;
+  return entry;
 }
 
 void ServiceTable::remove(const KeyId& id) {
@@ -49,22 +72,33 @@ Acceptor::Acceptor(GuardedFd listening, Reactor& reactor, const ServiceTable& se
 
 std::shared_ptr<Acceptor> Acceptor::start(UniqueFd listening, Reactor& reactor, const ServiceTable& services) {
   auto acceptor = std::make_shared<Acceptor>(GuardedFd(std::move(listening)), reactor, services);
-  reactor.post([acceptor] {
-    acceptor->token_ = acceptor->reactor_.add(acceptor->listening_.get(), EPOLLIN,
-                                              [acceptor](std::uint32_t) { acceptor->on_listening(); });
-  });
+  reactor.post([acceptor] { acceptor->begin(); });
   return acceptor;
 }
 
-void Acceptor::stop() {
-  reactor_.post([self = shared_from_this()] {
-    while (!self->pending_.empty()) self->drop(self->pending_.begin());
-    self->reactor_.remove(self->token_, self->listening_.get());
-    self->listening_.reset();
-  });
+void Acceptor::begin() {
+  try {
+    token_ = reactor_.add(listening_.get(), EPOLLIN,
+                          [self = shared_from_this()](std::uint32_t events) { self->on_listening(events); });
+  } catch (const Error&) {
+    error_ = errno != 0 ? errno : EIO;
+  } catch (const std::exception&) {
+    error_ = ENOMEM;
+  }
 }
 
-void Acceptor::on_listening() {
+void Acceptor::leave() {
+  while (!pending_.empty()) drop(pending_.begin());
+  reactor_.remove(token_, listening_.get());
+  UniqueFd fd = listening_.release();
+  if (!is_listening(fd.get())) static_cast<void>(fd.release());  // the number is the program's now
+}
+
+void Acceptor::on_listening(std::uint32_t events) {
+  if ((events & (Reactor::kClosed | Reactor::kBlind)) != 0) {
+    error_ = EBADF;
+    return;
+  }
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
     UniqueFd fd(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd) {
@@ -94,8 +128,13 @@ void Acceptor::admit(UniqueFd fd) {
   added.fd = GuardedFd(std::move(fd));
   added.deadline = Reactor::Clock::now() + kHandshakeLimit;
   const auto position = std::prev(pending_.end());
-  added.token = reactor_.add(added.fd.get(), EPOLLIN,
-                             [self = shared_from_this(), position](std::uint32_t) { self->on_pending(position); });
+  try {
+    added.token = reactor_.add(added.fd.get(), EPOLLIN,
+                               [self = shared_from_this(), position](std::uint32_t) { self->on_pending(position); });
+  } catch (const std::exception&) {  // it comes again
+    pending_.erase(position);
+    throw;
+  }
   if (!sweeping_) {
     sweeping_ = true;
     reactor_.run_after(kSweepInterval, [self = shared_from_this()] { self->sweep(); });

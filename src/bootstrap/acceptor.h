@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -32,6 +33,8 @@ class ServiceTable {
   std::shared_ptr<const Service> find(const KeyId& id) const;
 
  private:
+  struct Entry;
+
   void remove(const KeyId& id);
 
   mutable std::mutex mutex_;
@@ -39,11 +42,13 @@ class ServiceTable {
 };
 
 /// One listening socket, TCP or Unix.
-class Acceptor : public std::enable_shared_from_this<Acceptor> {
+class Acceptor : public Reactor::Leaver, public std::enable_shared_from_this<Acceptor> {
  public:
   /// Starts to accept; `stop` ends it. Both from any thread.
   static std::shared_ptr<Acceptor> start(UniqueFd listening, Reactor& reactor, const ServiceTable& services);
-  void stop();
+  /// Why nobody is let in; 0: all is well. From any thread.
+  int error() const { return error_; }
+  void stop() noexcept { reactor_.ask_to_leave(shared_from_this()); }
 
   Acceptor(GuardedFd listening, Reactor& reactor, const ServiceTable& services);
 
@@ -61,7 +66,9 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   };
   using PendingPosition = std::list<Pending>::iterator;
 
-  void on_listening();
+  void leave() override;
+  void begin();
+  void on_listening(std::uint32_t events);
   void admit(UniqueFd fd);
   void on_pending(PendingPosition position);
   bool advance(Pending& pending);  // false: drop it
@@ -75,6 +82,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   const ServiceTable& services_;
   GuardedFd listening_;
   Reactor::Token token_ = 0;
+  std::atomic<int> error_{0};
   std::list<Pending> pending_;  // oldest first
   bool sweeping_ = false;
 };

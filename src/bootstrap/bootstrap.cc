@@ -186,6 +186,7 @@ Joiner::Joiner(const JoinArguments& arguments)
       deadline_(Clock::now() + arguments.options.init_timeout + kGrace) {
   interrupt_ = [this] {
     if (tree_) tree_->check();
+    if (tree_) tree_->check_listener();
     if (root_) root_->check();
     if (arguments_.interrupt) arguments_.interrupt();
   };
@@ -294,8 +295,8 @@ std::shared_ptr<Tree> Joiner::run() {
     enter_together(*tree_);
     root_->send(control_frame(FrameType::kDone));
     root_.reset();
-  } catch (const Error& error) {
-    const Failure first = give_up(error);
+  } catch (const std::exception& thrown) {
+    const Failure first = give_up(as_error(thrown));
     throw Error(first.result, first.sentence);
   }
   return tree_;

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/error.h"
+
 namespace nitinol {
 namespace {
 
@@ -19,9 +21,11 @@ constexpr std::chrono::milliseconds kLinger{5000};
 constexpr int kReadsAtOnce = 16;
 constexpr std::size_t kPiecesAtOnce = 16;
 
+bool is_of_somebody_else(int error) { return error == EBADF || error == ENOTSOCK; }
+
 Ending ending_by(int error) {
   // Others see this as the end of this process.
-  if (error != EBADF && error != ENOTSOCK) return {" (" + std::system_category().message(error) + ")"};
+  if (!is_of_somebody_else(error)) return {" (" + std::system_category().message(error) + ")"};
   return {" (a descriptor was closed behind the library's back: " + std::system_category().message(error) + ")", true};
 }
 
@@ -46,10 +50,12 @@ std::shared_ptr<Connection> Connection::start(UniqueFd fd, Reactor& reactor, Eve
   auto connection = std::make_shared<Connection>(GuardedFd(std::move(fd)), reactor, std::move(events));
   reactor.post([connection] {
     if (!connection->fd_) return;
-    connection->token_ =
-        connection->reactor_.add(connection->fd_.get(), EPOLLIN,
-                                 [connection](std::uint32_t events_seen) { connection->on_events(events_seen); });
-    connection->update_interest();
+    connection->attempt([&] {
+      connection->token_ =
+          connection->reactor_.add(connection->fd_.get(), EPOLLIN,
+                                   [connection](std::uint32_t events_seen) { connection->on_events(events_seen); });
+      connection->update_interest();
+    });
   });
   return connection;
 }
@@ -70,7 +76,7 @@ void Connection::send(const Frame& header, const SharedBytes& payload) {
     if (idle) flush_locked();
     arm = idle && (!queue_.empty() || broken_);
   }
-  if (arm) reactor_.post([self = shared_from_this()] { self->update_interest(); });
+  if (arm) reactor_.post([self = shared_from_this()] { self->attempt([&] { self->update_interest(); }); });
 }
 
 bool Connection::send_descriptor(const Frame& frame, int descriptor) {
@@ -149,8 +155,30 @@ void Connection::update_interest() {
 
 void Connection::on_events(std::uint32_t events) {
   const auto self = shared_from_this();
-  if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0 && !read_some()) return;
-  if ((events & EPOLLOUT) != 0) update_interest();
+  attempt([&] {
+    if ((events & (Reactor::kClosed | Reactor::kBlind)) != 0) return on_closed_descriptor(events);
+    if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0 && !read_some()) return;
+    if ((events & EPOLLOUT) != 0) update_interest();
+  });
+}
+
+/// Without memory or whatever else a step needs, nobody is to wait for what it was to bring.
+template <typename Step>
+void Connection::attempt(const Step& step) {
+  try {
+    step();
+  } catch (const std::exception& thrown) {
+    finish({formatted(" ({})", as_error(thrown).what()), true});
+  }
+}
+
+/// If only the reactor is blind the socket may still be this connection's, and the peer is to see its end.
+void Connection::on_closed_descriptor(std::uint32_t events) {
+  char next = 0;
+  const bool read = ::recv(fd_.get(), &next, 1, MSG_PEEK | kNeverWait) >= 0;
+  const bool gone = (events & Reactor::kClosed) != 0 || (!read && is_of_somebody_else(errno));
+  if (gone) give_up_descriptor();
+  finish(ending_by(EBADF));
 }
 
 bool Connection::read_some() {
@@ -161,7 +189,9 @@ bool Connection::read_some() {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return true;
     if (got < 0) {
-      finish(ending_by(errno));
+      const int error = errno;
+      if (is_of_somebody_else(error)) give_up_descriptor();
+      finish(ending_by(error));
       return false;
     }
     if (got == 0) {
@@ -182,12 +212,19 @@ bool Connection::read_some() {
   return true;
 }
 
+/// Its number is the program's now: it is not to be closed.
+void Connection::give_up_descriptor() {
+  const std::lock_guard lock(mutex_);
+  is_ours_ = false;
+}
+
 void Connection::finish(const Ending& ending) {
   {
     const std::lock_guard lock(mutex_);
     if (!fd_) return;
     if (token_ != 0) reactor_.remove(token_, fd_.get());
-    fd_.reset();
+    UniqueFd fd = fd_.release();
+    if (!is_ours_) static_cast<void>(fd.release());
     queue_.clear();
   }
   if (linger_) reactor_.cancel(*linger_);
@@ -195,21 +232,28 @@ void Connection::finish(const Ending& ending) {
   if (events.on_closed) events.on_closed(ending);
 }
 
-void Connection::close_after_flush() {
-  reactor_.post([self = shared_from_this()] {
-    if (!self->fd_ || self->linger_) return;
-    self->events_ = {};
-    self->closing_ = true;
-    self->update_interest();
-    self->linger_ = self->reactor_.run_after(kLinger, [self] { self->finish({}); });
-  });
+void Connection::close_after_flush() noexcept { reactor_.ask_to_leave(shared_from_this()); }
+
+void Connection::close_now() noexcept {
+  at_once_ = true;
+  close_after_flush();
 }
 
-void Connection::close_now() {
-  reactor_.post([self = shared_from_this()] {
-    self->events_ = {};
-    self->finish({});
-  });
+void Connection::leave() {
+  events_ = {};
+  if (at_once_) return finish({});
+  try {
+    linger();
+  } catch (const std::exception&) {  // without memory for more it closes at least
+    finish({});
+  }
+}
+
+void Connection::linger() {
+  if (!fd_ || linger_) return;
+  closing_ = true;
+  update_interest();
+  linger_ = reactor_.run_after(kLinger, [self = shared_from_this()] { self->finish({}); });
 }
 
 }  // namespace nitinol

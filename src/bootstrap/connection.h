@@ -4,6 +4,7 @@
 
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -27,7 +28,7 @@ struct Ending {
   bool closed_here = false;  ///< not the peer did it: somebody in this process has closed what is not his
 };
 
-class Connection : public std::enable_shared_from_this<Connection> {
+class Connection : public Reactor::Leaver, public std::enable_shared_from_this<Connection> {
  public:
   /// Run on the network thread. `on_closed` is the last call; neither comes after a close from this side, except for
   /// one that is under way.
@@ -39,7 +40,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   static std::shared_ptr<Connection> start(UniqueFd fd, Reactor& reactor, Events events);
 
   Connection(GuardedFd fd, Reactor& reactor, Events events);
-  ~Connection();
+  ~Connection() override;
 
   void send(const Frame& frame);
   /// Sends a frame of the given header with a payload that several connections may share.
@@ -52,8 +53,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool flushed() const;
 
   /// Sends what is queued, then closes; the peer gets a few seconds to close its side first.
-  void close_after_flush();
-  void close_now();
+  void close_after_flush() noexcept;
+  void close_now() noexcept;
 
  private:
   struct Chunk {
@@ -61,18 +62,26 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::size_t offset = 0;
   };
 
+  void leave() override;
+  void linger();
   void on_events(std::uint32_t events);
   bool read_some();  // false: closed
   void flush_locked();
   void update_interest();
+  void on_closed_descriptor(std::uint32_t events);
+  template <typename Step>
+  void attempt(const Step& step);
   void finish(const Ending& ending);
+  void give_up_descriptor();
 
   Reactor& reactor_;
   mutable std::mutex mutex_;  // guards fd_ against closing, queue_, armed_, broken_
   GuardedFd fd_;
   std::deque<Chunk> queue_;
-  bool armed_ = false;   // waiting for room in the socket
-  bool broken_ = false;  // sending failed; the reading side finds out why
+  std::atomic<bool> at_once_{false};  // it is to close without a flush
+  bool armed_ = false;                // waiting for room in the socket
+  bool is_ours_ = true;               // false: the program has closed it
+  bool broken_ = false;               // sending failed; the reading side finds out why
   // Network thread only:
   Events events_;
   FrameReader reader_;

@@ -112,7 +112,7 @@ class FdStore : public std::enable_shared_from_this<FdStore> {
     give(*connection, maker && !maker->on_demand ? made_by(*maker) : SharedFd());
   }
 
-  /// False: the system has no thread for it.
+  /// False: there is no thread, or no memory, for it.
   bool send_for(Errand errand) {
     const std::lock_guard lock(mutex_);
     errands_.push_back(std::move(errand));
@@ -122,7 +122,7 @@ class FdStore : public std::enable_shared_from_this<FdStore> {
         set_thread_name("NitinolOffers");
         self->run_errands(*reactor);
       }).detach();  // it ends by itself
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
       errands_.pop_back();
       return false;
     }

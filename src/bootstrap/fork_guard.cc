@@ -16,8 +16,10 @@ constexpr int kMostDescriptors = 1 << 16;  // higher ones are not guarded
 constexpr int kBits = 64;
 std::array<std::atomic<std::uint64_t>, kMostDescriptors / kBits> guarded;
 std::atomic<void (*)()> child_callback{nullptr};
+std::atomic<int> forks{0};
 
 void replace_in_child() {
+  forks.fetch_add(1, std::memory_order_relaxed);
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (std::size_t word = 0; word < guarded.size(); ++word) {
     std::uint64_t bits = guarded[word].load(std::memory_order_relaxed);
@@ -65,6 +67,13 @@ UniqueFd GuardedFd::release() {
   mark(fd_.get(), false);
   return std::move(fd_);
 }
+
+int count_forks() {
+  mark(-1, false);
+  return forks_counted();
+}
+
+int forks_counted() noexcept { return forks.load(std::memory_order_relaxed); }
 
 void on_fork_in_child(void (*in_child)()) {
   mark(-1, false);

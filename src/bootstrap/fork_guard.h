@@ -26,6 +26,11 @@ class GuardedFd {
   UniqueFd fd_;
 };
 
+/// How many forks lie between this process and the one that called count_forks() first, which begins to count. What was
+/// made at another count belongs to a process that this one was forked from.
+int count_forks();
+int forks_counted() noexcept;
+
 /// `in_child` runs in the child of each fork, right after it; it may only do what a signal handler may. Call it once.
 void on_fork_in_child(void (*in_child)());
 

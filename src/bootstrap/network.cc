@@ -18,6 +18,9 @@ using namespace std::chrono_literals;
 constexpr int kBacklog = 16384;  // the system cuts it to what it allows
 constexpr std::size_t kMostBuried = 1024;
 constexpr auto kBindPatience = 3s;
+constexpr const char* kClosedByProgram =
+    "the program has closed descriptors of the library, so that no communicator can be made in this process any more; "
+    "it may close only what it has opened. Closed were ";
 
 std::atomic<Network*> current{nullptr};
 // The parent's object in a forked child: its locks may be held by threads that are not there, so it is left alone.
@@ -84,18 +87,39 @@ Network& Network::instance() {
   return *network;
 }
 
-std::shared_ptr<Listener> Network::listen(const SocketAddress& address) {
-  const std::lock_guard lock(mutex_);
-  auto& known = listeners_[address];
-  if (auto listener = known.lock()) return listener;
+void Listener::check() const {
+  const int error = acceptor_->error();
+  if (error == EBADF) fail(ncclSystemError, "{}the socket it listens at, {}", kClosedByProgram, address_.to_string());
+  if (error != 0)
+    fail_errno(error, formatted("the network thread cannot watch the socket at {}", address_.to_string()));
+}
+
+std::shared_ptr<Listener> Network::find_listener(const SocketAddress& address) const {
   for (const auto& [wanted, other] : listeners_) {
     auto listener = other.lock();
-    if (listener && listener->address() == address) return listener;
+    if (listener && (wanted == address || listener->address() == address)) return listener;
+  }
+  return nullptr;
+}
+
+std::shared_ptr<Listener> Network::listen(const SocketAddress& address) {
+  if (!reactor_.is_whole()) fail(ncclSystemError, "{}those that its network thread waits with", kClosedByProgram);
+  const std::lock_guard lock(mutex_);
+  if (auto listener = find_listener(address)) {
+    listener->check();
+    return listener;
   }
   UniqueFd fd = bind_socket(address);
   const SocketAddress bound = bound_address(fd.get(), address);
-  auto listener = std::make_shared<Listener>(bound, Acceptor::start(std::move(fd), reactor_, services_));
-  known = listener;
+  const auto acceptor = Acceptor::start(std::move(fd), reactor_, services_);
+  std::shared_ptr<Listener> listener;
+  try {
+    listener = std::make_shared<Listener>(bound, acceptor);
+    listeners_[address] = listener;
+  } catch (const std::exception&) {
+    acceptor->stop();
+    throw;
+  }
   return listener;
 }
 

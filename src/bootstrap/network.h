@@ -23,6 +23,8 @@ class Listener {
   Listener& operator=(const Listener&) = delete;
 
   const SocketAddress& address() const { return address_; }
+  /// Throws Error if nobody can be let in.
+  void check() const;
 
  private:
   SocketAddress address_;
@@ -50,6 +52,8 @@ class Network {
   ServiceTable services_;
   std::once_flag started_;
   std::mutex mutex_;  // guards the rest
+  std::shared_ptr<Listener> find_listener(const SocketAddress& address) const;
+
   std::map<SocketAddress, std::weak_ptr<Listener>> listeners_;
   std::deque<std::shared_ptr<void>> buried_;
 };

@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 
+#include "bootstrap/closed_descriptors_testing.h"
 #include "bootstrap/fd_exchange.h"
 #include "bootstrap/network.h"
 #include "bootstrap/testing.h"
@@ -229,6 +230,30 @@ TEST(Processes, AForkedChildHasANetworkOfItsOwn) {
   EXPECT_EQ(status, 0);
 }
 #endif
+
+/// Closes those of the kind that have come with a communicator; that fails, and there are no others.
+void expect_to_be_told_of_closed(const std::string& kind) {
+  const auto before = testing::open_descriptors();
+  const auto all = testing::join_all(2);
+  std::promise<Failure> told;
+  all[0]->watch([&](const Failure& failure) { told.set_value(failure); });
+  EXPECT_GT(testing::close_new_descriptors(before, kind), 0);
+  EXPECT_THAT(told.get_future().get().sentence, HasSubstr("a descriptor was closed behind the library's back"));
+  Error error(ncclSuccess, "");
+  while (error.code() == ncclSuccess) error = error_of([] { make_unique_id(quick_options()); });
+  EXPECT_THAT(error.what(), HasSubstr("the program has closed descriptors of the library"));
+}
+
+TEST(Processes, AreToldWhatTheyHaveClosed) {
+  for (const int kind : {0, 1, 2}) {
+    if (const auto task = task_of_this_process()) {
+      constexpr std::array<const char*, 3> kKinds = {"anon_inode:[eventpoll]", "anon_inode:[timerfd]", "socket:"};
+      return expect_to_be_told_of_closed(kKinds[static_cast<std::size_t>(task->rank)]);
+    }
+    Child child("Processes.AreToldWhatTheyHaveClosed", task_text(kind, 3, make_unique_id(quick_options())));
+    EXPECT_EQ(child.wait(), 0);
+  }
+}
 
 TEST(Processes, ARankKilledWhileItJoinsIsNamed) {
   const auto options = quick_options();

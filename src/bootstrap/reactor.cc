@@ -2,7 +2,6 @@
 #include "bootstrap/reactor.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/blocked_signals.h"
 #include "base/error.h"
 
 namespace nitinol {
@@ -52,37 +52,49 @@ Reactor::Reactor() : scratch_(kScratchBytes) {
 Reactor::~Reactor() = default;
 
 void Reactor::start() {
-  // The application's signals are none of this thread's business.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockedSignals blocked;
   try {
     std::thread([this] {
       pthread_setname_np(pthread_self(), "nitinol-net");
       run();
     }).detach();
   } catch (const std::system_error& error) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     fail(ncclSystemError, "cannot start the bootstrap's network thread: {}", error.what());
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void Reactor::post(std::function<void()> function) {
   bool first = false;
   {
     const std::lock_guard lock(mutex_);
-    first = posted_.empty();
+    first = posted_.empty() && !leavers_;
     posted_.push_back(std::move(function));
+  }
+  if (first) waker_.wake();
+}
+
+void Reactor::ask_to_leave(std::shared_ptr<Leaver> leaver) noexcept {
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(leaver->is_asked_, true)) return;
+    first = posted_.empty() && !leavers_;
+    leaver->next_ = std::move(leavers_);
+    leavers_ = std::move(leaver);
   }
   if (first) waker_.wake();
 }
 
 Reactor::Token Reactor::add(int fd, std::uint32_t events, std::function<void(std::uint32_t)> callback) {
   const Token token = next_name_++;
-  control(epoll_.get(), EPOLL_CTL_ADD, fd, events, token);
-  callbacks_.emplace(token, std::make_shared<std::function<void(std::uint32_t)>>(std::move(callback)));
+  auto shared = std::make_shared<std::function<void(std::uint32_t)>>(std::move(callback));
+  registrations_.emplace(token, Registration{fd, std::move(shared)});
+  try {
+    control(epoll_.get(), EPOLL_CTL_ADD, fd, events, token);
+  } catch (const std::exception&) {
+    registrations_.erase(token);
+    throw;
+  }
   return token;
 }
 
@@ -92,7 +104,7 @@ void Reactor::modify(Token token, int fd, std::uint32_t events) {
 
 void Reactor::remove(Token token, int fd) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  callbacks_.erase(token);
+  registrations_.erase(token);
 }
 
 Reactor::Timer Reactor::run_after(std::chrono::milliseconds delay, std::function<void()> function) {
@@ -105,11 +117,27 @@ void Reactor::cancel(const Timer& timer) { timers_.erase(timer); }
 
 void Reactor::run_posted() {
   std::vector<std::function<void()>> functions;
+  std::shared_ptr<Leaver> leavers;
   {
     const std::lock_guard lock(mutex_);
     functions.swap(posted_);
+    leavers.swap(leavers_);
   }
   for (const auto& function : functions) run_guarded(function);
+  run_leavers(std::move(leavers));
+}
+
+void Reactor::run_leavers(std::shared_ptr<Leaver> first) {
+  while (first) {
+    std::shared_ptr<Leaver> next;
+    {
+      const std::lock_guard lock(mutex_);
+      next = std::move(first->next_);
+      first->is_asked_ = false;  // it may be asked once more while it leaves
+    }
+    run_guarded([&] { first->leave(); });
+    first = std::move(next);
+  }
 }
 
 std::chrono::milliseconds Reactor::time_to_timer(Clock::time_point now) const {
@@ -129,14 +157,17 @@ void Reactor::run_timers(Clock::time_point now) {
 
 void Reactor::stop() {
   stopping_.store(true);
-  post([] {});
+  waker_.wake();
 }
 
 bool Reactor::run_events(std::chrono::milliseconds timeout) {
   std::array<epoll_event, 64> events;
   const int count =
       epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), static_cast<int>(timeout.count()));
-  if (count < 0 && errno != EINTR) std::this_thread::sleep_for(kPause);  // the program has closed what is not its own
+  if (count < 0 && errno != EINTR) {  // the program has closed what is not its own
+    std::this_thread::sleep_for(kPause);
+    next_look_ = std::min(next_look_, Clock::now());
+  }
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     const Token token = event.data.u64;  // a copy: the system's struct is packed
@@ -144,12 +175,36 @@ bool Reactor::run_events(std::chrono::milliseconds timeout) {
       waker_.calm();
       continue;
     }
-    const auto found = callbacks_.find(token);
-    if (found == callbacks_.end()) continue;
-    const auto callback = found->second;
-    run_guarded(*callback, std::uint32_t{event.events});
+    run_callback(token, event.events);
   }
   return count > 0;
+}
+
+void Reactor::run_callback(Token token, std::uint32_t events) {
+  const auto found = registrations_.find(token);
+  if (found == registrations_.end()) return;
+  const auto callback = found->second.callback;
+  run_guarded(*callback, events);
+}
+
+// To add what is there already is refused (EEXIST). By that alone it can be told whether a number stands for the same
+// file.
+bool Reactor::is_watched(int fd) const noexcept {
+  epoll_event none{};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &none) != 0) {
+    return errno != EBADF && errno != EINVAL && errno != EPERM;  // none, no epoll, and a file that cannot be waited for
+  }
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  return false;
+}
+
+void Reactor::tell_of_closed_descriptors() {
+  const bool whole = is_whole();
+  std::vector<Token> closed;
+  for (const auto& [token, registration] : registrations_) {
+    if (!whole || !is_watched(registration.fd)) closed.push_back(token);
+  }
+  for (const Token token : closed) run_callback(token, whole ? kClosed : kBlind);
 }
 
 // The process may have stood still past a timer's time while what would have cancelled the timer came in: whatever was
@@ -160,6 +215,10 @@ void Reactor::run() {
     const auto now = Clock::now();
     const bool busy = run_events(time_to_timer(now));
     run_posted();
+    if (now >= next_look_) {
+      next_look_ = now + kLongestSleep;
+      run_guarded([this] { tell_of_closed_descriptors(); });
+    }
     if (busy && ++rounds_since_timers < kMostRoundsBeforeTimers) continue;
     run_timers(now);
     rounds_since_timers = 0;

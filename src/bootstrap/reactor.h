@@ -42,7 +42,35 @@ class Reactor {
   /// Runs `function` on the reactor's thread, soon. From any thread.
   void post(std::function<void()> function);
 
+  /// What the reactor's thread ends when nobody needs it any more.
+  class Leaver {
+   public:
+    Leaver() = default;
+    virtual ~Leaver() = default;
+    Leaver(const Leaver&) = delete;
+    Leaver& operator=(const Leaver&) = delete;
+
+   private:
+    friend class Reactor;
+    /// On the reactor's thread.
+    virtual void leave() = 0;
+
+    std::shared_ptr<Leaver> next_;  // of those who are to leave; the reactor's mutex guards both
+    bool is_asked_ = false;
+  };
+
+  /// Has it leave, soon, after what was posted before. From any thread; takes no memory.
+  void ask_to_leave(std::shared_ptr<Leaver> leaver) noexcept;
+
+  /// False: the program has closed descriptors of the reactor's own, which notices nothing any more. From any thread.
+  bool is_whole() const noexcept { return is_watched(waker_.fd()); }
+
   // The rest is for the reactor's thread only.
+
+  /// Beside epoll's event bits: the program has closed the descriptor, whose number may be another's now; or one of the
+  /// reactor's own. A closed one is looked for once a second.
+  static constexpr std::uint32_t kClosed = 1U << 20;
+  static constexpr std::uint32_t kBlind = 1U << 21;
 
   /// Calls `callback` with epoll's event bits whenever one of `events` is there. Returns what names the registration.
   Token add(int fd, std::uint32_t events, std::function<void(std::uint32_t)> callback);
@@ -58,16 +86,26 @@ class Reactor {
 
  private:
   void run_posted();
+  void run_leavers(std::shared_ptr<Leaver> first);
   std::chrono::milliseconds time_to_timer(Clock::time_point now) const;  // how long to sleep at most
   void run_timers(Clock::time_point now);
   bool run_events(std::chrono::milliseconds timeout);  // whether there were any
+  bool is_watched(int fd) const noexcept;
+  void run_callback(Token token, std::uint32_t events);
+  void tell_of_closed_descriptors();
 
   GuardedFd epoll_;
   Waker waker_;
-  std::mutex mutex_;  // guards posted_
+  std::mutex mutex_;  // guards the next two
   std::vector<std::function<void()>> posted_;
-  // By shared pointer: a callback may remove itself while it runs.
-  std::unordered_map<Token, std::shared_ptr<std::function<void(std::uint32_t)>>> callbacks_;
+  std::shared_ptr<Leaver> leavers_;  // a list
+  struct Registration {
+    int fd = -1;
+    // By shared pointer: it may remove itself while it runs.
+    std::shared_ptr<std::function<void(std::uint32_t)>> callback;
+  };
+  std::unordered_map<Token, Registration> registrations_;
+  Clock::time_point next_look_;  // for closed descriptors
   std::map<Timer, std::function<void()>> timers_;
   std::uint64_t next_name_ = 1;
   std::vector<std::byte> scratch_;

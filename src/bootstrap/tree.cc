@@ -27,6 +27,14 @@ Frame control_frame(FrameType type, std::vector<std::byte> payload = {}) {
   return frame;
 }
 
+/// The peer takes the end of the connection for a loss if there is no memory to say it.
+void say_goodbye(Connection& connection) noexcept {
+  try {
+    connection.send(control_frame(FrameType::kGoodbye));
+  } catch (const std::exception&) {
+  }
+}
+
 std::string seconds_text(std::chrono::milliseconds time) {
   return time.count() % 1000 == 0 ? formatted("{} s", time.count() / 1000) : formatted("{} ms", time.count());
 }
@@ -231,8 +239,9 @@ void Tree::spread(const Failure& failure, int except) {
 void Tree::watch(FailureCallback callback) {
   const std::lock_guard lock(callback_mutex_);
   callback_ = std::move(callback);
+  if (!callback_) return;
   const auto known = failure();
-  if (!callback_ || !known) return;
+  if (!known) return;
   told_ = true;
   callback_(*known);
 }
@@ -392,13 +401,14 @@ void Tree::fail_operation(const Failure& failure) {
 
 void Tree::shutdown() {
   std::vector<std::shared_ptr<Connection>> connections;
+  connections.reserve(neighbours_.size());
   {
     const std::lock_guard lock(mutex_);
     if (shut_down_) return;
     shut_down_ = true;
     for (auto& [rank, neighbour] : neighbours_) {
       if (!neighbour.connection) continue;
-      if (!neighbour.gone) neighbour.connection->send(control_frame(FrameType::kGoodbye));
+      if (!neighbour.gone) say_goodbye(*neighbour.connection);
       connections.push_back(std::move(neighbour.connection));
       neighbour.connection.reset();
     }

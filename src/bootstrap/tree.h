@@ -100,6 +100,8 @@ class Tree : public std::enable_shared_from_this<Tree> {
     const std::lock_guard lock(mutex_);
     check_locked();
   }
+  /// Throws if nobody can connect to this rank.
+  void check_listener() const { listener_->check(); }
   void watch(FailureCallback callback);
   std::optional<Failure> failure() const;
   void report(const Failure& failure) { spread(failure, -1); }

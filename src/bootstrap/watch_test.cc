@@ -4,6 +4,7 @@
 #include <future>
 
 #include "bootstrap/testing.h"
+#include "failing_allocation.h"
 
 namespace nitinol {
 namespace {
@@ -52,6 +53,24 @@ TEST(Watch, AnOwnFailureTravelsWithItsSentence) {
     EXPECT_EQ(failure.rank, 4);
     EXPECT_EQ(failure.result, ncclUnhandledCudaError);
     EXPECT_EQ(failure.sentence, "rank 4: an illegal memory access");
+  }
+}
+
+TEST(Watch, ARankThatHasFailedGoesWithoutMemory) {
+  auto all = join_all(3);
+  all[0]->report_failure({0, ncclInternalError, "a sentence that is too long to be copied without memory"});
+  const testing::FailingAllocation failing(0);
+  all[0].reset();
+}
+
+TEST(Watch, ARankShutsDownWithoutMemory) {
+  for (int nth = 0; nth < 3; ++nth) {
+    auto all = join_all(3);
+    try {
+      const testing::FailingAllocation failing(nth);
+      all[0]->shutdown();
+    } catch (const std::bad_alloc&) {
+    }
   }
 }
 

@@ -1,6 +1,5 @@
 // Calls that go on in a communicator's background thread, and how they end.
 #include <mutex>
-#include <system_error>
 #include <utility>
 
 #include "base/thread_name.h"
@@ -28,7 +27,7 @@ void Communicator::run_in_background(std::function<void()> work, Awaits awaits) 
   };
   try {
     background_ = std::thread(run);
-  } catch (const std::system_error& thrown) {  // whoever polls is not to wait for it
+  } catch (const std::exception& thrown) {  // whoever polls is not to wait for it
     regroups_.store(false);
     const std::string sentence = formatted("rank {}: no thread for a non-blocking call: {}", rank_, thrown.what());
     fail_with(ncclSystemError, sentence, true);

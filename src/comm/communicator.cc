@@ -69,6 +69,7 @@ Communicator::~Communicator() {
 }
 
 Communicator::Visit::Visit(Communicator& communicator) : communicator_(communicator) {
+  communicator_.require_own("a call that was begun before a fork");
   communicator_.visitors_.fetch_add(1);
   if (!communicator_.aborted_.load()) return;
   communicator_.visitors_.fetch_sub(1);
@@ -96,7 +97,16 @@ void Communicator::HostWait::tell(HostCall call) const {
   if (communicator_.executor_) communicator_.executor_->wait_on_host(call, ranks_);
 }
 
+void Communicator::require_own(const char* function) const {
+  if (!is_inherited()) return;
+  fail(ncclInvalidUsage,
+       "{}: the communicator belongs to the process (pid {}) from which this one (pid {}) was forked: a forked process "
+       "cannot use it",
+       function, owner_, getpid());
+}
+
 bool Communicator::require(Call call, const char* function) const {
+  if (call != Call::kQuery) require_own(function);
   const ncclResult_t now = state();
   const Stage stage = stage_at(now);
   const char* const failure = failure_sentence();
@@ -356,15 +366,21 @@ void Communicator::end_executor() {
   order_ = StreamOrder();
 }
 
+/// Whatever goes wrong with it, without memory say, the steps behind it are taken.
+template <class Step>
+void Communicator::attempt(Step&& step) const noexcept {
+  try {
+    step();
+  } catch (const std::exception& error) {
+    try {
+      log_info(Subsystem::kDestroy, "rank {}: while the communicator was torn down: {}", rank_, error.what());
+    } catch (const std::exception&) {
+    }
+  }
+}
+
 /// Whatever CUDA says: the executor ends before what it uses does.
 void Communicator::let_go_of_operations(std::chrono::steady_clock::time_point deadline) {
-  const auto attempt = [this](auto&& step) {
-    try {
-      step();
-    } catch (const std::exception& error) {
-      log_info(Subsystem::kDestroy, "rank {}: while the communicator was torn down: {}", rank_, error.what());
-    }
-  };
   std::optional<DeviceGuard> device;
   attempt([&] { device.emplace(device_); });
   attempt([&] { wait_until_idle(deadline); });
@@ -378,21 +394,22 @@ void Communicator::let_go_of_operations(std::chrono::steady_clock::time_point de
   attempt([&] { let_go_of_idle_memory(); });
 }
 
+/// The others hear why this rank goes, but of one that has been revoked or finalised they know.
+void Communicator::take_leave() {
+  if (!bootstrap_ || phase_.load() == Phase::kFinalised) return;
+  bootstrap_->watch(nullptr);
+  if (stage() == Stage::kRevoked) return bootstrap_->shutdown();
+  if (phase_.load() == Phase::kInitialising || state() != ncclSuccess) return;
+  bootstrap_->report_failure({rank_, ncclRemoteError, formatted("{} aborted its communicator", self_description())});
+}
+
 void Communicator::tear_down() {
   wait_for_background();
   const auto deadline = std::chrono::steady_clock::now() + kAbortPatience;
   // What another thread is still making, for a split say, is not to be touched before that has noticed.
   if (phase_.load() == Phase::kInitialising && !wait_for_visitors(deadline)) return;
-  seat_.leave();
-  if (bootstrap_ && phase_.load() != Phase::kFinalised) {
-    bootstrap_->watch(nullptr);
-    const bool revoked = phase_.load() == Phase::kRevoked;
-    if (revoked) bootstrap_->shutdown();
-    if (!revoked && phase_.load() != Phase::kInitialising && state() == ncclSuccess) {
-      bootstrap_->report_failure(
-          {rank_, ncclRemoteError, formatted("{} aborted its communicator", self_description())});
-    }
-  }
+  attempt([&] { seat_.leave(); });
+  attempt([&] { take_leave(); });
   aborted_.store(true);  // nobody is to come in any more
   if (!wait_for_visitors(deadline)) return;
   let_go_of_operations(deadline);

@@ -1,6 +1,8 @@
 // One rank of a communicator: what it knows of its peers, what carries its operations out, and the state it is in.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -13,6 +15,7 @@
 
 #include "base/process_state.h"
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/fork_guard.h"
 #include "comm/config.h"
 #include "comm/handle_exchange.h"
 #include "comm/kernel_memory.h"
@@ -106,6 +109,11 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// Throws Error unless the table of the life cycle allows the call now: the code that the table says, and the
   /// sentence of the failure if there was one. False: the call is to succeed without effect.
   bool require(Call call, const char* function) const;
+  /// Whether this process was forked from that of the communicator: then it is the parent's, and everything that its
+  /// peers see of it.
+  bool is_inherited() const { return forks_before_ != forks_counted(); }
+  /// Throws Error(ncclInvalidUsage) if it is.
+  void require_own(const char* function) const;
   void require_ready(const char* function) const { static_cast<void>(require(Call::kCommunicate, function)); }
   void require_initialised(const char* function) const { static_cast<void>(require(Call::kQuery, function)); }
   /// The sentence of this communicator's first failure; null if there was none.
@@ -203,6 +211,9 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void enqueue(const Launch& launch, const std::vector<cudaStream_t>& streams);
   void stop_operations();
   void end_executor();
+  template <class Step>
+  void attempt(Step&& step) const noexcept;
+  void take_leave();
   void let_go_of_operations(std::chrono::steady_clock::time_point deadline);
   bool wait_for_visitors(std::chrono::steady_clock::time_point deadline) const;
   void flush(std::chrono::milliseconds patience);
@@ -225,6 +236,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   int ranks_ = 0;
   const int device_;
   const Config config_;
+  const int forks_before_ = count_forks();
+  const int owner_ = getpid();
   int local_ranks_ = 1;
   Rules rules_;
   Limits limits_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -26,7 +27,7 @@ struct Kept {
 
 struct Keeper {
   std::mutex mutex;
-  std::vector<Kept> kept;
+  std::list<Kept> kept;                                               // a list: to put something back takes no memory
   std::vector<std::weak_ptr<const KernelsOfProcess::Entry>> running;  ///< of the process's communicators
   std::atomic<int> frees{0};                                          ///< under way, or looking whether they may be
 };
@@ -38,9 +39,9 @@ Keeper& keeper() {
 
 /// Called by CUDA, on a thread that may not use it.
 void on_graph_gone(void* pointer) {
-  const std::unique_ptr<Kept> what(static_cast<Kept*>(pointer));
+  const std::unique_ptr<std::list<Kept>> what(static_cast<std::list<Kept>*>(pointer));
   const std::lock_guard lock(keeper().mutex);
-  keeper().kept.push_back(std::move(*what));
+  keeper().kept.splice(keeper().kept.end(), *what);
 }
 
 /// What is kept, taken out of the keeper's hands for a while: CUDA is not to be called with its lock, for which CUDA
@@ -53,17 +54,18 @@ class Taken {
   }
   ~Taken() {
     const std::lock_guard lock(keeper().mutex);
-    std::move(all.begin(), all.end(), std::back_inserter(keeper().kept));
+    keeper().kept.splice(keeper().kept.end(), all);
   }
   Taken(const Taken&) = delete;
   Taken& operator=(const Taken&) = delete;
 
-  std::vector<Kept> all;
+  std::list<Kept> all;
 };
 
 /// Drops what somebody else holds too, so that nothing is freed: of what is kept several times, all but the last.
-void drop_what_others_hold(std::vector<Kept>& kept) {
-  for (auto one = kept.begin(); one != kept.end();) one = one->memory.use_count() != 1 ? kept.erase(one) : one + 1;
+void drop_what_others_hold(std::list<Kept>& kept) {
+  for (auto one = kept.begin(); one != kept.end();)
+    one = one->memory.use_count() != 1 ? kept.erase(one) : std::next(one);
 }
 
 bool no_kernels_run() {
@@ -121,7 +123,8 @@ void keep_with_graph(cudaStream_t stream, std::shared_ptr<void> memory, std::sha
   cudaGraph_t graph = nullptr;
   cuda_check(cudaStreamGetCaptureInfo(stream, &status, &id, &graph, nullptr, nullptr, nullptr),
              "cudaStreamGetCaptureInfo");
-  auto held = std::make_unique<Kept>(Kept{std::move(memory), std::move(order), std::move(idle)});
+  auto held = std::make_unique<std::list<Kept>>();
+  held->push_back({std::move(memory), std::move(order), std::move(idle)});
   cudaUserObject_t object = nullptr;
   cuda_check(cudaUserObjectCreate(&object, held.get(), on_graph_gone, 1, cudaUserObjectNoDestructorSync),
              "cudaUserObjectCreate");
@@ -140,7 +143,7 @@ void let_go_of_idle_memory() {
   const RelaxedCaptureGuard relaxed;  // what goes is freed, and this may happen during another capture
   static std::mutex one_at_a_time;
   std::optional<Free> free;
-  std::vector<Kept> to_be_freed;  // goes after the lock
+  std::list<Kept> to_be_freed;  // goes after the lock
   const std::lock_guard lock(one_at_a_time);
   Taken kept;
   drop_what_others_hold(kept.all);
@@ -148,8 +151,7 @@ void let_go_of_idle_memory() {
   free.emplace();  // before it looks whether kernels run
   if (!no_kernels_run()) return;
   const auto through = std::partition(kept.all.begin(), kept.all.end(), [](const Kept& one) { return !one.idle(); });
-  std::move(through, kept.all.end(), std::back_inserter(to_be_freed));
-  kept.all.erase(through, kept.all.end());
+  to_be_freed.splice(to_be_freed.end(), kept.all, through, kept.all.end());
 }
 
 }  // namespace nitinol

@@ -362,13 +362,13 @@ void give_away_own_work() {
 }
 
 void watch(Stream& stream) {
+  Ticker& clock = ticker();
+  std::lock_guard lock(clock.mutex);
+  clock.incoming.push_back(&stream);
   stream.listed = true;
   stream.aged = true;  // if nothing has happened at the ticker's first look, it has been waiting for a whole interval
   stream.seen_completed = stream.completed.load(std::memory_order_relaxed);
   stream.idle_microseconds = 0;
-  Ticker& clock = ticker();
-  std::lock_guard lock(clock.mutex);
-  clock.incoming.push_back(&stream);
   if (clock.running) {
     if (clock.asleep) clock.work.notify_one();
     return;

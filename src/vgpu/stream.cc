@@ -16,8 +16,9 @@ struct Pool {
   Object* take() {
     std::lock_guard lock(mutex);
     if (free.empty()) {
-      all.push_back(new Object);
-      return all.back();
+      if (free.capacity() <= all.size()) free.reserve(2 * all.size() + 1);  // who gives back needs no memory
+      all.push_back(nullptr);
+      return all.back() = new Object;
     }
     Object* const object = free.back();
     free.pop_back();
@@ -74,16 +75,19 @@ Submission::Submission(Stream& stream) : stream_(stream), lock_(stream.mutex, st
 }
 
 Submission::~Submission() {
-  if (!pushed_) return;
+  if (pushed_ && stream_.sleepers > 0) stream_.changed.notify_all();
+}
+
+// Those who are to execute the stream learn of it before it has something for them: that may need memory.
+void Submission::announce() {
   ThreadState& thread = thread_state();
   if (stream_.enqueuer.load(std::memory_order_relaxed) != thread.id) {
-    stream_.enqueuer.store(thread.id, std::memory_order_relaxed);
     if (std::find(thread.own_work.begin(), thread.own_work.end(), &stream_) == thread.own_work.end()) {
       thread.own_work.push_back(&stream_);
     }
+    stream_.enqueuer.store(thread.id, std::memory_order_relaxed);
   }
   if (!stream_.listed) watch(stream_);
-  if (stream_.sleepers > 0) stream_.changed.notify_all();
 }
 
 void Submission::run(Task&& task) {
@@ -98,6 +102,7 @@ void Submission::wait(Point point) {
 }
 
 Operation& Submission::add() {
+  if (!pushed_) announce();
   Operation& operation = stream_.queue.add();
   stream_.submitted.store(stream_.submitted.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   pushed_ = true;

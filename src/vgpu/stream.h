@@ -113,6 +113,7 @@ class Submission {
 
  private:
   Operation& add();
+  void announce();
 
   Stream& stream_;
   std::unique_lock<SpinLock> lock_;

@@ -20,6 +20,7 @@ class SharedCount {
   SharedCount(const SharedCount&) = delete;
   SharedCount& operator=(const SharedCount&) = delete;
 
+  int value() const { return count_->load(); }
   void add() const { count_->fetch_add(1); }
   void wait_for(int value) const {
     for (int i = 0; count_->load() < value; ++i) {

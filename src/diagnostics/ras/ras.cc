@@ -117,7 +117,7 @@ void Process::leave_seat(const CommunicatorId& id, int rank) {
   registry_.leave(id, rank);
   if (!registry_.empty()) return;
   auto last = exchange_service(nullptr);
-  if (last && !last->stop()) new std::shared_ptr<Service>(std::move(last));  // its thread may still use it
+  if (last && !last->stop()) Service::leave_behind(std::move(last));  // its thread may still use it
 }
 
 void Process::note_failure(const CommunicatorId& id, int rank) {

@@ -1,11 +1,11 @@
 #include "diagnostics/ras/service.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 
 #include <system_error>
 
+#include "base/blocked_signals.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/settings.h"
@@ -69,11 +69,7 @@ Service::Service(ServiceOptions options, Registry& registry)
         });
       }) {
   reactor_.post([this] { set_up(); });
-  // The application's signals are none of this thread's business.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockedSignals blocked;
   try {
     thread_ = std::thread([this] {
       pthread_setname_np(pthread_self(), "nitinol-ras");
@@ -83,21 +79,24 @@ Service::Service(ServiceOptions options, Registry& registry)
       ended_changed_.notify_all();
     });
   } catch (const std::system_error& error) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     fail(ncclSystemError, "cannot start the thread: {}", error.what());
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 Service::~Service() = default;
 
-bool Service::stop() {
+bool Service::stop() noexcept {
   reactor_.stop();
   std::unique_lock lock(mutex_);
   const bool ended = ended_changed_.wait_for(lock, kStopPatience, [this] { return ended_; });
   lock.unlock();
   ended ? thread_.join() : thread_.detach();
   return ended;
+}
+
+void Service::leave_behind(std::shared_ptr<Service> service) noexcept {
+  Service& left = *service;
+  left.self_ = std::move(service);
 }
 
 void Service::set_up() {

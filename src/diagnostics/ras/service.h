@@ -40,7 +40,9 @@ class Service {
 
   /// Ends the thread and waits for that, but not for ever: false if it is still somewhere, and this object has to stay.
   /// Once.
-  [[nodiscard]] bool stop();
+  [[nodiscard]] bool stop() noexcept;
+  /// It stays as long as the process.
+  static void leave_behind(std::shared_ptr<Service> service) noexcept;
 
   // From any thread:
   /// Another process of the job has connected and has proved it.
@@ -76,6 +78,7 @@ class Service {
   std::condition_variable ended_changed_;
   bool ended_ = false;
   std::thread thread_;
+  std::shared_ptr<Service> self_;  ///< of one that is left behind
 };
 
 }  // namespace nitinol::ras

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 
 #include <filesystem>
 #include <fstream>
@@ -14,6 +16,7 @@
 #include "base/settings_testing.h"
 #include "bootstrap/closed_descriptors_testing.h"
 #include "bootstrap/waker.h"
+#include "failing_allocation.h"
 
 namespace nitinol::ras {
 namespace {
@@ -33,6 +36,33 @@ TEST(Service, StopsThoughTheProgramHasClosedItsDescriptors) {
     ASSERT_EQ(1, nitinol::testing::close_new_descriptors(before, kind));
     ASSERT_TRUE(service.stop());
   }
+}
+
+ServiceOptions dumps_only() {
+  ServiceOptions options;
+  options.enabled = false;
+  return options;
+}
+
+TEST(Service, StopsWithoutMemory) {
+  Registry registry;
+  Service service(dumps_only(), registry);
+  const nitinol::testing::FailingAllocation failing(0);
+  EXPECT_TRUE(service.stop());
+}
+
+TEST(Service, LeavesTheSignalsOfWhoeverCannotStartItAsTheyWere) {
+  Registry registry;
+  nitinol::testing::fail_each_allocation_of([&] {
+    try {
+      Service service(dumps_only(), registry);
+      EXPECT_TRUE(service.stop());
+    } catch (const std::exception&) {
+    }
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    EXPECT_FALSE(sigismember(&mask, SIGTERM));
+  });
 }
 
 TEST(ServiceOptions, TakeTheTimeoutFactorFromTheSettings) {

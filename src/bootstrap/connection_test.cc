@@ -1,0 +1,61 @@
+// What goes wrong on the network thread itself ends a connection with its cause.
+#include "bootstrap/connection.h"
+
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <chrono>
+#include <future>
+#include <new>
+#include <thread>
+
+#include "bootstrap/acceptor.h"
+#include "bootstrap/network.h"
+
+namespace nitinol {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// What no thread can wait for.
+UniqueFd ordinary_file() { return UniqueFd(memfd_create("nitinol-test", MFD_CLOEXEC)); }
+
+Connection::Events told_by(std::promise<Ending>& ended, std::function<void(Frame)> on_frame = {}) {
+  return {std::move(on_frame), [&ended](const Ending& ending) { ended.set_value(ending); }};
+}
+
+TEST(Connection, EndsIfItCannotBeWatched) {
+  std::promise<Ending> ended;
+  const auto connection = Connection::start(ordinary_file(), Network::instance().reactor(), told_by(ended));
+  const Ending ending = ended.get_future().get();
+  EXPECT_TRUE(ending.closed_here);
+  EXPECT_THAT(ending.reason, HasSubstr("epoll_ctl of the bootstrap's network thread: Operation not permitted"));
+}
+
+TEST(Connection, EndsIfThereIsNoMemoryForWhatComes) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  Reactor& reactor = Network::instance().reactor();
+  std::promise<Ending> ended;
+  const auto reader =
+      Connection::start(UniqueFd(ends[0]), reactor, told_by(ended, [](const Frame&) { throw std::bad_alloc(); }));
+  const auto writer = Connection::start(UniqueFd(ends[1]), reactor, {});
+  writer->send(Frame());
+  const Ending ending = ended.get_future().get();
+  EXPECT_TRUE(ending.closed_here);
+  EXPECT_THAT(ending.reason, HasSubstr("out of memory"));
+  writer->close_now();
+}
+
+TEST(Acceptor, SaysWhyItLetsNobodyIn) {
+  Network& network = Network::instance();
+  const auto acceptor = Acceptor::start(ordinary_file(), network.reactor(), network.services());
+  while (acceptor->error() == 0) std::this_thread::yield();
+  EXPECT_EQ(acceptor->error(), EPERM);
+  acceptor->stop();
+}
+
+}  // namespace
+}  // namespace nitinol

@@ -1,0 +1,71 @@
+// One allocation of a rank fails, wherever that is: its process lives on, and neither it nor the others wait for long.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "cluster.h"
+#include "failing_allocation.h"
+#include "nccl.h"
+#include "shared_count.h"
+
+namespace nitinol::testing {
+namespace {
+
+constexpr int kProcesses = 2;
+constexpr std::chrono::seconds kInTime{20};
+
+using Action = std::function<void(ncclComm_t comm, float* data)>;
+
+/// Both processes make a communicator and act on it, time after time; in process 1 an allocation fails meanwhile, each
+/// time a later one, until all were tried.
+void act_without_memory(const Action& act) {
+  const SharedCount rounds;
+  const SharedCount tried_all;
+  EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+              ncclComm_t parent = nullptr;
+              float* data = nullptr;
+              setenv("NITINOL_TIMEOUT", "1", 1);
+              use_device_of(process);
+              EXPECT_CALL(ncclCommInitRank(&parent, kProcesses, id, process));
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              for (int nth = 0; tried_all.value() == 0; ++nth) {
+                ncclComm_t comm = nullptr;
+                EXPECT_CALL(ncclCommSplit(parent, 0, process, &comm, nullptr));
+                const auto begin = std::chrono::steady_clock::now();
+                if (process == 0) {
+                  act(comm, data);
+                } else {
+                  const FailingAllocation failing(nth, FailsIn::kEveryThread);
+                  act(comm, data);
+                  if (!failing.has_failed()) tried_all.add();
+                }
+                expect_that(std::chrono::steady_clock::now() - begin < kInTime, "it took too long");
+                rounds.add();
+                rounds.wait_for(kProcesses * (nth + 1));
+              }
+              EXPECT_CALL(ncclCommDestroy(parent));
+              EXPECT_CALL(cudaFree(data));
+            }));
+}
+
+void reduce(ncclComm_t comm, float* data) {
+  static_cast<void>(ncclAllReduce(data, data, 100, ncclFloat, ncclSum, comm, nullptr));
+}
+
+TEST(ScarceMemory, DestroyEndsAndSoDoesAbort) {
+  act_without_memory([](ncclComm_t comm, float*) { static_cast<void>(ncclCommDestroy(comm)); });
+  act_without_memory([](ncclComm_t comm, float*) { static_cast<void>(ncclCommAbort(comm)); });
+}
+
+TEST(ScarceMemory, OperationsFailOrNot) {
+  act_without_memory([](ncclComm_t comm, float* data) {
+    reduce(comm, data);
+    static_cast<void>(cudaDeviceSynchronize());
+    static_cast<void>(ncclCommAbort(comm));
+  });
+}
+
+}  // namespace
+}  // namespace nitinol::testing
