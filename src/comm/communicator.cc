@@ -398,7 +398,7 @@ void Communicator::let_go_of_operations(std::chrono::steady_clock::time_point de
 void Communicator::take_leave() {
   if (!bootstrap_ || phase_.load() == Phase::kFinalised) return;
   bootstrap_->watch(nullptr);
-  if (stage() == Stage::kRevoked) return bootstrap_->shutdown();
+  if (phase_.load() == Phase::kRevoked) return bootstrap_->shutdown();
   if (phase_.load() == Phase::kInitialising || state() != ncclSuccess) return;
   bootstrap_->report_failure({rank_, ncclRemoteError, formatted("{} aborted its communicator", self_description())});
 }
