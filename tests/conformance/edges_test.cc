@@ -191,7 +191,7 @@ TEST(Edges, WhileRevoking) {
                 EXPECT_CALL(ncclAllReduce(s.data, s.data, 5, ncclFloat, ncclSum, s.comm, nullptr));
               }
               must_be_in_progress(ncclCommRevoke(s.comm, NCCL_REVOKE_DEFAULT));
-              if (process == 0) must_refuse(s, "yuuussynu", ncclInProgress);
+              if (process == 0) must_refuse(s, "yuuuaaynu", ncclInProgress);
               open = true;
               open.notify_all();
               const ncclResult_t state = wait_while(s.comm, ncclInProgress);
