@@ -1,8 +1,8 @@
 // How a worker warp moves and combines data: own data, what has arrived from one rank, what has arrived from all.
 #pragma once
 
+#include "executor/cuda/connections.h"
 #include "executor/cuda/elements.h"
-#include "executor/cuda/overdue.h"
 #include "executor/cuda/user_memory.h"
 
 namespace nitinol::cuda {
@@ -21,7 +21,7 @@ struct Job {
 };
 
 template <class Wire, DataType type, Combine how>
-class WorkerBase : public OverdueWaiting<Wire> {
+class WorkerBase : public WorkerConnections<Wire> {
  public:
   using E = Elements<type>;
   using Accumulator = typename E::Accumulator;
@@ -30,12 +30,16 @@ class WorkerBase : public OverdueWaiting<Wire> {
   static constexpr uint32_t kElementBytes = E::kSize;
 
   __device__ __forceinline__ explicit WorkerBase(const Connections<Wire>& connections)
-      : OverdueWaiting<Wire>(connections) {}
+      : WorkerConnections<Wire>(connections) {}
 
  protected:
   using Memory = UserMemory<Wire>;
   using Raw = typename Wire::Raw;
 
+  __device__ __forceinline__ uint32_t first_unit() const { return Wire::kPerWarp ? this->warp_ : threadIdx.x; }
+  __device__ __forceinline__ uint32_t units_apart() const {
+    return Wire::kPerWarp ? this->workers_ : this->workers_ * 32;
+  }
   __device__ __forceinline__ static uint32_t units_in(uint32_t bytes) {
     return (bytes + Wire::kUnitBytes - 1) / Wire::kUnitBytes;
   }
@@ -79,13 +83,12 @@ class WorkerBase : public OverdueWaiting<Wire> {
   __device__ __forceinline__ void give(const Job& job, uint32_t unit, int sinks,
                                        const uint32_t (&words)[kUnits][kWords]) const {
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) store<kAccess>(job, unit + u * this->units_apart(), words[u]);
+    for (int u = 0; u < kUnits; ++u) store<kAccess>(job, unit + u * units_apart(), words[u]);
     if constexpr (Wire::kPerWarp && kAccess == Access::kAny) __syncwarp();  // loads may have parted the lanes
     for (int s = 0; s < sinks; ++s) {
       const Endpoint sink = this->sinks_[s];
 #pragma unroll
-      for (int u = 0; u < kUnits; ++u)
-        Wire::put(sink, this->mark_, unit + u * this->units_apart(), this->lane_, words[u]);
+      for (int u = 0; u < kUnits; ++u) Wire::put(sink, this->mark_, unit + u * units_apart(), this->lane_, words[u]);
     }
   }
 
@@ -116,6 +119,29 @@ class WorkerBase : public OverdueWaiting<Wire> {
     E::template narrow<kWords>(values, words);
   }
 
+  /// Bit s of `missing`: the unit of from[s] has not arrived.
+  __device__ __forceinline__ bool give_up(Patience& patience, const Endpoint* from, uint32_t missing, uint32_t unit) {
+    bool exhausted = patience.exhausted([&](bool late) {
+      for (uint32_t left = missing; left != 0; left &= left - 1) {
+        const Endpoint& source = from[__ffs(left) - 1];
+        const int peer = this->sender_of(source);
+        patience.note(peer, For::kData, late);
+        tell_what_arrived(peer, source, unit);
+      }
+    });
+    if constexpr (Wire::kPerWarp) exhausted = __any_sync(0xffffffffU, exhausted);
+    this->aborted_ = this->aborted_ || exhausted;
+    return exhausted;
+  }
+  /// If it is the awaited step, but of another call: perhaps of one in which the peer waits for nobody.
+  __device__ __forceinline__ void tell_what_arrived(int peer, const Endpoint& source, uint32_t unit) const {
+    Flags flags;
+    const Raw raw = Wire::fetch(source.slot, unit, this->lane_);
+    if (!Wire::shows_flags(raw, this->lane_, flags)) return;
+    if (flags.first != source.flag || flags.second == source.second) return;
+    note_arrived(this->queue_, peer, {source.flag, source.second, flags.second, Wire::kMarkedBytes});
+  }
+
   /// Fetches units from kSlots slots. Bit s of `wanted`: slot s takes part.
   template <int kSlots, int kUnits>
   __device__ __forceinline__ void fetch_now(const Endpoint* from, uint32_t wanted, uint32_t unit,
@@ -125,21 +151,21 @@ class WorkerBase : public OverdueWaiting<Wire> {
       if (wanted >> s & 1U) {
         const char* slot = from[s].slot;
 #pragma unroll
-        for (int u = 0; u < kUnits; ++u) raw[s][u] = Wire::fetch(slot, unit + u * this->units_apart(), this->lane_);
+        for (int u = 0; u < kUnits; ++u) raw[s][u] = Wire::fetch(slot, unit + u * units_apart(), this->lane_);
       }
     }
   }
-  /// The same again and again until all are there. False: they are long in coming.
+  /// The same again and again until all are there. False: aborted.
   template <int kSlots, int kUnits>
   __device__ __forceinline__ bool fetch(const Endpoint* from, uint32_t wanted, uint32_t unit,
-                                        Raw (&raw)[kSlots][kUnits]) const {
+                                        Raw (&raw)[kSlots][kUnits]) {
     if constexpr (Wire::kCounted) {  // which has been waited for
       fetch_now<kSlots, kUnits>(from, wanted, unit, raw);
       return true;
     } else {
-      static_assert(kUnits <= WorkerBase::kMostAtOnce);
       uint32_t missing = wanted;
-      for (uint32_t looks = 0; __builtin_expect(looks != this->kLooks, 1); ++looks) {
+      Patience patience(this->waiter());
+      while (true) {
         fetch_now<kSlots, kUnits>(from, missing, unit, raw);
 #pragma unroll
         for (int s = 0; s < kSlots; ++s) {
@@ -148,13 +174,12 @@ class WorkerBase : public OverdueWaiting<Wire> {
             bool ready = true;
 #pragma unroll
             for (int u = 0; u < kUnits; ++u) ready = Wire::ready(raw[s][u], source, this->lane_) && ready;
-            if constexpr (Wire::kPerWarp) ready = __all_sync(0xffffffffU, ready);
             if (ready) missing &= ~(1U << s);
           }
         }
         if (missing == 0) return true;
+        if (give_up(patience, from, missing, unit)) return false;
       }
-      return false;
     }
   }
 
@@ -162,7 +187,7 @@ class WorkerBase : public OverdueWaiting<Wire> {
   __device__ __forceinline__ void move_own_units(const Job& job, uint32_t unit, int sinks) {
     uint32_t words[kUnits][kWords];
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) load<kAccess>(job, unit + u * this->units_apart(), words[u]);
+    for (int u = 0; u < kUnits; ++u) load<kAccess>(job, unit + u * units_apart(), words[u]);
     give<kUnits, kAccess>(job, unit, sinks, words);
   }
   __device__ __forceinline__ void move_own(const Job& job, Peers to_kind, int to) {
@@ -170,8 +195,8 @@ class WorkerBase : public OverdueWaiting<Wire> {
     if (this->aborted_) return;
     const uint32_t plain = plain_units(job);
     const uint32_t units = units_in(job.bytes);
-    const uint32_t apart = this->units_apart();
-    uint32_t unit = this->first_unit();
+    const uint32_t apart = units_apart();
+    uint32_t unit = first_unit();
     if constexpr (Wire::kBatch > 1) {
       for (; unit + (Wire::kBatch - 1) * apart < plain; unit += Wire::kBatch * apart) {
         move_own_units<Wire::kBatch, Access::kPlain>(job, unit, sinks);
@@ -190,12 +215,12 @@ class WorkerBase : public OverdueWaiting<Wire> {
     if constexpr (kShifts) {
       constexpr int kUnits = 4;
       const uint32_t shifted = shifted_units(job);
-      const uint32_t apart = this->units_apart();
+      const uint32_t apart = units_apart();
       for (; unit + (kUnits - 1) * apart < shifted; unit += kUnits * apart) {
         move_own_units<kUnits, Access::kShifted>(job, unit, sinks);
       }
     }
-    for (; unit < units_in(job.bytes); unit += this->units_apart()) move_own_units<1, Access::kAny>(job, unit, sinks);
+    for (; unit < units_in(job.bytes); unit += units_apart()) move_own_units<1, Access::kAny>(job, unit, sinks);
   }
 
   template <int kUnits, Access kAccess>
@@ -214,39 +239,31 @@ class WorkerBase : public OverdueWaiting<Wire> {
     if (this->aborted_) return;
     const uint32_t plain = plain_units(job);
     const uint32_t units = units_in(job.bytes);
-    const uint32_t unit = this->take(Peers::kOne, this->first_unit(), plain, units,
-                                     [&](uint32_t at) { return move_arrived_plain(job, at, plain, sinks); });
+    const uint32_t apart = units_apart();
+    uint32_t unit = first_unit();
+    if constexpr (Wire::kBatch > 1) {
+      for (; unit + (Wire::kBatch - 1) * apart < plain; unit += Wire::kBatch * apart) {
+        if (!move_arrived_units<Wire::kBatch, Access::kPlain>(job, unit, sinks)) return;
+      }
+    }
+    if constexpr (Wire::kBatch > 4) {
+      for (; unit + 2 * apart < plain; unit += 3 * apart) {
+        if (!move_arrived_units<3, Access::kPlain>(job, unit, sinks)) return;
+      }
+    }
+    for (; unit < plain; unit += apart) {
+      if (!move_arrived_units<1, Access::kPlain>(job, unit, sinks)) return;
+    }
     if (unit < units) [[unlikely]] {
       WorkerBase apart_from_this = *this;
       apart_from_this.move_arrived_rest(job, unit, sinks);
       this->aborted_ = apart_from_this.aborted_;
     }
   }
-  __device__ __forceinline__ uint32_t move_arrived_plain(const Job& job, uint32_t unit, uint32_t plain, int sinks) {
-    const uint32_t apart = this->units_apart();
-    if constexpr (Wire::kBatch > 1) {
-      for (; unit + (Wire::kBatch - 1) * apart < plain; unit += Wire::kBatch * apart) {
-        if (!move_arrived_units<Wire::kBatch, Access::kPlain>(job, unit, sinks)) return unit;
-      }
-    }
-    if constexpr (Wire::kBatch > 4) {
-      for (; unit + 2 * apart < plain; unit += 3 * apart) {
-        if (!move_arrived_units<3, Access::kPlain>(job, unit, sinks)) return unit;
-      }
-    }
-    for (; unit < plain; unit += apart) {
-      if (!move_arrived_units<1, Access::kPlain>(job, unit, sinks)) return unit;
-    }
-    return unit;
-  }
   __device__ __noinline__ void move_arrived_rest(Job job, uint32_t unit, int sinks) {
-    const uint32_t units = units_in(job.bytes);
-    this->take(Peers::kOne, unit, units, units, [&](uint32_t at) {
-      for (; at < units; at += this->units_apart()) {
-        if (!move_arrived_units<1, Access::kAny>(job, at, sinks)) return at;
-      }
-      return at;
-    });
+    for (; unit < units_in(job.bytes); unit += units_apart()) {
+      if (!move_arrived_units<1, Access::kAny>(job, unit, sinks)) return;
+    }
   }
 
   /// The slot first, then the own data.
@@ -254,7 +271,7 @@ class WorkerBase : public OverdueWaiting<Wire> {
   __device__ __forceinline__ bool combine_arrived_units(const Job& job, uint32_t unit, int sinks) {
     uint32_t words[kUnits][kWords];
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) load<kAccess>(job, unit + u * this->units_apart(), words[u]);
+    for (int u = 0; u < kUnits; ++u) load<kAccess>(job, unit + u * units_apart(), words[u]);
     Raw raw[1][kUnits];
     if (!fetch<1, kUnits>(this->sources_, 1, unit, raw)) return false;
 #pragma unroll
@@ -274,16 +291,13 @@ class WorkerBase : public OverdueWaiting<Wire> {
     const int sinks = this->await_sinks(to_kind, to);
     this->await_sources(Peers::kOne, from);
     if (this->aborted_) return;
-    const uint32_t apart = this->units_apart();
     const uint32_t plain = plain_units(job);
     const uint32_t units = units_in(job.bytes);
-    const uint32_t end = plain - min(plain, (kUnits - 1) * apart);
-    const uint32_t unit = this->take(Peers::kOne, this->first_unit(), end, units, [&](uint32_t at) {
-      for (; at < end; at += kUnits * apart) {
-        if (!combine_arrived_units<kUnits, Access::kPlain>(job, at, sinks)) return at;
-      }
-      return at;
-    });
+    const uint32_t apart = units_apart();
+    uint32_t unit = first_unit();
+    for (; unit + (kUnits - 1) * apart < plain; unit += kUnits * apart) {
+      if (!combine_arrived_units<kUnits, Access::kPlain>(job, unit, sinks)) return;
+    }
     if (unit < units) [[unlikely]] {
       WorkerBase apart_from_this = *this;
       apart_from_this.combine_arrived_rest(job, unit, sinks);
@@ -291,13 +305,9 @@ class WorkerBase : public OverdueWaiting<Wire> {
     }
   }
   __device__ __noinline__ void combine_arrived_rest(Job job, uint32_t unit, int sinks) {
-    const uint32_t units = units_in(job.bytes);
-    this->take(Peers::kOne, unit, units, units, [&](uint32_t at) {
-      for (; at < units; at += this->units_apart()) {
-        if (!combine_arrived_units<1, Access::kAny>(job, at, sinks)) return at;
-      }
-      return at;
-    });
+    for (; unit < units_in(job.bytes); unit += units_apart()) {
+      if (!combine_arrived_units<1, Access::kAny>(job, unit, sinks)) return;
+    }
   }
 
   /// All ranks' data in rank order, kRanks ranks in flight at a time.
@@ -305,7 +315,7 @@ class WorkerBase : public OverdueWaiting<Wire> {
   __device__ __forceinline__ bool combine_all_units(const Job& job, uint32_t unit, int sinks) {
     uint32_t words[kUnits][kWords];
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) load<kAccess>(job, unit + u * this->units_apart(), words[u]);
+    for (int u = 0; u < kUnits; ++u) load<kAccess>(job, unit + u * units_apart(), words[u]);
     Accumulator values[kUnits][kElements];
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
@@ -341,9 +351,9 @@ class WorkerBase : public OverdueWaiting<Wire> {
   }
   template <int kRanks, int kUnits>
   __device__ __forceinline__ uint32_t combine_all_plain(const Job& job, uint32_t unit, uint32_t plain, int sinks) {
-    const uint32_t apart = this->units_apart();
+    const uint32_t apart = units_apart();
     for (; unit + (kUnits - 1) * apart < plain; unit += kUnits * apart) {
-      if (!combine_all_units<kRanks, kUnits, Access::kPlain>(job, unit, sinks)) return unit;
+      if (!combine_all_units<kRanks, kUnits, Access::kPlain>(job, unit, sinks)) return ~0U;
     }
     return unit;
   }
@@ -352,7 +362,7 @@ class WorkerBase : public OverdueWaiting<Wire> {
   template <int kRanks, int kUnits>
   __device__ __forceinline__ uint32_t combine_alike(const Job& job, uint32_t unit, uint32_t plain, int sinks) {
     static_assert(Wire::kCounted && Wire::kUnitStored == Wire::kUnitBytes);
-    const uint32_t apart = this->units_apart();
+    const uint32_t apart = units_apart();
     const char* from[kRanks];
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) from[r] = r == this->rank() ? job.own : this->sources_[r].slot;
@@ -389,7 +399,7 @@ class WorkerBase : public OverdueWaiting<Wire> {
   __device__ __forceinline__ void combine_all_taken(const Job& job, int sinks) {
     const uint32_t plain = plain_units(job);
     const uint32_t units = units_in(job.bytes);
-    uint32_t unit = this->first_unit();
+    uint32_t unit = first_unit();
     if constexpr (Wire::kCounted) {
       switch (this->ranks()) {
         case 2: unit = combine_alike<2, 4>(job, unit, plain, sinks); break;
@@ -399,9 +409,8 @@ class WorkerBase : public OverdueWaiting<Wire> {
         default: break;
       }
     }
-    unit = this->take(Peers::kAll, unit, plain, units,
-                      [&](uint32_t at) { return combine_all_plain<Wire::kFlight, 1>(job, at, plain, sinks); });
-    if (unit < units) [[unlikely]] {
+    if (!this->aborted_) unit = combine_all_plain<Wire::kFlight, 1>(job, unit, plain, sinks);
+    if (!this->aborted_ && unit < units) [[unlikely]] {
       WorkerBase apart_from_this = *this;
       apart_from_this.combine_all_rest(job, unit, sinks);
       this->aborted_ = apart_from_this.aborted_;
@@ -410,17 +419,13 @@ class WorkerBase : public OverdueWaiting<Wire> {
   __device__ __noinline__ void combine_all_rest(Job job, uint32_t unit, int sinks) {
     if constexpr (kShifts) {
       const uint32_t shifted = shifted_units(job);
-      for (; unit < shifted; unit += this->units_apart()) {
-        combine_all_units<Wire::kFlight, 1, Access::kShifted>(job, unit, sinks);
+      for (; unit < shifted; unit += units_apart()) {
+        if (!combine_all_units<Wire::kFlight, 1, Access::kShifted>(job, unit, sinks)) return;
       }
     }
-    const uint32_t units = units_in(job.bytes);
-    this->take(Peers::kAll, unit, units, units, [&](uint32_t at) {
-      for (; at < units; at += this->units_apart()) {
-        if (!combine_all_units<Wire::kFlight, 1, Access::kAny>(job, at, sinks)) return at;
-      }
-      return at;
-    });
+    for (; unit < units_in(job.bytes); unit += units_apart()) {
+      if (!combine_all_units<Wire::kFlight, 1, Access::kAny>(job, unit, sinks)) return;
+    }
   }
 
   uint64_t scalar_ = 0;

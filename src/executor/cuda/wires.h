@@ -39,9 +39,9 @@ struct LL {
   static constexpr int kPieceBytes = 8;
   static constexpr uint32_t kUnitBytes = shape_of(kProtocol).bytes;
   static constexpr uint32_t kUnitStored = shape_of(kProtocol).stored;
-  static constexpr int kBatch = 1;  ///< units in flight per thread when data only moves
-  /// Units in flight per thread when data of several ranks is reduced. With 8 registers are short: reductions of 1 to
-  /// 64 KB took 10 % longer; with 2 between 4 and 8 ranks 2 to 6 % longer.
+  static constexpr int kBatch = 1;   ///< units in flight per thread when data only moves
+  /// Units in flight per thread when data of several ranks is reduced. With 8 registers are short: reductions of 1 to 64
+  /// KB took 10 % longer; with 2 between 4 and 8 ranks 2 to 6 % longer.
   static constexpr int kFlight = 4;
 
   // The second flag is the step, too, with as much of the tag as fits added to its upper half.
@@ -55,7 +55,6 @@ struct LL {
   __device__ __forceinline__ static Raw fetch(const char* slot, uint32_t unit, int) {
     return Raw{load_live(slot + unit * kUnitStored)};
   }
-  /// Whether the flags that this thread sees are those of the transfer.
   __device__ __forceinline__ static bool ready(const Raw& raw, const Endpoint& from, int) {
     return raw.line.y == from.flag && raw.line.w == from.second;
   }
@@ -107,7 +106,7 @@ struct LL128 {
   }
   __device__ __forceinline__ static bool ready(const Raw& raw, const Endpoint& from, int lane) {
     const bool mine = raw.line[0].z == from.flag && raw.line[1].z == from.flag && raw.line[0].w == from.second;
-    return mine || !keeps_flag(lane);
+    return __all_sync(0xffffffffU, mine || !keeps_flag(lane));
   }
   __device__ __forceinline__ static bool shows_flags(const Raw& raw, int lane, Flags& flags) {
     flags = {raw.line[0].z, raw.line[0].w};
