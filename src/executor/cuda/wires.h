@@ -39,9 +39,9 @@ struct LL {
   static constexpr int kPieceBytes = 8;
   static constexpr uint32_t kUnitBytes = shape_of(kProtocol).bytes;
   static constexpr uint32_t kUnitStored = shape_of(kProtocol).stored;
-  static constexpr int kBatch = 1;   ///< units in flight per thread when data only moves
-  /// Units in flight per thread when data of several ranks is reduced. With 8 registers are short: reductions of 1 to 64
-  /// KB took 10 % longer; with 2 between 4 and 8 ranks 2 to 6 % longer.
+  static constexpr int kBatch = 1;  ///< units in flight per thread when data only moves
+  /// Units in flight per thread when data of several ranks is reduced. With 8 registers are short: reductions of 1 to
+  /// 64 KB took 10 % longer; with 2 between 4 and 8 ranks 2 to 6 % longer.
   static constexpr int kFlight = 4;
 
   // The second flag is the step, too, with as much of the tag as fits added to its upper half.
