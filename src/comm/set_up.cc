@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 #include <string_view>
 
@@ -216,9 +218,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers) {
   ExecutorSetup setup;
   setup.rank = rank_;
   setup.peers = std::move(peers);
-  const KeyId id = identity();
-  static_assert(sizeof(setup.identity) == sizeof(id));
-  std::memcpy(setup.identity.data(), id.data(), sizeof(id));
+  setup.identity = std::bit_cast<std::array<uint64_t, 2>>(identity());
   setup.handles = handles_.get();
   setup.min_channels = config_.min_ctas;
   setup.max_channels = most_ctas(config_);

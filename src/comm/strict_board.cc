@@ -92,19 +92,18 @@ bool StrictBoard::awaits(int peer, const Signature& collective, const std::vecto
   });
 }
 
-bool StrictBoard::is_there(const Unmatched& message) const {
-  const int peer = message.work.peer;
-  const MessageLog& theirs = is_send(message.work) ? board_.received(peer, rank_) : board_.sent(peer, rank_);
-  return theirs.last() >= message.number;
+const MessageLog& StrictBoard::other_end(const MessageWork& message) const {
+  return is_send(message) ? board_.received(message.peer, rank_) : board_.sent(message.peer, rank_);
 }
+
+bool StrictBoard::is_there(const Unmatched& message) const { return other_end(message.work).last() >= message.number; }
 
 /// Whether there is nothing to wait for: the other end is there, or nobody will know. Throws Error if it differs.
 bool StrictBoard::matched(const Unmatched& message) const {
   const int peer = message.work.peer;
   if (!compares(peer)) return true;
   if (!is_there(message)) return false;
-  const MessageLog& theirs = is_send(message.work) ? board_.received(peer, rank_) : board_.sent(peer, rank_);
-  const auto note = theirs.find(message.number);
+  const auto note = other_end(message.work).find(message.number);
   if (!note || (note->bytes == message.work.bytes && note->type == message.work.stated)) return true;
   const MessageSignature mine{message.number, message.work.bytes, message.work.stated};
   const MessageSignature other{message.number, note->bytes, note->type};

@@ -60,6 +60,7 @@ class StrictBoard {
   ProcessState process_of(int peer) const;
 
  private:
+  const MessageLog& other_end(const MessageWork& message) const;
   bool is_there(const Unmatched& message) const;
   bool matched(const Unmatched& message) const;
   void fail_if_never(const Unmatched& message) const;

@@ -3,8 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "base/program_threads.h"
@@ -109,10 +110,9 @@ void StrictCircle::fail_member(int other) {
 
 void StrictCircle::hold_up_others(uint64_t label) {
   const Member& first = members_.front();
-  const KeyId id = first.communicator->identity();
-  Holder holder{.communicator = {}, .rank = first.communicator->rank(), .call = first.collective};
-  static_assert(sizeof(holder.communicator) == sizeof(id));
-  std::memcpy(holder.communicator.data(), id.data(), sizeof(id));
+  const Holder holder{.communicator = std::bit_cast<std::array<uint64_t, 2>>(first.communicator->identity()),
+                      .rank = first.communicator->rank(),
+                      .call = first.collective};
   Registry<StrictBoard>& all = Registry<StrictBoard>::of_process();
   const std::lock_guard lock(all.mutex);
   told_.clear();

@@ -73,14 +73,17 @@ struct CollectiveNote {
   std::atomic<uint64_t> count;
   std::atomic<uint64_t> call;
 
+  void clear() { sequence.store(0); }
   void write(const Signature& collective) {
-    count.store(collective.count, std::memory_order_relaxed);
-    call.store(collective.call, std::memory_order_relaxed);
-    sequence.store(collective.sequence, std::memory_order_release);
+    clear();
+    count.store(collective.count);
+    call.store(collective.call);
+    sequence.store(collective.sequence);
   }
+  /// Valid if the number is still the same afterwards, or nobody writes any more.
   Signature read() const {
-    const uint64_t number = sequence.load(std::memory_order_acquire);
-    return {number, count.load(std::memory_order_relaxed), call.load(std::memory_order_relaxed)};
+    const uint64_t number = sequence.load();
+    return {number, count.load(), call.load()};
   }
 };
 
@@ -119,13 +122,6 @@ struct LaunchCounts {
   std::atomic<uint32_t> captured;  ///< not zero: there are some in graphs, too
 };
 
-/// The next collective of a rank, which its host is about to issue once all ranks have come to it.
-struct Announced {
-  std::atomic<uint64_t> sequence;  ///< 0: none
-  std::atomic<uint64_t> count;
-  std::atomic<uint64_t> call;
-};
-
 struct ArenaHeader {
   uint64_t magic;
   uint32_t version;
@@ -148,8 +144,8 @@ struct ArenaHeader {
   SharedLabel label;    ///< of the call in which it has waited for long
   SharedHolder holder;  ///< or the call that keeps it from its next: before it in the stream, or awaited on the host
   std::atomic<uint32_t> held_on_host;  ///< whether it is the host that waits for the holder, and has not called yet
-  Announced announced;
-  OperationTimes calls;  ///< its last collectives, for whoever waits for this rank and wonders
+  CollectiveNote announced;            ///< its next, which its host is about to issue once all ranks have come to it
+  OperationTimes calls;                ///< its last collectives, for whoever waits for this rank and wonders
 };
 
 /// A rank's own arena, or that of a peer. Its memory is trusted no further than that it is there.

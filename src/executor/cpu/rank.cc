@@ -243,13 +243,9 @@ Executor::DoingsOfPeer Rank::doings_of(int peer) const {
 }
 
 void Rank::announce(const CollectiveWork* next) {
-  Announced& announced = own_->header().announced;
-  announced.sequence.store(0);
-  if (next == nullptr) return;
-  const Signature signature = Signature::of(*next, calls_->begun() + 1);
-  announced.count.store(signature.count);
-  announced.call.store(signature.call);
-  announced.sequence.store(signature.sequence);
+  CollectiveNote& announced = own_->header().announced;
+  if (next == nullptr) return announced.clear();
+  announced.write(Signature::of(*next, calls_->begun() + 1));
 }
 
 void Rank::wait_on_host(HostCall call, std::span<const int> ranks) {
@@ -259,7 +255,7 @@ void Rank::wait_on_host(HostCall call, std::span<const int> ranks) {
 /// The peer has nothing more to run before a collective that needs this rank.
 std::string Rank::reason_announced(int peer) const {
   const ArenaHeader& header = arena_of(peer)->header();
-  const Signature next{header.announced.sequence.load(), header.announced.count.load(), header.announced.call.load()};
+  const Signature next = header.announced.read();
   if (next.sequence == 0 || !next.needs(peer, rank_)) return "";
   const bool through = nothing_to_run(*arena_of(peer));
   return through && header.announced.sequence.load() == next.sequence ? reason_next(next, rank_) : "";
