@@ -1,6 +1,7 @@
 #include "comm/group.h"
 
 #include <cxxabi.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
@@ -32,26 +33,6 @@ struct ThreadState {
   State group;
   Batch batch;  ///< for its memory
 };
-
-constinit thread_local ThreadState* t_state = nullptr;
-
-void end_thread_state(void*) {
-  delete t_state;
-  t_state = nullptr;
-}
-
-/// A thread that has ended its state may still call, out of another object's destructor, and starts a new one. An owner
-/// in a thread_local would not be made again for that.
-ThreadState& make_thread_state() {
-  t_state = new ThreadState;
-  abi::__cxa_thread_atexit(end_thread_state, nullptr, &__dso_handle);
-  return *t_state;
-}
-
-/// Every call asks for it, several times: a pointer costs one look-up, an object with a constructor several.
-ThreadState& thread_state() { return t_state != nullptr ? *t_state : make_thread_state(); }
-
-State& state() { return thread_state().group; }
 
 void fail_if_a_call_failed(const State& group) {
   if (group.error != ncclSuccess) fail(group.error, "ncclGroupEnd: a call inside the group failed: {}", group.sentence);
@@ -183,6 +164,42 @@ void fail_communicators(const State& group, const Error& error) {
   for (const Job& job : group.jobs) fail_communicator(*job.communicator, error);
   for (const Task& task : group.tasks) fail_communicator(*task.communicator, error);
 }
+
+/// The thread ends, and nobody will ever end its group. With the main thread ends the process, which others see.
+void abandon(const State& group) noexcept {
+  if (gettid() == getpid()) return;
+  const auto inherited = [](const auto& of) { return of.communicator->is_inherited(); };  // then it is the parent's
+  if (std::any_of(group.jobs.begin(), group.jobs.end(), inherited)) return;
+  if (std::any_of(group.tasks.begin(), group.tasks.end(), inherited)) return;
+  try {
+    const Error error(ncclInvalidUsage,
+                      "a group was not carried out: its thread has ended without the call of ncclGroupEnd");
+    drop_jobs(group.jobs, error);
+    fail_communicators(group, error);
+  } catch (const std::exception&) {  // no memory
+  }
+}
+
+constinit thread_local ThreadState* t_state = nullptr;
+
+void end_thread_state(void*) {
+  if (t_state->group.depth > 0) abandon(t_state->group);
+  delete t_state;
+  t_state = nullptr;
+}
+
+/// A thread that has ended its state may still call, out of another object's destructor, and starts a new one. An owner
+/// in a thread_local would not be made again for that.
+ThreadState& make_thread_state() {
+  t_state = new ThreadState;
+  abi::__cxa_thread_atexit(end_thread_state, nullptr, &__dso_handle);
+  return *t_state;
+}
+
+/// Every call asks for it, several times: a pointer costs one look-up, an object with a constructor several.
+ThreadState& thread_state() { return t_state != nullptr ? *t_state : make_thread_state(); }
+
+State& state() { return thread_state().group; }
 
 void begin(const std::shared_ptr<Chain>& chain) {
   const auto work = [chain] {

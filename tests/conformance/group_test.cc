@@ -190,6 +190,30 @@ TEST(Group, WhoseCommunicatorsAreAllDestroyedBeforeItEndsIsRefused) {
             }));
 }
 
+TEST(Group, OfAThreadThatEndsWithoutEndingItFailsItsCommunicators) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              ncclComm_t unfinished = nullptr;
+              std::thread([&] {
+                EXPECT_CALL(ncclGroupStart());
+                unfinished = begin_to_make(id);
+              }).join();
+              const std::vector<ncclComm_t> used = make_non_blocking(2);
+              const Ints data(kCount, 1);
+              std::thread([&] {
+                EXPECT_CALL(ncclGroupStart());
+                EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, used[0], nullptr));
+              }).join();
+              for (const ncclComm_t comm : {unfinished, used[0]}) {
+                expect_that(state_of(comm) == ncclInvalidUsage, "the state");
+                const std::string sentence = ncclGetLastError(comm);
+                expect_that(sentence.find("its thread has ended") != std::string::npos, sentence);
+              }
+              while (state_of(used[1]) == ncclSuccess) std::this_thread::yield();
+              expect_that(state_of(used[1]) == ncclInvalidUsage, "the other rank");
+              for (const ncclComm_t comm : {unfinished, used[0], used[1]}) EXPECT_CALL(ncclCommAbort(comm));
+            }));
+}
+
 /// Nobody comes to the communicators that the group began to make before it failed.
 TEST(Group, ThatFailsAfterSomeOfItHasBegunFailsThatToo) {
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
@@ -241,10 +265,15 @@ TEST(Group, OneThreadDrivesAllRanks) {
               constexpr int kRanks = 8;
               ncclComm_t comms[kRanks];
               cudaStream_t streams[kRanks];
-              EXPECT_CALL(ncclCommInitAll(comms, kRanks, nullptr));
+              int devices[kRanks];
+              for (int i = 0; i < kRanks; ++i) {
+                use_device_of(i);
+                EXPECT_CALL(cudaGetDevice(&devices[i]));
+              }
+              EXPECT_CALL(ncclCommInitAll(comms, kRanks, devices));
               std::vector<std::unique_ptr<Ints>> data;
               for (int i = 0; i < kRanks; ++i) {
-                EXPECT_CALL(cudaSetDevice(i));
+                EXPECT_CALL(cudaSetDevice(devices[i]));
                 EXPECT_CALL(cudaStreamCreate(&streams[i]));
                 data.push_back(std::make_unique<Ints>(kCount, i));
               }
@@ -320,6 +349,10 @@ TEST(Group, CallsReturnBeforeWhatTheyAskForIsDone) {
   EXPECT_EQ("", run_ranks({2, 1}, [](Rank& self) {
               Gate gate;
               const Ints data(kCount, self.rank);
+              // CUDA may wait for the streams of a GPU when it maps memory, as for the first operation.
+              const Ints first(kCount, self.rank);
+              EXPECT_CALL(ncclAllReduce(first.data(), first.data(), kCount, ncclInt, ncclSum, self.comm, self.stream));
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
               gate.hold_up(self.stream);
               EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, self.comm, self.stream));
               const cudaError_t state = cudaStreamQuery(self.stream);
