@@ -39,6 +39,17 @@ std::optional<MessageLog::Note> first_unmatched(const MessageLog& issued, uint64
   return matched < issued.last() ? issued.find(matched + 1) : std::nullopt;
 }
 
+/// The first collective beyond so many that moves anything: nobody misses one without elements.
+template <size_t kNotes>
+std::optional<Signature> first_beyond(const CallLog<kNotes>& calls, uint64_t number) {
+  const uint64_t last = calls.last();
+  const uint64_t kept = last > calls.kKept ? last - calls.kKept : 0;
+  for (number = std::max(number, kept); number < last;) {
+    if (auto call = calls.find(++number); call && call->count > 0) return call;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string CallCheck::describe(int peer) const { return describe_rank(peer, peers_[static_cast<size_t>(peer)]); }
@@ -235,9 +246,8 @@ std::string CallCheck::reason_why_never(int peer, const Standing& theirs, uint64
 
 /// The peer has left without a collective that this rank has issued.
 std::optional<std::string> CallCheck::left_without(int peer, bool leaves) const {
-  const uint64_t theirs = board_.page(peer).calls.last();
   if (!leaves) return std::nullopt;
-  const auto call = board_.page(rank_).calls.find(theirs + 1);
+  const auto call = first_beyond(board_.page(rank_).calls, board_.page(peer).calls.last());
   if (!call) return std::nullopt;
   return leaver_sentence(rank_, call->text(), describe(peer));
 }
@@ -250,7 +260,7 @@ std::optional<std::string> CallCheck::different_on_host(int peer, HostCall call)
   if (call == HostCall::kNone || board_.host_call(rank_, peer).load() != HostCall::kNone) return std::nullopt;
   if (mine.captures.load() != 0 || theirs.captures.load() != 0) return std::nullopt;
   if (theirs.stopped.load() != 0) return std::nullopt;  // it says itself why
-  const auto collective = mine.calls.find(theirs.calls.last() + 1);
+  const auto collective = first_beyond(mine.calls, theirs.calls.last());
   if (!collective) return std::nullopt;
   return mismatch_sentence(rank_, collective->text(), describe(peer), name_of(call));
 }
@@ -268,7 +278,7 @@ std::optional<std::string> CallCheck::difference_in_the_end() const {
     if (!sentence) sentence = unreceived(rank_, peer);
     if (!sentence) sentence = unreceived(peer, rank_);
     if (!sentence) sentence = left_without(peer, true);
-    if (const auto call = theirs.calls.find(mine.calls.last() + 1); call && !sentence) {
+    if (const auto call = first_beyond(theirs.calls, mine.calls.last()); call && !sentence) {
       sentence = leaver_sentence(peer, call->text(), describe(rank_));
     }
   }

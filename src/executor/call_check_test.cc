@@ -302,6 +302,21 @@ TEST(CallCheck, WhoeverWaitsForARankThatHasLeftIsTold) {
   EXPECT_TRUE(contains(ranks.look(1), "which finalizes or destroys its communicator")) << ranks.look(1);
 }
 
+TEST(CallCheck, NobodyMissesCollectivesOfNoElements) {
+  Ranks ranks(2);
+  for (const size_t count : {7, 0, 0}) ranks.all_reduce(0, count);
+  ranks.all_reduce(1, 7);
+  ranks.leave(1);
+  EXPECT_EQ(ranks.look_for_long(0), "");
+  for (const int rank : {0, 1}) EXPECT_EQ(ranks.check(rank).difference_in_the_end(), std::nullopt);
+  ranks.all_reduce(0, 10);
+  const std::string fourth = "rank 0 calls AllReduce number 4 (count 10, type float32, op sum)";
+  EXPECT_TRUE(contains(ranks.look_for_long(0), fourth)) << ranks.look_for_long(0);
+  for (const int rank : {0, 1}) {
+    EXPECT_TRUE(contains(ranks.check(rank).difference_in_the_end().value_or(""), fourth)) << rank;
+  }
+}
+
 TEST(CallCheck, MessagesThatNobodyReceivedAreToldToBothEndsOnceAllHaveLeft) {
   Ranks ranks(3);
   for (const size_t bytes : {40, 0, 50, 60}) ranks.send(0, 1, bytes);
