@@ -228,6 +228,16 @@ std::optional<std::string> CallCheck::never(int peer, const Standing& theirs, co
   return message_sentence(rank_, signature.text(sends, peer), describe(peer), reason);
 }
 
+std::string CallCheck::unmatched_message(int peer) const {
+  const uint64_t sent = board_.sent(peer, rank_).last();
+  const uint64_t received = board_.received(peer, rank_).last();
+  if (const auto receive = first_unmatched(board_.received(rank_, peer), sent)) {
+    return MessageSignature{sent + 1, receive->bytes, receive->type}.text(false, peer);
+  }
+  const auto send = first_unmatched(board_.sent(rank_, peer), received);
+  return send ? MessageSignature{received + 1, send->bytes, send->type}.text(true, peer) : "";
+}
+
 /// Why the peer never comes to a message that this rank issued after so many collectives; "" if it may.
 std::string CallCheck::reason_why_never(int peer, const Standing& theirs, uint64_t after) const {
   if (theirs.leaves) return reason_leaving();

@@ -38,6 +38,10 @@ class CallCheck {
   /// The same without a look at its process.
   Doings look_at(int peer, bool answered) const;
 
+  /// "Recv number 3 from rank 1 (count 100, type float32)": this rank's first receive whose other end the peer has not
+  /// issued, else such a send; "" if there is none.
+  std::string unmatched_message(int peer) const;
+
   /// After all ranks have left: what two of them called differently, or one of them alone, and messages that nobody
   /// received.
   std::optional<std::string> difference_in_the_end() const;

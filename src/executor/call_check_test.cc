@@ -223,6 +223,21 @@ TEST(CallCheck, AMessageThatComesBehindACollectiveThatNeedsItsReceiverNeverComes
   EXPECT_EQ(ranks.look_for_long(1) + ranks.look_for_long(2), "");
 }
 
+TEST(CallCheck, NamesTheMessageWhoseOtherEndIsNotIssued) {
+  Ranks ranks(3);
+  EXPECT_EQ(ranks.check(0).unmatched_message(1), "");
+  ranks.send(0, 1, 40);
+  ranks.receive(1, 0, 40);
+  EXPECT_EQ(ranks.check(0).unmatched_message(1), "");
+  ranks.send(0, 1, 50);
+  EXPECT_EQ(ranks.check(0).unmatched_message(1), "Send number 2 to rank 1 (count 50, type uint8)");
+  ranks.receive(0, 1, 60);
+  ranks.receive(0, 1, 70);
+  EXPECT_EQ(ranks.check(0).unmatched_message(1), "Recv number 1 from rank 1 (count 60, type uint8)");
+  EXPECT_EQ(ranks.check(0).unmatched_message(2), "");
+  EXPECT_EQ(ranks.check(1).unmatched_message(0), "") << "a message that is sent is for nobody to wait for";
+}
+
 TEST(CallCheck, AMessageMayComeAfterACollectiveThatDoesNotNeedItsReceiver) {
   Ranks ranks(2);
   ranks.receive(0, 1, 10);

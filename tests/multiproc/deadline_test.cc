@@ -71,7 +71,8 @@ void live_through(Trouble trouble, int process, const ncclUniqueId& id, const Sh
       must_say(comm, {"AllReduce number 3", "not arrived: rank 1 (host", "stopped (SIGSTOP"});
       break;
     case Trouble::kNeverSends:
-      must_say(comm, {"rank 0: sends and receives", "waiting for: rank 1 (host", "idle"});
+      must_say(comm, {"rank 0: sends and receives",
+                      "waiting for: Recv number 1 from rank 1 (count 5, type float32), rank 1 (host", "idle"});
       break;
   }
   EXPECT_CALL(ncclCommAbort(comm));

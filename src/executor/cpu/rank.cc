@@ -292,7 +292,7 @@ void Rank::on_message_stall(const std::vector<Awaited>& all, const std::function
   if (limit.count() <= 0 || waited < limit) return;
   std::string late;
   for (const Awaited& awaited : all) {
-    late += (late.empty() ? "" : "; ") +
+    late += (late.empty() ? "" : "; ") + awaited.text() + ", " +
             describe_doings(awaited.peer, *arena_of(awaited.peer), in_this_process(awaited.peer));
   }
   report(ncclRemoteError,

@@ -426,13 +426,14 @@ bool CallWatch::all_have_answered() const {
   return true;
 }
 
-std::string CallWatch::list(const std::vector<int>& ranks) const {
+std::string CallWatch::list(const std::vector<int>& ranks, bool for_messages) const {
   const CallBoard& board = *board_.load();
   const CallCheck words(board, domain_->setup().peers, rank_, 0);
   std::string text;
   for (const int peer : ranks) {
     const bool answered = board.page(peer).answered.load() >= questions_[static_cast<size_t>(peer)];
-    text += (text.empty() ? "" : "; ") + words.doings_of(peer, answered);
+    const std::string message = for_messages ? words.unmatched_message(peer) : "";
+    text += (text.empty() ? "" : "; ") + message + (message.empty() ? "" : ", ") + words.doings_of(peer, answered);
   }
   return text;
 }
@@ -442,7 +443,7 @@ std::string CallWatch::late_sentence(const std::vector<int>& noted) const {
   const CallPage& mine = board.page(rank_);
   const auto sentence = [&](const std::string& what, const char* who, const std::vector<int>& ranks) {
     return formatted("rank {}: {} no progress for {} ms (NITINOL_TIMEOUT); {}: {}", rank_, what,
-                     timeout_.load().count(), who, list(ranks));
+                     timeout_.load().count(), who, list(ranks, mine.in_messages.load() != 0));
   };
   if (mine.captures.load() != 0) {
     const KernelWait wait = read_kernel_wait(mine).wait;

@@ -135,7 +135,7 @@ class CallWatch {
   void ask_all();
   bool all_have_answered() const;
   std::string late_sentence(const std::vector<int>& noted) const;
-  std::string list(const std::vector<int>& ranks) const;
+  std::string list(const std::vector<int>& ranks, bool for_messages) const;
   void report(ncclResult_t code, const std::string& sentence);
 
   std::shared_ptr<Domain> domain_;
