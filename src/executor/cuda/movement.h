@@ -409,14 +409,15 @@ class WorkerBase : public WorkerConnections<Wire> {
         default: break;
       }
     }
-    if (!this->aborted_) unit = combine_all_plain<Wire::kFlight, 1>(job, unit, plain, sinks);
+    if constexpr (!Wire::kCounted) unit = combine_all_plain<Wire::kFlight, 1>(job, unit, plain, sinks);
     if (!this->aborted_ && unit < units) [[unlikely]] {
       WorkerBase apart_from_this = *this;
-      apart_from_this.combine_all_rest(job, unit, sinks);
+      apart_from_this.combine_all_rest(job, unit, plain, sinks);
       this->aborted_ = apart_from_this.aborted_;
     }
   }
-  __device__ __noinline__ void combine_all_rest(Job job, uint32_t unit, int sinks) {
+  __device__ __noinline__ void combine_all_rest(Job job, uint32_t unit, uint32_t plain, int sinks) {
+    if constexpr (Wire::kCounted) unit = combine_all_plain<Wire::kFlight, 1>(job, unit, plain, sinks);
     if constexpr (kShifts) {
       const uint32_t shifted = shifted_units(job);
       for (; unit < shifted; unit += units_apart()) {
