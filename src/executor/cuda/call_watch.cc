@@ -2,13 +2,9 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
-#include <thread>
 #include <utility>
 
 #include "base/log.h"
-#include "base/process_state.h"
-#include "device/guards.h"
 #include "device/stream.h"
 #include "executor/call_words.h"
 #include "executor/cuda/late_watch.h"
@@ -19,26 +15,8 @@ namespace nitinol::cuda {
 
 namespace {
 
-/// After so long without an answer a peer is taken for one that gives none.
-constexpr std::chrono::milliseconds kPatienceWithAnswers{300};
-
-/// After so long a device that is to answer at once is taken for stuck.
-constexpr std::chrono::milliseconds kPatienceWithDevice{20};
-
-/// A call is on the board a moment before its launch is in the stream.
-constexpr std::chrono::milliseconds kFromNoteToLaunch{20};
-
 /// Kernels that wait say so every few milliseconds.
 constexpr std::chrono::milliseconds kBetweenLooksAtKernels{40};
-
-/// Kernels whose time is up wait for their host a little longer than that (waiting.h).
-constexpr std::chrono::seconds kKernelsGiveUpAfter{10};
-
-/// Kernels look at what the host tells them every few milliseconds.
-constexpr std::chrono::milliseconds kForKernelsToNotice{200};
-
-/// How long whoever asks how far a GPU has come waits for the looking thread.
-constexpr int kMillisecondsForProgress = 100;
 
 /// Messages larger than this wait for their receiver: there is not so much room on the way.
 size_t unreceived_bytes(const Domain& domain) {
@@ -50,25 +28,15 @@ size_t unreceived_bytes(const Domain& domain) {
   return most;
 }
 
-/// Without a call board: what the system says about the processes.
-std::string states_of(const ExecutorSetup& setup, const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) {
-    const Peer& who = setup.peers[static_cast<size_t>(rank)];
-    const ProcessState state = process_of(who, setup.peers[static_cast<size_t>(setup.rank)]);
-    text += formatted("{}{}: {}", text.empty() ? "" : "; ", describe_rank(rank, who), words_for(state));
-  }
-  return text;
-}
-
 }  // namespace
 
 CallWatch::CallWatch(std::shared_ptr<Domain> domain)
     : domain_(std::move(domain)),
       rank_(domain_->setup().rank),
       ranks_(domain_->ranks()),
+      progress_(*domain_, ranks_ > 1),
+      late_ranks_(*domain_),
       kernel_wait_(domain_->signals(), names_) {
-  if (domain_->setup().record_times) times_ = std::make_unique<LaunchTimes>();
   if (ranks_ > 1) watch_ = start_watching([this] { look(); });
 }
 
@@ -76,6 +44,7 @@ CallWatch::CallWatch(std::shared_ptr<Domain> domain)
 void CallWatch::stop() {
   const uint64_t watch = watch_.exchange(0);
   if (watch == 0) return;
+  progress_.stop();
   stop_watching(watch);
   try {
     if (domain_->signals().aborted != 0) note_end();
@@ -95,57 +64,6 @@ CallWatch::SettingUp CallWatch::announce(const Launch& launch, cudaStream_t stre
   if (board == nullptr) return SettingUp(nullptr);
   if (!is_being_captured(stream)) announce_calls(*board, rank_, launch);
   return SettingUp(&board->page(rank_));
-}
-
-void CallWatch::set_timeout(std::chrono::milliseconds timeout) {
-  timeout_ = timeout;
-  domain_->signals().patience = units_of_patience();
-}
-
-/// The timeout in the units that kernels count in, at least one; 0: for ever.
-uint32_t CallWatch::units_of_patience() const {
-  const std::chrono::milliseconds timeout = timeout_;
-  if (timeout.count() <= 0) return 0;
-  const int64_t units = (timeout.count() * 1'000'000 >> 20) + 1;
-  return static_cast<uint32_t>(std::min<int64_t>(units, std::numeric_limits<int32_t>::max()));
-}
-
-/// Starting up a GPU takes long on large machines, and has nothing to do with what an operation may take: kernels'
-/// clocks begin when all ranks that are on their way have arrived.
-void CallWatch::adjust_patience() {
-  uint32_t wanted = units_of_patience();
-  if (wanted != 0) {
-    bool set_up = false;
-    for (int rank = 0; rank < ranks_ && !set_up; ++rank) set_up = is_setting_up(rank);
-    const auto now = std::chrono::steady_clock::now();
-    if (!set_up) set_up_since_.reset();
-    if (set_up && !set_up_since_) set_up_since_ = now;
-    if (set_up && now - *set_up_since_ < domain_->setup().set_up_timeout) wanted = 0;
-  }
-  volatile uint32_t& patience = domain_->signals().patience;
-  if (patience != wanted) patience = wanted;
-}
-
-/// Whether this process had been stopped until now: kernels ran on meanwhile and may have noted ranks as late that had
-/// been stopped with it. Their clocks begin anew. Not if they have given up since.
-bool CallWatch::is_just_back() {
-  const auto now = std::chrono::steady_clock::now();
-  const auto missed = attendance_.missed(now);
-  if (missed.count() > 0 && missed < kKernelsGiveUpAfter) forgives_until_ = now + kForKernelsToNotice;
-  if (!forgives_until_) return false;
-  const bool forgives = now < *forgives_until_;
-  volatile Signals& signals = domain_->signals();
-  signals.patience = forgives ? 0 : units_of_patience();
-  for (int peer = 0; peer < ranks_; ++peer) signals.late[peer] = 0;
-  if (!forgives) forgives_until_.reset();
-  return forgives;
-}
-
-/// And comes to an end with it: the process is not stopped.
-bool CallWatch::is_setting_up(int rank) const {
-  if (board_.load()->page(rank).setting_up.load(std::memory_order_acquire) == 0) return false;
-  const Peer& who = domain_->setup().peers[static_cast<size_t>(rank)];
-  return rank == rank_ || process_state(who.pid) != ProcessState::kStopped;
 }
 
 void CallWatch::leave() {
@@ -200,113 +118,22 @@ std::optional<std::string> CallWatch::difference_in_the_end() const {
   return CallCheck(*board, domain_->setup().peers, rank_, unreceived_bytes(*domain_)).difference_in_the_end();
 }
 
-/// False if the looking thread does not come to it in time.
-bool CallWatch::ask_how_far() {
-  const uint64_t question = ++asked_;
-  look_soon();
-  for (int i = 0; i < kMillisecondsForProgress && watch_ != 0 && answered_ < question; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return answered_ >= question;
-}
-
-Executor::Passed CallWatch::passed() {
-  if (ranks_ == 1) return passed_now();  // nobody looks
-  if (!ask_how_far()) return {};
-  const std::lock_guard lock(marks_mutex_);
-  return passed_;
-}
-
-/// What was aborted is over, but has not come to its end, nor may what has waited too long: then nothing is known.
-Executor::Passed CallWatch::passed_now() const {
-  Executor::Passed passed;
-  if (const auto& count = domain_->setup().exactly_through) passed.launches = count();
-  if (domain_->setup().idle) passed.all = idle();
-  if (times_) passed.runs = times_->read(kPatienceWithDevice);
-  const bool undisturbed = domain_->signals().aborted == 0 && noted_as_late().empty();
-  return undisturbed ? passed : Executor::Passed{};
-}
-
-std::optional<Executor::Progress> CallWatch::progress() {
-  if (ranks_ == 1 || !domain_->setup().check || !domain_->setup().idle) return std::nullopt;
-  static_cast<void>(ask_how_far());
-  const CallBoard* const board = board_.load(std::memory_order_acquire);
-  const uint64_t begun = board == nullptr ? 0 : board->page(rank_).calls.last();
-  const std::lock_guard lock(marks_mutex_);
-  return Executor::Progress{begun, std::min(begun, ended_)};
-}
-
-void CallWatch::find_progress() {
-  const CallBoard* const board = board_.load(std::memory_order_acquire);
-  const uint64_t begun = board == nullptr ? 0 : board->page(rank_).calls.last();
-  const auto now = std::chrono::steady_clock::now();
-  if (std::exchange(begun_, begun) != begun) begun_since_ = now;
-  const uint64_t question = asked_;
-  if (question == answered_) return;
-  const Executor::Passed passed = passed_now();
-  const bool all_through = passed.all.value_or(false);
-  if (all_through && now - begun_since_ <= kFromNoteToLaunch) return;  // or not in the stream yet: the next look tells
-  {
-    const std::lock_guard lock(marks_mutex_);
-    passed_ = when_reported_.value_or(passed);
-    if (passed.all) collect_marks();
-    if (all_through) ended_ = begun;
-  }
-  answered_ = question;
-}
-
-CallWatch::Mark* CallWatch::take_mark() {
-  const std::lock_guard lock(marks_mutex_);
-  collect_marks();
-  const auto free = std::find_if(marks_.begin(), marks_.end(), [](const Mark& mark) { return !mark.taken; });
-  if (free == marks_.end()) return nullptr;
-  if (!free->event) free->event = Event::create();
-  free->taken = true;
-  return &*free;
-}
-
-/// The lock is not held while CUDA records, which waits for the device if a queue is full.
-void CallWatch::mark(uint64_t behind, cudaStream_t stream) {
-  if (behind == 0) return;
-  wants_mark_.store(false, std::memory_order_relaxed);
-  Mark* const mark = take_mark();
-  if (mark == nullptr) return;
-  mark->event.record(stream);
-  const std::lock_guard lock(marks_mutex_);
-  mark->behind = behind;
-  mark->recorded = true;
-}
-
-void CallWatch::collect_marks() {
-  const RelaxedCaptureGuard relaxed;
-  for (Mark& mark : marks_) {
-    if (!mark.recorded) continue;
-    const cudaError_t status = cudaEventQuery(mark.event.get());
-    if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
-    if (status != cudaSuccess) continue;
-    mark.taken = mark.recorded = false;
-    ended_ = std::max(ended_, mark.behind);
-  }
-}
-
-bool CallWatch::idle() const { return domain_->setup().idle && domain_->setup().idle(); }
-
 void CallWatch::look() {
   try {
-    find_progress();
+    const CallBoard* const board = board_.load(std::memory_order_acquire);
+    progress_.find(board);
     if (domain_->signals().aborted != 0) note_end();
     if (reported_ || domain_->signals().aborted != 0) return;
-    if (is_just_back()) return;
-    wants_mark_.store(true, std::memory_order_relaxed);
+    if (late_ranks_.is_just_back()) return;
+    progress_.want_mark();
     if (const auto sentence = look_at_data()) return report(ncclInvalidUsage, *sentence);
-    const CallBoard* const board = board_.load(std::memory_order_acquire);
     if (board != nullptr && calls_.load(std::memory_order_relaxed)) {
-      adjust_patience();
+      late_ranks_.adjust_patience(*board);
       look_at_calls(*board);
       if (reported_) return;
     }
     if (board != nullptr) answer();
-    look_for_late_ranks();
+    if (const auto sentence = late_ranks_.look(board)) report(ncclRemoteError, *sentence);
   } catch (const std::exception& error) {
     log_warn("rank {}: while it looked at what the other ranks do: {}", rank_, error.what());
     reported_ = true;
@@ -323,7 +150,8 @@ void CallWatch::look_at_calls(const CallBoard& board) {
     circle_ = std::make_unique<LongCircle>(*present_, LongCircle::Self{domain_->setup().identity, peers, places_});
   }
   const auto now = std::chrono::steady_clock::now();
-  if (const auto sentence = check_->look([this] { return idle(); }, now)) return report(ncclInvalidUsage, *sentence);
+  if (const auto sentence = check_->look([this] { return progress_.idle(); }, now))
+    return report(ncclInvalidUsage, *sentence);
   if (const auto warning = check_->take_warning()) log_note("rank {}: {}", rank_, *warning);
   if (const auto finding = look_at_kernels(board, now)) return report(finding->code, finding->sentence);
   present_->look(domain_->setup().through, now);
@@ -385,94 +213,13 @@ void CallWatch::answer() {
   CallPage& page = board_.load()->page(rank_);
   const uint64_t question = page.asked.load(std::memory_order_acquire);
   if (question == page.answered.load(std::memory_order_relaxed)) return;
-  page.running.store(idle() && noted_as_late().empty() ? 0 : 1, std::memory_order_release);
+  page.running.store(progress_.idle() && ranks_noted_as_late(*domain_).empty() ? 0 : 1, std::memory_order_release);
   page.answered.store(question, std::memory_order_release);
-}
-
-/// Kernels leave a note of whom they have waited for too long, and wait on until they are told to end.
-std::vector<int> CallWatch::noted_as_late() const {
-  std::vector<int> noted;
-  for (int peer = 0; peer < ranks_; ++peer) {
-    if (domain_->signals().late[peer] != 0) noted.push_back(peer);
-  }
-  return noted;
-}
-
-void CallWatch::look_for_late_ranks() {
-  const std::vector<int> noted = noted_as_late();
-  if (noted.empty()) return;
-  if (board_.load() == nullptr) {
-    return report(
-        ncclRemoteError,
-        formatted("rank {}: an operation makes no progress for {} ms (NITINOL_TIMEOUT); nothing came from: {}", rank_,
-                  timeout_.load().count(), states_of(domain_->setup(), noted)));
-  }
-  if (questions_.empty()) return ask_all();
-  if (!all_have_answered() && std::chrono::steady_clock::now() - asked_at_ < kPatienceWithAnswers) return;
-  report(ncclRemoteError, late_sentence(noted));
-}
-
-void CallWatch::ask_all() {
-  const CallBoard& board = *board_.load();
-  asked_at_ = std::chrono::steady_clock::now();
-  for (int peer = 0; peer < ranks_; ++peer) questions_.push_back(board.page(peer).asked.fetch_add(1) + 1);
-}
-
-bool CallWatch::all_have_answered() const {
-  const CallBoard& board = *board_.load();
-  for (int peer = 0; peer < ranks_; ++peer) {
-    if (peer != rank_ && board.page(peer).answered.load() < questions_[static_cast<size_t>(peer)]) return false;
-  }
-  return true;
-}
-
-std::string CallWatch::list(const std::vector<int>& ranks, bool for_messages) const {
-  const CallBoard& board = *board_.load();
-  const CallCheck words(board, domain_->setup().peers, rank_, 0);
-  std::string text;
-  for (const int peer : ranks) {
-    const bool answered = board.page(peer).answered.load() >= questions_[static_cast<size_t>(peer)];
-    const std::string message = for_messages ? words.unmatched_message(peer) : "";
-    text += (text.empty() ? "" : "; ") + message + (message.empty() ? "" : ", ") + words.doings_of(peer, answered);
-  }
-  return text;
-}
-
-std::string CallWatch::late_sentence(const std::vector<int>& noted) const {
-  const CallBoard& board = *board_.load();
-  const CallPage& mine = board.page(rank_);
-  const auto sentence = [&](const std::string& what, const char* who, const std::vector<int>& ranks) {
-    return formatted("rank {}: {} no progress for {} ms (NITINOL_TIMEOUT); {}: {}", rank_, what,
-                     timeout_.load().count(), who, list(ranks, mine.in_messages.load() != 0));
-  };
-  if (mine.captures.load() != 0) {
-    const KernelWait wait = read_kernel_wait(mine).wait;
-    return sentence(wait.any() ? wait.text() + " makes" : "an operation makes", "nothing came from", noted);
-  }
-  if (mine.in_messages.load() != 0) return sentence("sends and receives make", "waiting for", noted);
-  // Whoever has not even issued what this rank has is to blame, whether or not a kernel came to wait for it too; if
-  // those who are waited for have, then others.
-  const uint64_t issued = mine.calls.last();
-  std::vector<int> everybody(static_cast<size_t>(ranks_));
-  std::iota(everybody.begin(), everybody.end(), 0);
-  for (const std::vector<int>& candidates : {noted, everybody}) {
-    uint64_t least = issued;
-    for (const int peer : candidates) least = std::min(least, board.page(peer).calls.last());
-    if (least == issued) continue;
-    std::vector<int> behind;
-    for (const int peer : everybody) {
-      if (board.page(peer).calls.last() <= least) behind.push_back(peer);
-    }
-    const auto call = mine.calls.find(least + 1);
-    return sentence((call ? call->text() : "a collective") + " makes", "not arrived", behind);
-  }
-  const auto call = mine.calls.find(issued);
-  return sentence((call ? call->text() : "a collective") + " makes", "all have begun it", noted);
 }
 
 void CallWatch::report(ncclResult_t code, const std::string& sentence) {
   reported_ = true;
-  when_reported_ = passed_now();
+  progress_.freeze();
   if (domain_->setup().failed) domain_->setup().failed(code, sentence);
 }
 

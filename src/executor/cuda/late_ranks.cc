@@ -1,0 +1,172 @@
+#include "executor/cuda/late_ranks.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "base/log.h"
+#include "base/process_state.h"
+#include "executor/call_check.h"
+#include "executor/call_words.h"
+#include "executor/kernel_waits.h"
+
+namespace nitinol::cuda {
+
+namespace {
+
+/// Kernels whose time is up wait for their host a little longer than that (waiting.h).
+constexpr std::chrono::seconds kKernelsGiveUpAfter{10};
+
+/// Kernels look at what the host tells them every few milliseconds.
+constexpr std::chrono::milliseconds kForKernelsToNotice{200};
+
+}  // namespace
+
+std::vector<int> ranks_noted_as_late(const Domain& domain) {
+  std::vector<int> noted;
+  for (int peer = 0; peer < domain.ranks(); ++peer) {
+    if (domain.signals().late[peer] != 0) noted.push_back(peer);
+  }
+  return noted;
+}
+
+void LateRanks::set_timeout(std::chrono::milliseconds timeout) {
+  timeout_ = timeout;
+  domain_.signals().patience = units_of_patience();
+}
+
+/// The timeout in the units that kernels count in, at least one; 0: for ever.
+uint32_t LateRanks::units_of_patience() const {
+  const std::chrono::milliseconds timeout = timeout_;
+  if (timeout.count() <= 0) return 0;
+  const int64_t units = (timeout.count() * 1'000'000 >> 20) + 1;
+  return static_cast<uint32_t>(std::min<int64_t>(units, std::numeric_limits<int32_t>::max()));
+}
+
+bool LateRanks::is_just_back() {
+  const auto now = std::chrono::steady_clock::now();
+  const auto missed = attendance_.missed(now);
+  if (missed.count() > 0 && missed < kKernelsGiveUpAfter) forgives_until_ = now + kForKernelsToNotice;
+  if (!forgives_until_) return false;
+  const bool forgives = now < *forgives_until_;
+  volatile Signals& signals = domain_.signals();
+  signals.patience = forgives ? 0 : units_of_patience();
+  for (int peer = 0; peer < ranks_; ++peer) signals.late[peer] = 0;
+  if (!forgives) forgives_until_.reset();
+  return forgives;
+}
+
+void LateRanks::adjust_patience(const CallBoard& board) {
+  uint32_t wanted = units_of_patience();
+  if (wanted != 0) {
+    bool set_up = false;
+    for (int rank = 0; rank < ranks_ && !set_up; ++rank) set_up = is_setting_up(board, rank);
+    const auto now = std::chrono::steady_clock::now();
+    if (!set_up) set_up_since_.reset();
+    if (set_up && !set_up_since_) set_up_since_ = now;
+    if (set_up && now - *set_up_since_ < domain_.setup().set_up_timeout) wanted = 0;
+  }
+  volatile uint32_t& patience = domain_.signals().patience;
+  if (patience != wanted) patience = wanted;
+}
+
+/// And comes to an end with it: the process is not stopped.
+bool LateRanks::is_setting_up(const CallBoard& board, int rank) const {
+  if (board.page(rank).setting_up.load(std::memory_order_acquire) == 0) return false;
+  const Peer& who = domain_.setup().peers[static_cast<size_t>(rank)];
+  return rank == rank_ || process_state(who.pid) != ProcessState::kStopped;
+}
+
+std::optional<std::string> LateRanks::look(const CallBoard* board) {
+  const std::vector<int> noted = ranks_noted_as_late(domain_);
+  if (noted.empty()) return std::nullopt;
+  if (board == nullptr) return sentence_without_board(noted);
+  if (questions_.empty()) {
+    ask_all(*board);
+    return std::nullopt;
+  }
+  const bool patient = std::chrono::steady_clock::now() - asked_at_ < kPatienceWithAnswers;
+  if (patient && !all_have_answered(*board)) return std::nullopt;
+  return sentence(*board, noted);
+}
+
+void LateRanks::ask_all(const CallBoard& board) {
+  asked_at_ = std::chrono::steady_clock::now();
+  for (int peer = 0; peer < ranks_; ++peer) questions_.push_back(board.page(peer).asked.fetch_add(1) + 1);
+}
+
+bool LateRanks::all_have_answered(const CallBoard& board) const {
+  for (int peer = 0; peer < ranks_; ++peer) {
+    if (peer != rank_ && board.page(peer).answered.load() < questions_[static_cast<size_t>(peer)]) return false;
+  }
+  return true;
+}
+
+/// What the system says about the processes.
+std::string LateRanks::sentence_without_board(const std::vector<int>& noted) const {
+  const ExecutorSetup& setup = domain_.setup();
+  std::string states;
+  for (const int rank : noted) {
+    const Peer& who = setup.peers[static_cast<size_t>(rank)];
+    const ProcessState state = process_of(who, setup.peers[static_cast<size_t>(rank_)]);
+    states += formatted("{}{}: {}", states.empty() ? "" : "; ", describe_rank(rank, who), words_for(state));
+  }
+  return formatted("rank {}: an operation makes no progress for {} ms (NITINOL_TIMEOUT); nothing came from: {}", rank_,
+                   timeout_.load().count(), states);
+}
+
+std::string LateRanks::sentence(const CallBoard& board, const std::vector<int>& noted) const {
+  const CallPage& mine = board.page(rank_);
+  if (mine.captures.load() != 0) {
+    const KernelWait wait = read_kernel_wait(mine).wait;
+    const std::string what = wait.any() ? wait.text() + " makes" : "an operation makes";
+    return no_progress(board, what, "nothing came from", noted);
+  }
+  if (mine.in_messages.load() != 0) return no_progress(board, "sends and receives make", "waiting for", noted);
+  return sentence_of_collective(board, noted);
+}
+
+/// Whoever has not even issued what this rank has is to blame, whether or not a kernel came to wait for it too; if
+/// those who are waited for have, then others.
+std::string LateRanks::sentence_of_collective(const CallBoard& board, const std::vector<int>& noted) const {
+  const CallPage& mine = board.page(rank_);
+  const uint64_t issued = mine.calls.last();
+  const auto that_makes = [&](uint64_t number) {
+    const auto call = mine.calls.find(number);
+    return (call ? call->text() : "a collective") + " makes";
+  };
+  std::vector<int> everybody(static_cast<size_t>(ranks_));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  for (const std::vector<int>& candidates : {noted, everybody}) {
+    uint64_t least = issued;
+    for (const int peer : candidates) least = std::min(least, board.page(peer).calls.last());
+    if (least == issued) continue;
+    std::vector<int> behind;
+    for (const int peer : everybody) {
+      if (board.page(peer).calls.last() <= least) behind.push_back(peer);
+    }
+    return no_progress(board, that_makes(least + 1), "not arrived", behind);
+  }
+  return no_progress(board, that_makes(issued), "all have begun it", noted);
+}
+
+std::string LateRanks::no_progress(const CallBoard& board, const std::string& what, const char* who,
+                                   const std::vector<int>& ranks) const {
+  return formatted("rank {}: {} no progress for {} ms (NITINOL_TIMEOUT); {}: {}", rank_, what, timeout_.load().count(),
+                   who, list(board, ranks));
+}
+
+/// What the ranks are doing, and for which messages of theirs this one waits, if it is in messages.
+std::string LateRanks::list(const CallBoard& board, const std::vector<int>& ranks) const {
+  const CallCheck words(board, domain_.setup().peers, rank_, 0);
+  const bool in_messages = board.page(rank_).in_messages.load() != 0;
+  std::string text;
+  for (const int peer : ranks) {
+    const bool answered = board.page(peer).answered.load() >= questions_[static_cast<size_t>(peer)];
+    const std::string message = in_messages ? words.unmatched_message(peer) : "";
+    text += (text.empty() ? "" : "; ") + message + (message.empty() ? "" : ", ") + words.doings_of(peer, answered);
+  }
+  return text;
+}
+
+}  // namespace nitinol::cuda
