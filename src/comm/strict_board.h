@@ -6,7 +6,6 @@
 // whom it waits from coming is certain, if they too wait for something that comes only after it.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -57,10 +56,6 @@ class StrictBoard {
   SharedHolder& holder(int rank) const { return board_.page(rank).holder; }
   SharedHolder& own_holder() const { return holder(rank_); }
 
-  /// The thread of this process's program that called last on the communicator; 0: none has.
-  int caller() const { return caller_.load(); }
-  void called_by(int thread) { caller_.store(thread); }
-
   std::string describe(int peer) const;
   ProcessState process_of(int peer) const;
 
@@ -77,7 +72,6 @@ class StrictBoard {
   const std::vector<Peer> peers_;
   const int rank_;
   uint64_t collectives_ = 0;  ///< that all have come to
-  std::atomic<int> caller_{0};
   CircleMoments circles_;
 };
 

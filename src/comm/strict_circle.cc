@@ -17,8 +17,6 @@ namespace nitinol {
 namespace {
 
 constexpr std::chrono::milliseconds kFirstLook{250};
-/// What has lasted for so long is taken to last if it is not known which threads will call.
-constexpr std::chrono::seconds kStandstill{30};
 
 /// Who is waited for, as a number: a member of the group, and a rank of its communicator.
 constexpr int kMembersFrom = 16;
@@ -27,9 +25,7 @@ constexpr int kRanks = (1 << kMembersFrom) - 1;
 }  // namespace
 
 StrictCircle::StrictCircle(std::span<const Batch* const> batches)
-    : lookout_(batches.front()->communicator->strict_board()->lookout()),
-      thread_(gettid()),
-      begin_(std::chrono::steady_clock::now()) {
+    : lookout_(batches.front()->communicator->strict_board()->lookout()), begin_(std::chrono::steady_clock::now()) {
   for (const Batch* batch : batches) members_.push_back({.communicator = batch->communicator});
   lookout_->add(*this);
 }
@@ -59,22 +55,17 @@ void StrictCircle::wait_for(const Communicator& communicator, const std::vector<
   self.messages = messages;
 }
 
-void StrictCircle::begin() {
-  for (const Member& each : members_) {
-    StrictBoard& board = *each.communicator->strict_board();
-    board.called_by(thread_);
-    board.own_holder().label.clear();  // another group was taken to hold it up
-  }
-}
-
 void StrictCircle::look() {
-  const auto now = std::chrono::steady_clock::now();
-  begin_ += attendance_.missed(now);
-  if (now - begin_ < kFirstLook) return;
+  if (std::chrono::steady_clock::now() - begin_ < kFirstLook) return;
   const std::lock_guard lock(mutex_);
   const std::vector<Labels::Other> others = labels_of_others();
   if (const auto other = labels_.came_back(others)) return fail_member(*other);
-  hold_up_others(labels_.next(others));
+  const uint64_t label = labels_.next(others);
+  if (holds_program()) {
+    hold_up_others(label);
+  } else {
+    let_others_go();
+  }
 }
 
 /// Whether all threads of the program compare the group's calls, and did so at the last look: what else the program is
@@ -85,18 +76,6 @@ bool StrictCircle::holds_program() {
   std::sort(waiting.begin(), waiting.end());
   const std::vector<int> before = std::exchange(threads_, threads_of_program());
   return threads_ == waiting && before == waiting;
-}
-
-/// Whether the board's rank calls nothing before the group has ended; `program`: whether that holds up the program.
-bool StrictCircle::holds_up(const StrictBoard& board, bool program) const {
-  const bool of_group = std::any_of(members_.begin(), members_.end(), [&](const Member& each) {
-    return each.communicator->strict_board() == &board;
-  });
-  if (of_group) return false;
-  if (program) return true;
-  if (std::chrono::steady_clock::now() - begin_ < kStandstill) return false;
-  const int caller = board.caller();
-  return caller == thread_ || (caller == 0 && lookout_->only_caller() == thread_);
 }
 
 /// Of the ranks that are waited for, those whose programs are known to be held up.
@@ -134,18 +113,15 @@ void StrictCircle::hold_up_others(uint64_t label) {
   const Holder holder{.communicator = std::bit_cast<std::array<uint64_t, 2>>(first.communicator->identity()),
                       .rank = first.communicator->rank(),
                       .call = first.collective};
-  const bool program = holds_program();
   Registry<StrictBoard>& all = Registry<StrictBoard>::of_process();
   const std::lock_guard lock(all.mutex);
+  told_.clear();
   for (StrictBoard* const board : all.all) {
-    const auto told = std::find(told_.begin(), told_.end(), board);
-    if (holds_up(*board, program)) {
-      board->own_holder().tell(label, holder);
-      if (told == told_.end()) told_.push_back(board);
-    } else if (told != told_.end()) {
-      board->own_holder().label.clear();
-      told_.erase(told);
-    }
+    const bool of_group = std::any_of(members_.begin(), members_.end(),
+                                      [&](const Member& each) { return each.communicator->strict_board() == board; });
+    if (of_group) continue;
+    board->own_holder().tell(label, holder);
+    told_.push_back(board);
   }
 }
 

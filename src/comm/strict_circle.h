@@ -3,12 +3,9 @@
 // made the one for which it waits.
 //
 // Labels go round as where streams stand still (executor/label.h): whoever compares the calls of a group takes a number
-// and writes it on the strict boards of the other ranks of its process that call nothing before it has ended. Those who
-// wait for such a rank to come pass the number on, and whoever gets its own waits for itself.
-//
-// If all threads of the program are in that group, it holds up all other ranks. Of a program with more threads it is
-// not certain which of them makes the next call; but once the group has waited for half a minute, it is taken to hold
-// up those ranks whose last call was its thread's, and if only that one has ever called anything, all others.
+// and writes it on the strict boards of all other ranks of its process, if all threads of the program are in that
+// group: those ranks call nothing before it has ended. Those who wait for such a rank to come pass the number on, and
+// whoever gets its own waits for itself.
 #pragma once
 
 #include <chrono>
@@ -19,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "base/attendance.h"
 #include "comm/batch.h"
 #include "comm/strict_board.h"
 #include "comm/strict_lookout.h"
@@ -41,11 +37,7 @@ class StrictCircle {
   /// or for the other ends of messages.
   void wait_for(const Communicator& communicator, const std::vector<StrictBoard::Unmatched>& messages);
 
-  /// The thread of the program that has called the group.
-  int thread() const { return thread_; }
-  /// By the lookout, before it looks,
-  void begin();
-  /// and now and then.
+  /// By the lookout, now and then.
   void look();
 
  private:
@@ -57,20 +49,17 @@ class StrictCircle {
   };
   Member& member(const Communicator& communicator);
   bool holds_program();
-  bool holds_up(const StrictBoard& board, bool program) const;
   std::vector<Labels::Other> labels_of_others() const;
   void fail_member(int other);
   void hold_up_others(uint64_t label);
   void let_others_go();
 
   const std::shared_ptr<StrictLookout> lookout_;
-  const int thread_;
+  const std::chrono::steady_clock::time_point begin_;
   std::mutex mutex_;  // of what follows
   std::vector<Member> members_;
 
   // Of the thread that looks.
-  std::chrono::steady_clock::time_point begin_;
-  Attendance attendance_;
   Labels labels_;
   std::vector<int> threads_;  ///< of the program, as the last look found them
   std::vector<StrictBoard*> told_;

@@ -43,10 +43,6 @@ StrictLookout::~StrictLookout() {
 
 void StrictLookout::add(StrictCircle& circle) {
   const std::lock_guard lock(mutex_);
-  int first = 0;
-  const int caller = circle.thread();
-  if (!first_caller_.compare_exchange_strong(first, caller) && first != caller) several_callers_.store(true);
-  circle.begin();
   circles_.push_back(&circle);
 }
 

@@ -1,7 +1,6 @@
 // The thread that looks after those who compare calls (strict_circle.h), which wait on the host themselves.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -25,8 +24,6 @@ class StrictLookout {
   void add(StrictCircle& circle);
   /// Afterwards nobody looks at it.
   void remove(StrictCircle& circle);
-  /// The thread that has called all groups; 0: there were several.
-  int only_caller() const { return several_callers_.load() ? 0 : first_caller_.load(); }
 
  private:
   void run();
@@ -35,8 +32,6 @@ class StrictLookout {
   std::condition_variable over_changed_;
   std::vector<StrictCircle*> circles_;
   bool over_ = false;
-  std::atomic<int> first_caller_{0};
-  std::atomic<bool> several_callers_{false};
   std::thread thread_;
 };
 
