@@ -98,11 +98,17 @@ class Rank:
             first = self.first_open()
             if any(each.state == "begun" for each in first):
                 self.inside = first
-            elif dump.get("beginsKnown", self.begun is not None and not any(each.is_message() for each in first)):
+            elif self.begins_are_known(dump, first):
                 self.held = first
             else:
                 self.inside, self.is_certain = first, False
         self.is_known = self.is_idle or bool(self.inside or self.held)
+
+    def begins_are_known(self, dump, first):
+        """Whether what is said to be issued is known not to have begun."""
+        if any(each.state == "setup" for each in first):
+            return True
+        return dump.get("beginsKnown", self.begun is not None and not any(each.is_message() for each in first))
 
     def awaited(self, dump):
         """The messages for which it has waited for long, where what is kept of it does not tell what it is in."""
@@ -158,6 +164,8 @@ class Rank:
             return f"{have} finished what {they} issued, at last {last}" if last else f"{have} issued nothing"
         if self.inside:
             return f"{are} in {self.inside[0].name}" if self.is_certain else f"{have} not ended {self.inside[0].name}"
+        if self.held and self.held[0].state == "setup":
+            return f"{are} still setting up {self.names_text(self.held)}"
         if self.held:
             pronoun = "it has" if len(self.held) == 1 else "they have"
             return f"{have} issued {self.names_text(self.held)}, but {pronoun} not begun{self.behind_text()}"

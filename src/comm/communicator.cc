@@ -151,8 +151,9 @@ void Communicator::plan(Launch& launch) {
 
 bool Communicator::plan_and_prepare(Launch& launch, cudaStream_t stream, IfNotReady otherwise) {
   plan(launch);
-  if (ranks_ == 1) return true;
-  if (otherwise == IfNotReady::kLeave && !executor_->is_ready_for(launch)) return false;
+  if (ranks_ == 1 || executor_->is_ready_for(launch)) return true;
+  if (otherwise == IfNotReady::kLeave) return false;
+  const FlightRecorder::SettingUp noted(recorder_, launch);
   executor_->prepare(launch, stream);
   return true;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -62,9 +63,7 @@ void FlightRecorder::note(const Launch& launch, const void* stream, bool capture
   const uint64_t number_of_launch = captured ? 0 : launches_.load(std::memory_order_relaxed) + 1;
   uint64_t number = issued();
   for (const CollectiveWork& work : launch.collectives) {
-    Entry entry;
-    entry.collective = Signature::of(work, captured ? 0 : ++number);
-    entry.plan = work.plan;
+    Entry entry = entry_of(work, captured ? 0 : ++number);
     entry.captured = captured;
     entry.launch = number_of_launch;
     entry.stream = stream;
@@ -72,11 +71,7 @@ void FlightRecorder::note(const Launch& launch, const void* stream, bool capture
     collectives_.add(collectives_.last() + 1, packed(entry));
   }
   for (const MessageWork& work : launch.messages) {
-    Entry entry;
-    entry.is_message = true;
-    entry.sends = work.direction == MessageWork::Direction::kSend;
-    entry.peer = work.peer;
-    entry.message = {captured ? 0 : next_number(work), work.bytes, work.stated};
+    Entry entry = entry_of(work, captured || work.bytes == 0 ? 0 : ++count_of(work));
     entry.captured = captured;
     entry.launch = number_of_launch;
     entry.stream = stream;
@@ -103,11 +98,46 @@ FlightRecorder::Messages& FlightRecorder::messages() {
   return *owned_messages_;
 }
 
-uint64_t FlightRecorder::next_number(const MessageWork& work) {
-  if (work.bytes == 0) return 0;
+uint64_t& FlightRecorder::count_of(const MessageWork& work) {
   const auto peer = static_cast<size_t>(work.peer);
   if (peer >= numbers_.size()) numbers_.resize(peer + 1);
-  return ++numbers_[peer][static_cast<size_t>(work.direction)];
+  return numbers_[peer][static_cast<size_t>(work.direction)];
+}
+
+FlightRecorder::Entry FlightRecorder::entry_of(const CollectiveWork& work, uint64_t sequence) {
+  Entry entry;
+  entry.collective = Signature::of(work, sequence);
+  entry.plan = work.plan;
+  return entry;
+}
+
+FlightRecorder::Entry FlightRecorder::entry_of(const MessageWork& work, uint64_t number) {
+  Entry entry;
+  entry.is_message = true;
+  entry.sends = work.direction == MessageWork::Direction::kSend;
+  entry.peer = work.peer;
+  entry.message = {number, work.bytes, work.stated};
+  return entry;
+}
+
+/// Null: nothing is set up any more.
+void FlightRecorder::set_up(const Launch* launch) {
+  std::vector<Entry> entries;
+  if (launch != nullptr) {
+    uint64_t number = issued();
+    for (const CollectiveWork& work : launch->collectives) entries.push_back(entry_of(work, ++number));
+    std::map<std::pair<int, MessageWork::Direction>, uint64_t> more;
+    for (const MessageWork& work : launch->messages) {
+      entries.push_back(entry_of(work, work.bytes == 0 ? 0 : count_of(work) + ++more[{work.peer, work.direction}]));
+    }
+    for (Entry& entry : entries) {
+      entry.in_setup = true;
+      entry.launch = launches_.load(std::memory_order_relaxed) + 1;
+      entry.enqueued = TimeStamp::now();
+    }
+  }
+  const std::lock_guard lock(set_up_mutex_);
+  being_set_up_ = std::move(entries);
 }
 
 FlightRecorder::Collectives::Words FlightRecorder::packed(const Entry& entry) {
@@ -173,6 +203,8 @@ std::vector<FlightRecorder::Entry> FlightRecorder::kept() const {
   if (const Messages* const log = messages_.load(std::memory_order_acquire)) add_all(*log, unpacked_message);
   std::stable_sort(entries.begin(), entries.end(),
                    [](const Entry& one, const Entry& other) { return one.enqueued < other.enqueued; });
+  const std::lock_guard lock(set_up_mutex_);
+  entries.insert(entries.end(), being_set_up_.begin(), being_set_up_.end());
   return entries;
 }
 
@@ -186,6 +218,7 @@ FlightRecorder::Issued FlightRecorder::last_issued(const TimeScale& scale) const
 /// `numbers_hold`: the numbers of what has begun and ended are those of the entries. `runs`: its launch is known to
 /// have begun, and not to have ended.
 const char* FlightRecorder::state_of(const Entry& entry, const About& about, bool numbers_hold, bool runs) {
+  if (entry.in_setup) return "setup";
   if (entry.captured) return "captured";
   if (about.launches_through && entry.launch <= *about.launches_through) return "ended";
   if (!about.launches_through && about.idle.value_or(false) && entry.enqueued < about.asked) return "ended";
@@ -226,6 +259,7 @@ std::vector<FlightRecorder::Told> FlightRecorder::entries(const About& about) co
 
 /// Nothing if that is not known.
 std::optional<bool> FlightRecorder::all_ended(const About& about, const std::vector<Told>& all) const {
+  if (!all.empty() && all.back().entry.in_setup) return false;
   const uint64_t launches = launches_.load(std::memory_order_relaxed);
   if (launches == 0 && captured_.load(std::memory_order_relaxed) == 0) return true;
   if (about.launches_through) return *about.launches_through >= launches;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,18 @@ class FlightRecorder {
   /// Notes what is about to be put into a stream, or captured into a graph. By one thread at a time, as calls on one
   /// communicator are made.
   void note(const Launch& launch, const void* stream, bool captured = false);
+
+  /// While it lives the launch is told of as being in setup: it will be noted, or fail.
+  class SettingUp {
+   public:
+    SettingUp(FlightRecorder& recorder, const Launch& launch) : recorder_(recorder) { recorder_.set_up(&launch); }
+    ~SettingUp() { recorder_.set_up(nullptr); }
+    SettingUp(const SettingUp&) = delete;
+    SettingUp& operator=(const SettingUp&) = delete;
+
+   private:
+    FlightRecorder& recorder_;
+  };
 
   /// How many collectives were noted, but for those that went into graphs.
   uint64_t issued() const { return issued_.load(std::memory_order_relaxed); }
@@ -70,6 +83,7 @@ class FlightRecorder {
     int peer = 0;
     Plan plan;
     bool captured = false;
+    bool in_setup = false;
     uint64_t launch = 0;  ///< the number of its launch, of those not into graphs
     const void* stream = nullptr;
     int64_t enqueued = 0;  ///< a TimeStamp; nanoseconds since the epoch once it is told
@@ -91,7 +105,11 @@ class FlightRecorder {
   static Entry unpacked_message(const Messages::Words& words);
 
   Messages& messages();
-  uint64_t next_number(const MessageWork& work);
+  /// How many messages like it were noted.
+  uint64_t& count_of(const MessageWork& work);
+  static Entry entry_of(const CollectiveWork& work, uint64_t sequence);
+  static Entry entry_of(const MessageWork& work, uint64_t number);
+  void set_up(const Launch* launch);
   /// Oldest first.
   std::vector<Entry> kept() const;
   std::vector<Told> entries(const About& about) const;
@@ -112,6 +130,9 @@ class FlightRecorder {
   /// How many were sent to and received from each peer, of those that have bytes and went into no graph: theirs are
   /// counted alike. Of the noting thread.
   std::vector<std::array<uint64_t, 2>> numbers_;
+
+  mutable std::mutex set_up_mutex_;  // of what follows
+  std::vector<Entry> being_set_up_;
 };
 
 }  // namespace nitinol

@@ -192,6 +192,36 @@ TEST(FlightRecorder, WhatComesLaterIsNotTakenForIdle) {
   EXPECT_EQ(states_in(told_by(recorder, about)), (States{"captured", "ended", "unknown"}));
 }
 
+TEST(FlightRecorder, TellsWhatIsInSetup) {
+  FlightRecorder recorder;
+  recorder.note(broadcast(1), nullptr);
+  recorder.note(send_and_receive(4), nullptr);
+  FlightRecorder::About about;
+  about.launches_through = 2;
+  {
+    Launch launch = send_and_receive(8);
+    launch.collectives = broadcast(2).collectives;
+    launch.messages.push_back(message(MessageWork::Direction::kSend, 1, 12));
+    launch.messages.push_back(message(MessageWork::Direction::kSend, 9, 0));
+    const FlightRecorder::SettingUp noted(recorder, launch);
+    const auto told = told_by(recorder, about);
+    EXPECT_EQ(states_in(told), (States{"ended", "ended", "ended", "setup", "setup", "setup", "setup", "setup"}));
+    const auto& events = told["traceEvents"];
+    EXPECT_EQ(events[3]["name"], "Broadcast number 2 (count 2, type uint8, root 3)");
+    EXPECT_EQ(events[4]["name"], "Send number 2 to rank 1 (count 2, type float32)");
+    EXPECT_EQ(events[5]["name"], "Recv number 2 from rank 3 (count 4, type float32)");
+    EXPECT_EQ(events[6]["name"], "Send number 3 to rank 1 (count 3, type float32)");
+    EXPECT_EQ(told["idle"], false);
+    EXPECT_EQ(told["issued"], 1);
+    EXPECT_EQ(told["messages"], 2);
+    EXPECT_NE(recorder.text(about).find("\nsetup    "), std::string::npos) << recorder.text(about);
+  }
+  EXPECT_EQ(states_in(told_by(recorder, about)), (States{"ended", "ended", "ended"}));
+  EXPECT_EQ(told_by(recorder, about)["idle"], true);
+  recorder.note(send_and_receive(8), nullptr);
+  EXPECT_EQ(told_by(recorder, about)["traceEvents"][3]["name"], "Send number 2 to rank 1 (count 2, type float32)");
+}
+
 TEST(FlightRecorder, KeepsTheLast) {
   FlightRecorder recorder;
   for (size_t i = 1; i <= FlightRecorder::kKept + 5; ++i) recorder.note(broadcast(i), nullptr);

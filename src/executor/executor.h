@@ -64,8 +64,9 @@ class Executor {
   /// service threads only. Throws Error.
   virtual bool meet() { return false; }
 
-  /// Whether all that the launch needs was reached before: then prepare() does nothing that takes time. Throws Error.
-  virtual bool is_ready_for(const Launch& launch) const = 0;
+  /// Whether all that the launch needs was reached before: then it needs no prepare(). By the thread that launches.
+  /// Throws Error.
+  virtual bool is_ready_for(const Launch& launch) = 0;
 
   /// Reaches whatever the launch, which is to go into the stream, needs and was not reached before. May wait for peers'
   /// service threads only. Throws Error.

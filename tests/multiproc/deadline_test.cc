@@ -151,12 +151,6 @@ TEST(Deadline, SaysThatACallHasNotBegun) {
 }
 #endif
 
-bool is_stopped(pid_t process) {
-  std::string line;
-  std::getline(std::ifstream("/proc/" + std::to_string(process) + "/stat"), line);
-  return line.find(") T ") != std::string::npos;
-}
-
 /// Says once the process has stopped, and wakes it up some time after the others have given up on it; they do not wait
 /// for that.
 void look_after(pid_t process, const SharedCount& stopped) {

@@ -1,5 +1,6 @@
 // The flight recorder: what ranks dump while one of them is missing, and what the merging tool says of it.
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,9 +15,11 @@
 #include <vector>
 
 #include "cluster.h"
+#include "folder.h"
 #include "nccl.h"
 #include "nitinol.h"
 #include "observe.h"
+#include "pipe.h"
 #include "shared_count.h"
 
 namespace nitinol::testing {
@@ -255,6 +258,40 @@ TEST(Dump, WhatAFailureEndsIsNotSaidToHaveEnded) {
               EXPECT_CALL(ncclCommAbort(comm));
               EXPECT_CALL(cudaFree(data));
             }));
+}
+
+/// Rank 0 uses the communicator for the first time while rank 1's process is stopped.
+TEST(Dump, MergedSaysWhatIsInSetup) {
+  const Folder folder;
+  const Pipe victims;
+  const auto path = [&](int rank) { return folder.path() + "/" + std::to_string(rank) + ".json"; };
+  EXPECT_EQ("", run_ranks({1, 1}, [&](Rank& self) {
+              float* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              EXPECT_CALL(nitinolCommDump(self.comm, path(self.rank).c_str()));
+              if (self.rank == 1) {
+                const pid_t mine = getpid();
+                victims.put(&mine, sizeof(mine));
+                raise(SIGSTOP);
+                reduce(data, 5, self.comm, self.stream);
+              } else {
+                pid_t victim = 0;
+                expect_that(victims.get(&victim, sizeof(victim)), "the victim is silent");
+                while (!is_stopped(victim)) usleep(1000);
+                std::thread caller([&] {
+                  static_cast<void>(ncclAllReduce(data, data, 5, ncclFloat, ncclSum, self.comm, self.stream));
+                });
+                dump_until(self.comm, path(0), [](const Dump& dump) {
+                  return !dump["traceEvents"].empty() && dump["traceEvents"][0]["args"]["state"] == "setup";
+                });
+                kill(victim, SIGCONT);
+                caller.join();
+              }
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              EXPECT_CALL(cudaFree(data));
+            }));
+  EXPECT_EQ(run_command("python3 " NITINOL_TRACE_TOOL " " + path(0) + " " + path(1)).second,
+            "Rank 0 is still setting up AllReduce number 1 (count 5, type float32, op sum).\n");
 }
 
 TEST(Dump, ArgumentsThatAreWrongAreRefused) {

@@ -38,12 +38,6 @@ auto in_time(Call&& call) {
   return result;
 }
 
-bool is_stopped(pid_t process) {
-  std::string line;
-  std::getline(std::ifstream("/proc/" + std::to_string(process) + "/stat"), line);
-  return line.find(") T ") != std::string::npos;
-}
-
 struct Scene {
   ncclComm_t all = nullptr;   ///< of all processes
   ncclComm_t pair = nullptr;  ///< of all but the victim

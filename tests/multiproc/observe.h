@@ -1,4 +1,5 @@
-// What tests look at from outside: a command's output, a folder's entries, a communicator that is going to fail.
+// What tests look at from outside: a command's output, a folder's entries, a process, a communicator that is going to
+// fail.
 #pragma once
 
 #include <dirent.h>
@@ -7,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -31,6 +33,12 @@ inline int entries_of(const char* path) {
   while (readdir(directory) != nullptr) ++entries;
   closedir(directory);
   return entries;
+}
+
+inline bool is_stopped(pid_t process) {
+  std::string line;
+  std::getline(std::ifstream("/proc/" + std::to_string(process) + "/stat"), line);
+  return line.find(") T ") != std::string::npos;
 }
 
 /// Returns the state in which the communicator ends up.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <sstream>
 
+#include "folder.h"
 #include "nccl.h"
 #include "nitinol.h"
 #include "observe.h"
@@ -35,22 +36,6 @@ std::string awaited_contents(const std::string& path) {
   }
   throw std::runtime_error("no " + path);
 }
-
-class Folder {
- public:
-  Folder() {
-    if (mkdtemp(path_.data()) == nullptr) throw std::runtime_error("mkdtemp");
-  }
-  ~Folder() {
-    if (std::system(("rm -r " + path_).c_str()) != 0) std::perror("rm");
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_ = "/tmp/nitinol-ras-XXXXXX";
-};
 
 bool misses(const nlohmann::json& job, const std::vector<size_t>& ranks) {
   return !job["communicators"].empty() && job["communicators"][0]["missing"] == nlohmann::json(ranks);

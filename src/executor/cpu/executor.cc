@@ -39,7 +39,7 @@ class CpuExecutor : public Executor {
     return limits;
   }
 
-  bool is_ready_for(const Launch& launch) const override { return engine_->rank().is_ready_for(launch); }
+  bool is_ready_for(const Launch& launch) override { return engine_->rank().is_ready_for(launch); }
   void prepare(const Launch& launch, cudaStream_t) override { engine_->rank().prepare(launch); }
 
   void announce(const CollectiveWork* next) override { engine_->rank().announce(next); }

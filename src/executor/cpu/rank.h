@@ -68,7 +68,7 @@ class Rank {
   /// Reaches the memory of the peers that the launch needs. Throws Error.
   void prepare(const Launch& launch);
   /// Whether there is nothing to reach for it.
-  bool is_ready_for(const Launch& launch) const;
+  bool is_ready_for(const Launch& launch);
   /// The collective that follows all that was launched; null: none.
   void announce(const CollectiveWork* next);
   /// The host waits for the ranks in this call.

@@ -25,7 +25,7 @@ void Rank::prepare(const Launch& launch) {
   for (const MessageWork& message : launch.messages) reach(message.peer);
 }
 
-bool Rank::is_ready_for(const Launch& launch) const {
+bool Rank::is_ready_for(const Launch& launch) {
   if (unreached_ == 0) return true;
   if (timeout_.load().count() > 0) return false;
   const auto collective_is = [this](const CollectiveWork& work) {
@@ -34,6 +34,7 @@ bool Rank::is_ready_for(const Launch& launch) const {
     for (int peer = 0; peer < ranks(); ++peer) {
       if (needed[peer] && !has_reached(peer)) return false;
     }
+    known_[index_of(work)] = true;
     return true;
   };
   const auto message_is = [this](const MessageWork& message) { return has_reached(message.peer); };

@@ -161,7 +161,7 @@ class CudaExecutor : public Executor {
 
   bool meet() override { return watch_->meet(); }
 
-  bool is_ready_for(const Launch& launch) const override {
+  bool is_ready_for(const Launch& launch) override {
     const auto collective_is = [this](const CollectiveWork& work) {
       return work.count == 0 || (domain_->reached(queue_for(work)) && kernels_.has(kernel_of(work, ranks_)));
     };
@@ -192,6 +192,7 @@ class CudaExecutor : public Executor {
   }
 
   void note(const Launch& launch, cudaStream_t stream, unsigned long long id, bool captured) override {
+    watch_->prepare();
     watch_->note(launch, stream, id, captured);
     captured_ = captured;
   }
