@@ -51,6 +51,8 @@ class StrictBoard {
 
   /// Whether the rank has still to come to the collective, or, if that has no number, to the other end of a message.
   bool awaits(int peer, const Signature& collective, const std::vector<Unmatched>& messages) const;
+  /// Whether it calls nothing any more. To be asked before awaits().
+  bool has_left(int peer) const { return board_.page(peer).leaving.load(std::memory_order_acquire) != 0; }
   const std::shared_ptr<StrictLookout>& lookout() const { return lookout_; }
   /// What keeps a rank from its next call, as its process tells.
   SharedHolder& holder(int rank) const { return board_.page(rank).holder; }

@@ -8,15 +8,18 @@
 #include <chrono>
 #include <utility>
 
+#include "base/log.h"
 #include "base/program_threads.h"
 #include "base/registry.h"
 #include "comm/communicator.h"
+#include "diagnostics/ras/report.h"
 #include "executor/call_words.h"
 
 namespace nitinol {
 namespace {
 
 constexpr std::chrono::milliseconds kFirstLook{250};
+constexpr std::chrono::seconds kLongWait{10};
 
 /// Who is waited for, as a number: a member of the group, and a rank of its communicator.
 constexpr int kMembersFrom = 16;
@@ -56,8 +59,11 @@ void StrictCircle::wait_for(const Communicator& communicator, const std::vector<
 }
 
 void StrictCircle::look() {
-  if (std::chrono::steady_clock::now() - begin_ < kFirstLook) return;
+  const auto waited = std::chrono::steady_clock::now() - begin_;
+  if (waited < kFirstLook) return;
   const std::lock_guard lock(mutex_);
+  for (const Member& each : members_) fail_if_a_peer_has_left(each);
+  if (waited >= kLongWait && !std::exchange(warned_, true)) warn();
   const std::vector<Labels::Other> others = labels_of_others();
   if (const auto other = labels_.came_back(others)) return fail_member(*other);
   const uint64_t label = labels_.next(others);
@@ -65,6 +71,39 @@ void StrictCircle::look() {
     hold_up_others(label);
   } else {
     let_others_go();
+  }
+}
+
+void StrictCircle::fail_if_a_peer_has_left(const Member& member) {
+  Communicator& communicator = *member.communicator;
+  const StrictBoard& board = *communicator.strict_board();
+  for (int peer = 0; member.collective.sequence > 0 && peer < communicator.ranks(); ++peer) {
+    if (!board.has_left(peer) || !board.awaits(peer, member.collective, {})) continue;
+    const std::string mine = member.collective.text();
+    communicator.fail_with(ncclInvalidUsage,
+                           leaver_sentence(communicator.rank(), mine, board.describe(peer)) + " (NITINOL_CHECK=strict)",
+                           true);
+    return;
+  }
+}
+
+/// Those who are waited for may be busy, or wait in turn: where programs have several threads nobody knows.
+void StrictCircle::warn() {
+  for (const Member& each : members_) {
+    Communicator& communicator = *each.communicator;
+    const StrictBoard& board = *communicator.strict_board();
+    std::string late;
+    for (int peer = 0; peer < communicator.ranks(); ++peer) {
+      if (!board.awaits(peer, each.collective, each.messages)) continue;
+      late += (late.empty() ? "" : "; ") + board.describe(peer) + ": " + words_for(board.process_of(peer));
+    }
+    if (late.empty()) continue;
+    log_warn(
+        "rank {}: {} of communicator {} have waited {} s to be compared with the calls of others, which have not made "
+        "theirs (NITINOL_CHECK=strict): {}. If these wait in turn, as where communicators are used in different "
+        "orders, "
+        "only NITINOL_TIMEOUT ends that",
+        communicator.rank(), what_waits(each), ras::text_of(communicator.identity()), kLongWait.count(), late);
   }
 }
 
@@ -100,12 +139,15 @@ void StrictCircle::fail_member(int other) {
   const int peer = other & kRanks;
   Communicator& communicator = *self.communicator;
   StrictBoard& board = *communicator.strict_board();
-  const std::string mine = self.collective.sequence > 0 ? self.collective.text() : "sends and receives";
   communicator.fail_with(ncclInvalidUsage,
-                         host_circle_sentence(communicator.rank(), mine, board.describe(peer),
+                         host_circle_sentence(communicator.rank(), what_waits(self), board.describe(peer),
                                               reason_on_host(board.holder(peer).holder())) +
                              " (NITINOL_CHECK=strict)",
                          true);
+}
+
+std::string StrictCircle::what_waits(const Member& member) {
+  return member.collective.sequence > 0 ? member.collective.text() : "sends and receives";
 }
 
 void StrictCircle::hold_up_others(uint64_t label) {

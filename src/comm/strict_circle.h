@@ -48,6 +48,9 @@ class StrictCircle {
     int thread = 0;  ///< 0: it waits for nothing yet
   };
   Member& member(const Communicator& communicator);
+  static std::string what_waits(const Member& member);
+  static void fail_if_a_peer_has_left(const Member& member);
+  void warn();
   bool holds_program();
   std::vector<Labels::Other> labels_of_others() const;
   void fail_member(int other);
@@ -60,6 +63,7 @@ class StrictCircle {
   std::vector<Member> members_;
 
   // Of the thread that looks.
+  bool warned_ = false;
   Labels labels_;
   std::vector<int> threads_;  ///< of the program, as the last look found them
   std::vector<StrictBoard*> told_;

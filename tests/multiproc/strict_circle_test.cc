@@ -1,16 +1,22 @@
 // NITINOL_CHECK=strict compares calls on the host: programs that use communicators in different orders wait there for
 // each other, and are told.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "cluster.h"
+#include "folder.h"
 #include "nccl.h"
 #include "scarcity.h"
+#include "shared_count.h"
 
 namespace nitinol::testing {
 namespace {
@@ -105,6 +111,73 @@ TEST_F(StrictCircle, OfOneThreadWithSeveralRanksThatForgetsTheGroup) {
               for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommAbort(comm));
               EXPECT_CALL(cudaFree(data));
             }));
+}
+
+/// Once the process's log tells that its first rank waits.
+void wait_for_warning(const std::string& path) {
+  std::string log;
+  while (log.find("have waited 10 s to be compared with the calls of others") == std::string::npos) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::ifstream file(path);
+    log.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  expect_that(log.find("AllReduce number 1 (count 10, type float32, op sum) of communicator") != std::string::npos,
+              log);
+}
+
+/// Which of the program's threads calls next, and when, is not known: it is not failed for that.
+TEST_F(StrictCircle, IsOnlyWarnedOfIfProgramsHaveSeveralThreads) {
+  const Folder folder;
+  const SharedCount warned;
+  setenv("NCCL_DEBUG", "WARN", 1);
+  setenv("NCCL_DEBUG_FILE", (folder.path() + "/%p").c_str(), 1);
+  EXPECT_EQ("", run_processes(2, [&](int rank, const ncclUniqueId& id) {
+              const Scene s(2, rank, id);
+              ncclResult_t called = ncclSuccess;
+              std::thread caller([&] { called = s.all_reduce(rank); });
+              wait_for_warning(folder.path() + "/" + std::to_string(getpid()));
+              warned.meet(2);
+              expect_that(state_of(s.comms[rank]) == ncclSuccess, "it has failed");
+              EXPECT_CALL(ncclCommAbort(s.comms[rank]));
+              caller.join();
+              expect_that(called != ncclSuccess, "it was compared");
+              for (const int other : {1 - rank, 2}) EXPECT_CALL(ncclCommAbort(s.comms[other]));
+              EXPECT_CALL(cudaFree(s.data));
+            }));
+  for (const char* name : {"NCCL_DEBUG", "NCCL_DEBUG_FILE"}) unsetenv(name);
+}
+
+TEST_F(StrictCircle, IsNotWhatARankIsInThatWaitsForOneThatHasLeft) {
+  const auto body = [](Rank& self, int leaver, const SharedCount& told) {
+    float* data = nullptr;
+    ncclComm_t comm = nullptr;
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+    EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+    const auto reduce = [&] { return ncclAllReduce(data, data, 10, ncclFloat, ncclSum, comm, self.stream); };
+    EXPECT_CALL(reduce());
+    EXPECT_CALL(cudaStreamSynchronize(self.stream));
+    if (self.rank == leaver) {
+      static_cast<void>(ncclCommFinalize(comm));  // in one process nobody waits for the others
+      told.wait_for(1);
+    } else {
+      const ncclResult_t called = reduce();
+      const std::string sentence = ncclGetLastError(comm);
+      told.add();
+      expect_that(called == ncclInvalidUsage, "the call");
+      expect_that(sentence.find("rank " + std::to_string(leaver)) != std::string::npos &&
+                      (sentence.find("ncclCommFinalize or ncclCommDestroy") != std::string::npos ||
+                       sentence.find("finalizes or destroys its communicator") != std::string::npos),
+                  sentence);
+    }
+    EXPECT_CALL(ncclCommAbort(comm));
+    EXPECT_CALL(cudaFree(data));
+  };
+  for (const std::vector<int>& processes : {std::vector<int>{1, 1}, {2}}) {
+    for (const int leaver : {0, 1}) {
+      const SharedCount told;
+      EXPECT_EQ("", run_ranks(processes, [&](Rank& self) { body(self, leaver, told); }));
+    }
+  }
 }
 
 TEST_F(StrictCircle, IsNoneIfAnotherThreadMakesTheCall) {
