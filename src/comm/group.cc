@@ -165,12 +165,11 @@ void fail_communicators(const State& group, const Error& error) {
   for (const Task& task : group.tasks) fail_communicator(*task.communicator, error);
 }
 
-/// The thread ends, and nobody will ever end its group. With the main thread ends the process, which others see.
+/// The thread ends, and nobody will ever end its group. With the main thread ends the process, which others see (or
+/// only the thread, by pthread_exit: that cannot be told apart). In a forked child, too, whose group is its parent's,
+/// it is the main thread.
 void abandon(const State& group) noexcept {
   if (gettid() == getpid()) return;
-  const auto inherited = [](const auto& of) { return of.communicator->is_inherited(); };  // then it is the parent's
-  if (std::any_of(group.jobs.begin(), group.jobs.end(), inherited)) return;
-  if (std::any_of(group.tasks.begin(), group.tasks.end(), inherited)) return;
   try {
     const Error error(ncclInvalidUsage,
                       "a group was not carried out: its thread has ended without the call of ncclGroupEnd");

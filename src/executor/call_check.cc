@@ -235,7 +235,8 @@ std::string CallCheck::unmatched_message(int peer) const {
     return MessageSignature{sent + 1, receive->bytes, receive->type}.text(false, peer);
   }
   const auto send = first_unmatched(board_.sent(rank_, peer), received);
-  return send ? MessageSignature{received + 1, send->bytes, send->type}.text(true, peer) : "";
+  return send && send->bytes > unreceived_ ? MessageSignature{received + 1, send->bytes, send->type}.text(true, peer)
+                                           : "";
 }
 
 /// Why the peer never comes to a message that this rank issued after so many collectives; "" if it may.

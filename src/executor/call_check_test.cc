@@ -230,7 +230,10 @@ TEST(CallCheck, NamesTheMessageWhoseOtherEndIsNotIssued) {
   ranks.receive(1, 0, 40);
   EXPECT_EQ(ranks.check(0).unmatched_message(1), "");
   ranks.send(0, 1, 50);
-  EXPECT_EQ(ranks.check(0).unmatched_message(1), "Send number 2 to rank 1 (count 50, type uint8)");
+  EXPECT_EQ(ranks.check(0).unmatched_message(1), "") << "so small a message waits for nobody";
+  ranks.receive(1, 0, 50);
+  ranks.send(0, 1, kUnreceived + 1);
+  EXPECT_EQ(ranks.check(0).unmatched_message(1), "Send number 3 to rank 1 (count 65537, type uint8)");
   ranks.receive(0, 1, 60);
   ranks.receive(0, 1, 70);
   EXPECT_EQ(ranks.check(0).unmatched_message(1), "Recv number 1 from rank 1 (count 60, type uint8)");

@@ -18,16 +18,6 @@ namespace {
 /// Kernels that wait say so every few milliseconds.
 constexpr std::chrono::milliseconds kBetweenLooksAtKernels{40};
 
-/// Messages larger than this wait for their receiver: there is not so much room on the way.
-size_t unreceived_bytes(const Domain& domain) {
-  size_t most = 0;
-  for (const Queue queue : {Queue::kMessageLL, Queue::kMessageLL128, Queue::kMessageSimple}) {
-    const QueueLayout& layout = domain.layout(queue);
-    most = std::max(most, size_t{layout.slots} * layout.slot_bytes * static_cast<size_t>(layout.channels));
-  }
-  return most;
-}
-
 }  // namespace
 
 CallWatch::CallWatch(std::shared_ptr<Domain> domain)
@@ -115,7 +105,7 @@ Executor::DoingsOfPeer CallWatch::doings_of(int peer) {
 std::optional<std::string> CallWatch::difference_in_the_end() const {
   const CallBoard* const board = board_.load(std::memory_order_acquire);
   if (board == nullptr) return std::nullopt;
-  return CallCheck(*board, domain_->setup().peers, rank_, unreceived_bytes(*domain_)).difference_in_the_end();
+  return CallCheck(*board, domain_->setup().peers, rank_, domain_->room_for_messages()).difference_in_the_end();
 }
 
 void CallWatch::look() {
@@ -143,7 +133,7 @@ void CallWatch::look() {
 void CallWatch::look_at_calls(const CallBoard& board) {
   const std::vector<Peer>& peers = domain_->setup().peers;
   if (!check_) {
-    const size_t unreceived = unreceived_bytes(*domain_);
+    const size_t unreceived = domain_->room_for_messages();
     check_ = std::make_unique<CallCheck>(board, peers, rank_, unreceived);
     kernel_waits_ = std::make_unique<KernelWaits>(board, peers, rank_);
     present_ = std::make_unique<PresentLaunch>(board, rank_, unreceived);

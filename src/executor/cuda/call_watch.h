@@ -70,7 +70,7 @@ class CallWatch {
   void note(const Launch& launch, cudaStream_t stream, unsigned long long id, bool captured) {
     const CallBoard* const board = board_.load(std::memory_order_relaxed);
     if (board == nullptr) return;
-    if (!captured) progress_.mark(board->page(rank_).calls.last(), stream);
+    if (!captured && progress_.wants_mark()) progress_.mark(board->page(rank_).calls.last(), stream);
     note_calls(*board, rank_, launch, captured);
     if (captured) return;
     const uint64_t number = board->page(rank_).launches.load(std::memory_order_relaxed);
@@ -130,7 +130,7 @@ class CallWatch {
 
   // Of the looking thread.
   LateRanks late_ranks_;              ///< but for its timeout
-  std::unique_ptr<CallCheck> check_;  // and with it the next four
+  std::unique_ptr<CallCheck> check_;  // and with it the next three
   std::unique_ptr<KernelWaits> kernel_waits_;
   std::unique_ptr<PresentLaunch> present_;
   std::unique_ptr<LongCircle> circle_;

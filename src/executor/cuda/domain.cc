@@ -175,6 +175,15 @@ void Domain::check_reached(const QueueView& view) {
   }
 }
 
+size_t Domain::room_for_messages() const {
+  size_t most = 0;
+  for (const Queue queue : {Queue::kMessageLL, Queue::kMessageLL128, Queue::kMessageSimple}) {
+    const QueueLayout& one = layout(queue);
+    most = std::max(most, size_t{one.slots} * one.slot_bytes * static_cast<size_t>(one.channels));
+  }
+  return most;
+}
+
 const QueueView& Domain::view(Queue queue) const {
   const auto& view = views_[static_cast<size_t>(queue)];
   if (view == nullptr) fail(ncclInternalError, "queue set {} was not prepared", static_cast<int>(queue));

@@ -44,6 +44,8 @@ class Domain {
   bool reached(Queue queue) const { return views_[static_cast<size_t>(queue)] != nullptr; }
   const QueueView& view(Queue queue) const;
   const QueueLayout& layout(Queue queue) const { return layouts_[static_cast<size_t>(queue)]; }
+  /// Bytes of the messages that are on the way from one rank to another at most: larger ones wait for their receiver.
+  size_t room_for_messages() const;
   /// The communicator's call board, which its first rank made. Throws Error.
   const CallBoard* reach_board();
 

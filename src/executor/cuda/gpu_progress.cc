@@ -92,7 +92,8 @@ GpuProgress::Mark* GpuProgress::take_mark() {
 }
 
 /// The lock is not held while CUDA records, which waits for the device if a queue is full.
-void GpuProgress::record_mark(uint64_t behind, cudaStream_t stream) {
+void GpuProgress::mark(uint64_t behind, cudaStream_t stream) {
+  if (behind == 0) return;
   wants_mark_.store(false, std::memory_order_relaxed);
   Mark* const mark = take_mark();
   if (mark == nullptr) return;

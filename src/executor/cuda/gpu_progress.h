@@ -30,10 +30,9 @@ class GpuProgress {
   void end_launch(cudaStream_t stream) {
     if (times_) times_->end(stream);
   }
-  /// Before a launch in the stream, which has so many collectives before it: a mark behind them, if one is wanted.
-  void mark(uint64_t behind, cudaStream_t stream) {
-    if (wants_mark_.load(std::memory_order_relaxed) && behind > 0) record_mark(behind, stream);
-  }
+  bool wants_mark() const { return wants_mark_.load(std::memory_order_relaxed); }
+  /// Before a launch in the stream, which has so many collectives before it.
+  void mark(uint64_t behind, cudaStream_t stream);
 
   /// Any thread: of the calls that have been issued on the board. Waits a moment for the looking thread, and makes do
   /// with older news if that does not come.
@@ -47,7 +46,7 @@ class GpuProgress {
   /// Answers whoever has asked.
   void find(const CallBoard* board);
   void want_mark() { wants_mark_.store(true, std::memory_order_relaxed); }
-  /// From now on it has come as far as it has by now: something is reported, and what follows is not its doing.
+  /// What is told from now on is how far it has come by now: something is reported, which ends what runs.
   void freeze() { frozen_ = passed_now(); }
   /// Whether all that was issued has come to its end.
   bool idle() const { return domain_.setup().idle && domain_.setup().idle(); }
@@ -63,7 +62,6 @@ class GpuProgress {
   bool ask();
   Executor::Passed passed_now() const;
   Mark* take_mark();
-  void record_mark(uint64_t behind, cudaStream_t stream);
   void collect_marks();
   uint64_t issued(const CallBoard* board) const { return board == nullptr ? 0 : board->page(rank_).calls.last(); }
 

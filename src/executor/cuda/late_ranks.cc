@@ -120,9 +120,11 @@ std::string LateRanks::sentence(const CallBoard& board, const std::vector<int>& 
   if (mine.captures.load() != 0) {
     const KernelWait wait = read_kernel_wait(mine).wait;
     const std::string what = wait.any() ? wait.text() + " makes" : "an operation makes";
-    return no_progress(board, what, "nothing came from", noted);
+    return no_progress(what, "nothing came from", doings_of(board, noted));
   }
-  if (mine.in_messages.load() != 0) return no_progress(board, "sends and receives make", "waiting for", noted);
+  if (mine.in_messages.load() != 0) {
+    return no_progress("sends and receives make", "waiting for", doings_of(board, noted, true));
+  }
   return sentence_of_collective(board, noted);
 }
 
@@ -145,25 +147,24 @@ std::string LateRanks::sentence_of_collective(const CallBoard& board, const std:
     for (const int peer : everybody) {
       if (board.page(peer).calls.last() <= least) behind.push_back(peer);
     }
-    return no_progress(board, that_makes(least + 1), "not arrived", behind);
+    return no_progress(that_makes(least + 1), "not arrived", doings_of(board, behind));
   }
-  return no_progress(board, that_makes(issued), "all have begun it", noted);
+  return no_progress(that_makes(issued), "all have begun it", doings_of(board, noted));
 }
 
-std::string LateRanks::no_progress(const CallBoard& board, const std::string& what, const char* who,
-                                   const std::vector<int>& ranks) const {
+std::string LateRanks::no_progress(const std::string& what, const char* who, const std::string& doings) const {
   return formatted("rank {}: {} no progress for {} ms (NITINOL_TIMEOUT); {}: {}", rank_, what, timeout_.load().count(),
-                   who, list(board, ranks));
+                   who, doings);
 }
 
-/// What the ranks are doing, and for which messages of theirs this one waits, if it is in messages.
-std::string LateRanks::list(const CallBoard& board, const std::vector<int>& ranks) const {
-  const CallCheck words(board, domain_.setup().peers, rank_, 0);
-  const bool in_messages = board.page(rank_).in_messages.load() != 0;
+/// What the ranks are doing. With messages: and which of this rank's, whose other end they have not issued, waits for
+/// them.
+std::string LateRanks::doings_of(const CallBoard& board, const std::vector<int>& ranks, bool with_messages) const {
+  const CallCheck words(board, domain_.setup().peers, rank_, domain_.room_for_messages());
   std::string text;
   for (const int peer : ranks) {
     const bool answered = board.page(peer).answered.load() >= questions_[static_cast<size_t>(peer)];
-    const std::string message = in_messages ? words.unmatched_message(peer) : "";
+    const std::string message = with_messages ? words.unmatched_message(peer) : "";
     text += (text.empty() ? "" : "; ") + message + (message.empty() ? "" : ", ") + words.doings_of(peer, answered);
   }
   return text;

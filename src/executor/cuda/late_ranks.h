@@ -45,9 +45,8 @@ class LateRanks {
   std::string sentence_without_board(const std::vector<int>& noted) const;
   std::string sentence(const CallBoard& board, const std::vector<int>& noted) const;
   std::string sentence_of_collective(const CallBoard& board, const std::vector<int>& noted) const;
-  std::string no_progress(const CallBoard& board, const std::string& what, const char* who,
-                          const std::vector<int>& ranks) const;
-  std::string list(const CallBoard& board, const std::vector<int>& ranks) const;
+  std::string no_progress(const std::string& what, const char* who, const std::string& doings) const;
+  std::string doings_of(const CallBoard& board, const std::vector<int>& ranks, bool with_messages = false) const;
 
   const Domain& domain_;
   const int rank_;
