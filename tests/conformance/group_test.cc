@@ -344,15 +344,19 @@ struct Gate {
   }
 };
 
+/// CUDA may wait for the streams of a GPU when it maps memory, as for a communicator's first operation.
+void reach_memory(Rank& self) {
+  const Ints data(kCount, self.rank);
+  EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, self.comm, self.stream));
+  EXPECT_CALL(cudaStreamSynchronize(self.stream));
+}
+
 // A program that reads results without having waited for the stream gets what was there before.
 TEST(Group, CallsReturnBeforeWhatTheyAskForIsDone) {
   EXPECT_EQ("", run_ranks({2, 1}, [](Rank& self) {
               Gate gate;
               const Ints data(kCount, self.rank);
-              // CUDA may wait for the streams of a GPU when it maps memory, as for the first operation.
-              const Ints first(kCount, self.rank);
-              EXPECT_CALL(ncclAllReduce(first.data(), first.data(), kCount, ncclInt, ncclSum, self.comm, self.stream));
-              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              reach_memory(self);
               gate.hold_up(self.stream);
               EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, self.comm, self.stream));
               const cudaError_t state = cudaStreamQuery(self.stream);
@@ -371,6 +375,7 @@ TEST(Group, BeginsWhenAllItsStreamsAreThroughWithWhatCameBefore) {
               EXPECT_CALL(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
               const Ints a(kCount, self.rank);
               const Ints b(kCount, self.rank);
+              reach_memory(self);
               gate.hold_up(other);
               EXPECT_CALL(ncclGroupStart());
               EXPECT_CALL(ncclAllReduce(a.data(), a.data(), kCount, ncclInt, ncclSum, self.comm, self.stream));
