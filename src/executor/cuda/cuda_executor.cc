@@ -75,13 +75,9 @@ Machine machine_of(const ExecutorSetup& setup) {
   return machine;
 }
 
-/// The plan's protocol, but where there are kernels for fewer: one rank alone, and LL128 for reductions other than
-/// sums.
+/// The plan's protocol, but for one rank alone, which has kernels for one.
 Protocol protocol_of(const CollectiveWork& work, int ranks) {
-  if (ranks == 1) return Protocol::kSimple;
-  const Protocol planned = work.plan.protocol;
-  const bool rare = reduces(work.what) && work.reduction.combine != Combine::kSum;
-  return rare && planned == Protocol::kLL128 ? Protocol::kSimple : planned;
+  return ranks == 1 ? Protocol::kSimple : work.plan.protocol;
 }
 
 const void* kernel_of(const CollectiveWork& work, int ranks) {
