@@ -5,6 +5,8 @@
 #include <mutex>
 #include <string>
 
+#include "base/fork_safe.h"
+
 namespace nitinol {
 namespace {
 
@@ -18,7 +20,11 @@ struct Sentences {
 
 // Never destroyed: the pointers that programs hold must survive static destruction.
 Sentences& sentences() {
-  static Sentences* const instance = new Sentences;
+  static Sentences* const instance = [] {
+    Sentences* const made = new Sentences;
+    keep_free_across_forks(made->mutex);
+    return made;
+  }();
   return *instance;
 }
 

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/fork_safe.h"
 #include "base/host.h"
 #include "base/last_error.h"
 #include "base/settings.h"
@@ -34,7 +35,11 @@ struct Log {
 };
 
 Log& the_log() {
-  static Log* const instance = new Log;
+  static Log* const instance = [] {
+    Log* const log = new Log;
+    keep_free_across_forks(log->mutex);
+    return log;
+  }();
   return *instance;
 }
 

@@ -10,6 +10,8 @@ constexpr auto kText = SettingType::kText;
 constexpr auto kInteger = SettingType::kInteger;
 constexpr auto kSwitch = SettingType::kSwitch;
 constexpr std::int64_t kMost = 1'000'000'000'000;
+/// Of seconds, and of milliseconds: clocks count nanoseconds in 63 bits.
+constexpr std::int64_t kMostTime = 1'000'000'000;
 
 using enum Setting;
 
@@ -35,11 +37,11 @@ constexpr SettingRow kRows[] = {
     {kSocketIfname, "NCCL_SOCKET_IFNAME", kText, "", "network interfaces that may be used: comma list of prefixes; a leading = means exact names, a leading ^ all but these; not set: ib*, then others, then docker*, then lo", "2.0"},
     one_of("AF_INET, AF_INET6", {kSocketFamily, "NCCL_SOCKET_FAMILY", kText, "", "address family to insist on: AF_INET or AF_INET6; not set: both", "2.0"}),
     {kSocketRetryCnt, "NCCL_SOCKET_RETRY_CNT", kInteger, "34", "how often a connection that was refused or timed out is tried again", "2.24", 1, kMost},
-    {kSocketRetrySleepMsec, "NCCL_SOCKET_RETRY_SLEEP_MSEC", kInteger, "100", "milliseconds before the first new try; the wait grows by as much with each failure", "2.24", 1, kMost},
+    {kSocketRetrySleepMsec, "NCCL_SOCKET_RETRY_SLEEP_MSEC", kInteger, "100", "milliseconds before the first new try; the wait grows by as much with each failure", "2.24", 1, kMostTime},
     {kUidStaggerThreshold, "NCCL_UID_STAGGER_THRESHOLD", kInteger, "256", "with more ranks than this per id, ranks spread their first contact over time", "2.23", 1, kMost},
     {kUidStaggerRate, "NCCL_UID_STAGGER_RATE", kInteger, "7000", "first contacts per second that are then aimed at", "2.23", 1, kMost},
-    {kInitTimeout, "NITINOL_INIT_TIMEOUT", kInteger, "300", "seconds after which a communicator that is being made fails and names the ranks that never came; where NITINOL_TIMEOUT is 0, finalize, destroy and split wait as long", "Nitinol", 1, kMost},
-    {kTimeout, "NITINOL_TIMEOUT", kInteger, "0", "seconds after which an operation that makes no progress fails on every rank and names the ranks that have not come, with what they do instead; finalize, destroy and split wait no longer either; 0: never", "Nitinol", 0, kMost},
+    {kInitTimeout, "NITINOL_INIT_TIMEOUT", kInteger, "300", "seconds after which a communicator that is being made fails and names the ranks that never came; where NITINOL_TIMEOUT is 0, finalize, destroy and split wait as long", "Nitinol", 1, kMostTime},
+    {kTimeout, "NITINOL_TIMEOUT", kInteger, "0", "seconds after which an operation that makes no progress fails on every rank and names the ranks that have not come, with what they do instead; finalize, destroy and split wait no longer either; 0: never", "Nitinol", 0, kMostTime},
     one_of("strict, off", {kCheck, "NITINOL_CHECK", kText, "", "strict: ranks compare calls on the host before they run, but for sends and receives of no bytes, or of ranks that have captured some into graphs; otherwise mismatches are noticed while operations run. NCCL_CHECK_MODE=DEBUG_GLOBAL means the same. off: GPUs do not compare calls, but take no data of another call; health monitoring does not say how far they have come, nor NITINOL_TIMEOUT what late ranks do", "Nitinol"}),
     {kHostId, "NCCL_HOSTID", kText, "", "identity of the host in place of boot id and host name: ranks with equal identities count as being on one host", "2.0"},
     {kCommBlocking, "NCCL_COMM_BLOCKING", kInteger, "", "overrides `blocking` of every communicator: 1 blocking, 0 not", "2.14", 0, 1},

@@ -130,6 +130,7 @@ Plan Communicator::plan(const CollectiveWork& work) {
                           .type = work.type,
                           .order_free = !reduces(work.what) || work.reduction.order_free(work.type),
                           .sum = !reduces(work.what) || work.reduction.combine == Combine::kSum,
+                          .product = reduces(work.what) && work.reduction.combine == Combine::kProduct,
                           .ranks = ranks_};
   if (question != last_question_) {
     last_plan_ = choose(question, limits_, rules_);
@@ -191,6 +192,9 @@ void Communicator::submit(const Launch& launch, const std::vector<cudaStream_t>&
 template <class Body>
 void Communicator::operate(const Launch& launch, Body&& body) {
   const Visit visit(*this);
+  if (const Phase now = phase(); now == Phase::kFinalising || now == Phase::kFinalised) {
+    fail(ncclInvalidUsage, "{}the communicator has been finalized or destroyed since the call", context_of(launch));
+  }
   const DeviceGuard device(device_);
   try {
     body();

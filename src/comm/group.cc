@@ -288,9 +288,14 @@ ncclResult_t end() {
     throw;
   }
   if (!group.jobs.empty()) return run_jobs(group.jobs);
-  const ncclResult_t result = carry_out(group.tasks, thread_state().batch);
-  keep_memory(group.tasks, current);
-  return result;
+  try {
+    const ncclResult_t result = carry_out(group.tasks, thread_state().batch);
+    keep_memory(group.tasks, current);
+    return result;
+  } catch (const std::exception& thrown) {
+    fail_communicators(group, as_error(thrown));  // perhaps only some have their calls
+    throw;
+  }
 }
 
 bool drop() {

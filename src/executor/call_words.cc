@@ -114,7 +114,7 @@ std::string long_circle_sentence(int rank, const std::string& mine, const std::s
   return formatted(
       "the ranks' calls wait for each other in a circle over several communicators: rank {} waits in {} for {}, {}, "
       "and that waits, there or by way of further ones, for rank {} to end what it waits in; all ranks must make the "
-      "calls on all communicators in the same order",
+      "calls on all communicators in the same order, and each rank needs a stream of its own",
       rank, mine, peer, reason, rank);
 }
 

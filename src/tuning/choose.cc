@@ -71,7 +71,8 @@ size_t message_bytes(const Question& question, Algorithm algorithm) {
 
 /// Bytes of one message.
 size_t most_of_ll(const Question& question, const Limits& limits) {
-  return question.sum ? limits.ll_bytes : std::max(limits.ll_bytes, limits.ll_alone_bytes);
+  if (question.sum) return limits.ll_bytes;
+  return std::max(limits.ll_bytes, question.product ? limits.ll_product_bytes : limits.ll_alone_bytes);
 }
 size_t most_of_ll128(const Question& question, const Limits& limits, Algorithm algorithm) {
   const size_t usual = limits.ll128_bytes[static_cast<size_t>(question.what)];

@@ -226,6 +226,12 @@ TEST(Choose, ReductionsOtherThanSumsHaveNoLL128) {
   EXPECT_EQ(protocol_of(512, "^LL"), Protocol::kSimple);
   EXPECT_EQ(protocol_of(512, "LL128"), Protocol::kSimple) << "which the user does not want, but nothing else is there";
   EXPECT_EQ(protocol_of(513, "LL,LL128"), Protocol::kLL);
+  Question product = all_reduce(384);
+  product.sum = false;
+  product.product = true;
+  EXPECT_EQ(choose(product, crossed, Rules::any()).protocol, Protocol::kSimple);
+  crossed.ll_product_bytes = 1536;
+  EXPECT_EQ(choose(product, crossed, Rules::any()).protocol, Protocol::kLL);
   crossed.ll_alone_bytes = 0;
   EXPECT_EQ(protocol_of(256, nullptr), Protocol::kLL);
   EXPECT_EQ(protocol_of(257, nullptr), Protocol::kSimple);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "cluster.h"
 #include "ints.h"
 #include "nccl.h"
+#include "shared_count.h"
 
 namespace nitinol::testing {
 namespace {
@@ -237,6 +239,45 @@ TEST(Group, ThatFailsAfterSomeOfItHasBegunFailsThatToo) {
             }));
 }
 
+TEST(Group, WhoseMessagesToItselfDoNotMatchFailsAllItsCommunicators) {
+  EXPECT_EQ("", run_ranks({2, 1}, [](Rank& self) {
+              ncclComm_t comms[2] = {};
+              for (ncclComm_t& comm : comms) EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+              const Ints data(kCount, self.rank);
+              EXPECT_CALL(ncclGroupStart());
+              if (self.rank == 0) EXPECT_CALL(ncclSend(data.data(), 1, ncclInt, 0, comms[0], self.stream));
+              for (const ncclComm_t comm : comms) {  // another rank may have heard already
+                static_cast<void>(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, comm, self.stream));
+              }
+              const ncclResult_t ended = ncclGroupEnd();
+              expect_that(self.rank != 0 || ended == ncclInvalidUsage, "the group");
+              for (const ncclComm_t comm : comms) {
+                while (state_of(comm) == ncclSuccess) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                const std::string sentence = ncclGetLastError(comm);
+                expect_that(sentence.find("rank 0 sends 1 messages to itself and receives 0") != std::string::npos,
+                            sentence);
+                EXPECT_CALL(ncclCommAbort(comm));
+              }
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+            }));
+}
+
+TEST(Group, OfACommunicatorThatAllItsThreadsDestroyMeanwhileIsRefusedOnEach) {
+  const SharedCount called;
+  EXPECT_EQ("", run_ranks({3}, [&](Rank& self) {
+              ncclComm_t comm = nullptr;
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+              const Ints data(kCount, self.rank);
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, comm, self.stream));
+              called.meet(3);
+              EXPECT_CALL(ncclCommDestroy(comm));
+              expect_that(ncclGroupEnd() == ncclInvalidUsage, "the group");
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              data.must_be(self.rank, "what was not reduced");
+            }));
+}
+
 TEST(Group, HoldsManyOperationsOfDifferentKinds) {
   EXPECT_EQ("", run_ranks({2, 2}, [](Rank& self) {
               constexpr int kOperations = 100;
@@ -345,8 +386,8 @@ struct Gate {
 };
 
 /// CUDA may wait for the streams of a GPU when it maps memory, as for a communicator's first operation.
-void reach_memory(Rank& self) {
-  const Ints data(kCount, self.rank);
+/// `data` is to last: freeing it waits for what others of the GPU hold up.
+void reach_memory(Rank& self, const Ints& data) {
   EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, self.comm, self.stream));
   EXPECT_CALL(cudaStreamSynchronize(self.stream));
 }
@@ -355,8 +396,9 @@ void reach_memory(Rank& self) {
 TEST(Group, CallsReturnBeforeWhatTheyAskForIsDone) {
   EXPECT_EQ("", run_ranks({2, 1}, [](Rank& self) {
               Gate gate;
+              const Ints first(kCount, self.rank);
               const Ints data(kCount, self.rank);
-              reach_memory(self);
+              reach_memory(self, first);
               gate.hold_up(self.stream);
               EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, self.comm, self.stream));
               const cudaError_t state = cudaStreamQuery(self.stream);
@@ -375,7 +417,8 @@ TEST(Group, BeginsWhenAllItsStreamsAreThroughWithWhatCameBefore) {
               EXPECT_CALL(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
               const Ints a(kCount, self.rank);
               const Ints b(kCount, self.rank);
-              reach_memory(self);
+              const Ints first(kCount, self.rank);
+              reach_memory(self, first);
               gate.hold_up(other);
               EXPECT_CALL(ncclGroupStart());
               EXPECT_CALL(ncclAllReduce(a.data(), a.data(), kCount, ncclInt, ncclSum, self.comm, self.stream));

@@ -1,6 +1,7 @@
 // Random batches of operations through the public calls for a while (SOAK_SECONDS, 5 if not set): all collectives and
 // messages, sizes from one element to the largest that run in parts, one by one or in a group, over two streams, eager
 // and in graphs, of which some are kept and launched again later. Every element of every output is compared.
+// Graphs are uploaded before their first launch, as ranks that share a GPU must (docs/design.md); SOAK_UPLOAD=0: not.
 // SOAK_ONLY=messages: groups of sends and receives alone, every other one of any size.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -47,6 +48,11 @@ constexpr size_t kMostOperations = 4;
 constexpr size_t kLargest = size_t{24} << 20;  ///< elements of the larger buffer of an operation: 96 MB
 constexpr size_t kStreams = 2;
 constexpr size_t kGraphsKept = 6;
+
+bool uploads() {
+  const char* const text = std::getenv("SOAK_UPLOAD");
+  return text == nullptr || std::strcmp(text, "0") != 0;
+}
 
 bool messages_alone() {
   const char* const only = std::getenv("SOAK_ONLY");
@@ -141,6 +147,10 @@ class Rank {
     CUDA_OK(cudaStreamEndCapture(streams_[0], &graph));
     CUDA_OK(cudaGraphInstantiate(&instance, graph, 0));
     CUDA_OK(cudaGraphDestroy(graph));
+    if (uploads()) {
+      CUDA_OK(cudaGraphUpload(instance, streams_[0]));
+      CUDA_OK(cudaStreamSynchronize(streams_[0]));
+    }
     graphs_.push_back({batch, instance});
   }
   void launch(const Batch& batch) {

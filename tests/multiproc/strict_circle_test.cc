@@ -114,32 +114,36 @@ TEST_F(StrictCircle, OfOneThreadWithSeveralRanksThatForgetsTheGroup) {
 }
 
 /// Once the process's log tells that its first rank waits.
-void wait_for_warning(const std::string& path) {
+std::string await_warning(const std::string& path) {
   std::string log;
   while (log.find("have waited 10 s to be compared with the calls of others") == std::string::npos) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     std::ifstream file(path);
     log.assign(std::istreambuf_iterator<char>(file), {});
   }
-  expect_that(log.find("AllReduce number 1 (count 10, type float32, op sum) of communicator") != std::string::npos,
-              log);
+  return log;
 }
 
 /// Which of the program's threads calls next, and when, is not known: it is not failed for that.
 TEST_F(StrictCircle, IsOnlyWarnedOfIfProgramsHaveSeveralThreads) {
   const Folder folder;
   const SharedCount warned;
+  const SharedCount looked;
   setenv("NCCL_DEBUG", "WARN", 1);
   setenv("NCCL_DEBUG_FILE", (folder.path() + "/%p").c_str(), 1);
   EXPECT_EQ("", run_processes(2, [&](int rank, const ncclUniqueId& id) {
               const Scene s(2, rank, id);
               ncclResult_t called = ncclSuccess;
               std::thread caller([&] { called = s.all_reduce(rank); });
-              wait_for_warning(folder.path() + "/" + std::to_string(getpid()));
+              const std::string log = await_warning(folder.path() + "/" + std::to_string(getpid()));
               warned.meet(2);
-              expect_that(state_of(s.comms[rank]) == ncclSuccess, "it has failed");
+              const ncclResult_t state = state_of(s.comms[rank]);
+              looked.meet(2);
               EXPECT_CALL(ncclCommAbort(s.comms[rank]));
               caller.join();
+              expect_that(state == ncclSuccess, "it has failed");
+              const char* const what = "AllReduce number 1 (count 10, type float32, op sum) of communicator";
+              expect_that(log.find(what) != std::string::npos, log);
               expect_that(called != ncclSuccess, "it was compared");
               for (const int other : {1 - rank, 2}) EXPECT_CALL(ncclCommAbort(s.comms[other]));
               EXPECT_CALL(cudaFree(s.data));

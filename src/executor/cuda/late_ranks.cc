@@ -20,6 +20,16 @@ constexpr std::chrono::seconds kKernelsGiveUpAfter{10};
 /// Kernels look at what the host tells them every few milliseconds.
 constexpr std::chrono::milliseconds kForKernelsToNotice{200};
 
+/// "its kernels wait in AllReduce (count 100, type float32, op sum) for rank 1 and rank 2".
+std::string text_of_kernel_wait(const KernelWait& wait) {
+  if (!wait.any()) return "its kernels wait for nobody";
+  std::string ranks;
+  for (int rank = 0; rank < kMaxRanks; ++rank) {
+    if (wait.is_for(rank)) ranks += formatted("{}rank {}", ranks.empty() ? "" : " and ", rank);
+  }
+  return formatted("its kernels wait in {} for {}", wait.text(), ranks);
+}
+
 }  // namespace
 
 std::vector<int> ranks_noted_as_late(const Domain& domain) {
@@ -120,10 +130,10 @@ std::string LateRanks::sentence(const CallBoard& board, const std::vector<int>& 
   if (mine.captures.load() != 0) {
     const KernelWait wait = read_kernel_wait(mine).wait;
     const std::string what = wait.any() ? wait.text() + " makes" : "an operation makes";
-    return no_progress(what, "nothing came from", doings_of(board, noted));
+    return no_progress(what, "nothing came from", doings_of(board, noted, Also::kKernelWaits));
   }
   if (mine.in_messages.load() != 0) {
-    return no_progress("sends and receives make", "waiting for", doings_of(board, noted, true));
+    return no_progress("sends and receives make", "waiting for", doings_of(board, noted, Also::kMessages));
   }
   return sentence_of_collective(board, noted);
 }
@@ -157,15 +167,15 @@ std::string LateRanks::no_progress(const std::string& what, const char* who, con
                    who, doings);
 }
 
-/// What the ranks are doing. With messages: and which of this rank's, whose other end they have not issued, waits for
-/// them.
-std::string LateRanks::doings_of(const CallBoard& board, const std::vector<int>& ranks, bool with_messages) const {
+/// What the ranks are doing.
+std::string LateRanks::doings_of(const CallBoard& board, const std::vector<int>& ranks, Also also) const {
   const CallCheck words(board, domain_.setup().peers, rank_, domain_.room_for_messages());
   std::string text;
   for (const int peer : ranks) {
     const bool answered = board.page(peer).answered.load() >= questions_[static_cast<size_t>(peer)];
-    const std::string message = with_messages ? words.unmatched_message(peer) : "";
+    const std::string message = also == Also::kMessages ? words.unmatched_message(peer) : "";
     text += (text.empty() ? "" : "; ") + message + (message.empty() ? "" : ", ") + words.doings_of(peer, answered);
+    if (also == Also::kKernelWaits) text += ", " + text_of_kernel_wait(read_kernel_wait(board.page(peer)).wait);
   }
   return text;
 }

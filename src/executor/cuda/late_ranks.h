@@ -46,7 +46,9 @@ class LateRanks {
   std::string sentence(const CallBoard& board, const std::vector<int>& noted) const;
   std::string sentence_of_collective(const CallBoard& board, const std::vector<int>& noted) const;
   std::string no_progress(const std::string& what, const char* who, const std::string& doings) const;
-  std::string doings_of(const CallBoard& board, const std::vector<int>& ranks, bool with_messages = false) const;
+  /// And of each the first message that waits for it, or what its kernels wait for.
+  enum class Also { kNothing, kMessages, kKernelWaits };
+  std::string doings_of(const CallBoard& board, const std::vector<int>& ranks, Also also = Also::kNothing) const;
 
   const Domain& domain_;
   const int rank_;
