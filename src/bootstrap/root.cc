@@ -106,6 +106,10 @@ void Root::on_register(const VisitorPointer& visitor, const Frame& frame) {
       visitor->connection->send(make_frame(FrameType::kGoodbye, {}));
       return turn_away(visitor);
     }
+    if (state_ == State::kConnecting && !has_same_ids(*registration)) {  // the others wait for it at another root
+      visitor->registration = registration;
+      return fail_all(*objection(*registration));
+    }
     const std::string sentence = formatted(
         "{} came to a unique id that has served its communicator already: make a new id with "
         "ncclGetUniqueId for each communicator, and start each rank once",
@@ -138,6 +142,10 @@ void Root::start_timer(std::chrono::milliseconds delay) {
   });
 }
 
+bool Root::has_same_ids(const Registration& registration) const {
+  return registration.ids == first_->ids && registration.index == first_->index;
+}
+
 std::optional<Failure> Root::objection(const Registration& registration) const {
   const auto who = [](const Registration& of) { return describe_rank(of.rank, of.identity); };
   const Registration& first = *first_;
@@ -147,7 +155,7 @@ std::optional<Failure> Root::objection(const Registration& registration) const {
         formatted("{} gives {} as the number of ranks, {} gives {}: all ranks of a communicator must pass the same",
                   who(first), first.nranks, who(registration), registration.nranks)};
   }
-  if (registration.ids != first.ids || registration.index != first.index) {
+  if (!has_same_ids(registration)) {
     return Failure{registration.rank, ncclInvalidUsage,
                    formatted("{} and {} do not pass the same list of unique ids ({} of {}, {} of {})", who(first),
                              who(registration), first.index, first.ids, registration.index, registration.ids)};

@@ -56,6 +56,8 @@ class Root : public std::enable_shared_from_this<Root> {
   void on_given_up(const Visitor& visitor, const Failure& failure);
   void on_register(const VisitorPointer& visitor, const Frame& frame);
   void on_first_registration(const Registration& registration);
+  /// As the first rank that came.
+  bool has_same_ids(const Registration& registration) const;
   std::optional<Failure> objection(const Registration& registration) const;
   void reply_to_all();
   void serve_lookups();

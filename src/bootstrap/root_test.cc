@@ -1,4 +1,5 @@
-// What the root takes for the first cause when ranks give up while a communicator is being created.
+// What the root takes for the first cause when ranks give up, or contradict each other, while a communicator is being
+// created.
 #include "bootstrap/root.h"
 
 #include <condition_variable>
@@ -22,7 +23,7 @@ Frame frame_of(FrameType type, std::vector<std::byte> payload) {
 /// A rank as the root sees it: registers, gives up when the test says so, and keeps what the root says is wrong.
 class Member {
  public:
-  Member(const UniqueId& id, int rank, int nranks) : heard_(std::make_shared<Heard>()) {
+  Member(const UniqueId& id, int rank, int nranks, int ids = 1, int index = 0) : heard_(std::make_shared<Heard>()) {
     const BootstrapOptions options = quick_options();
     const Deadline deadline = std::chrono::steady_clock::now() + options.init_timeout;
     UniqueFd fd = connect_to_peer({id.root, root_key(id.secret), "the root", options, deadline, {}});
@@ -33,7 +34,8 @@ class Member {
     Registration registration;
     registration.rank = rank;
     registration.nranks = nranks;
-    registration.ids = 1;
+    registration.ids = ids;
+    registration.index = index;
     registration.timeout_ms = options.init_timeout.count();
     registration.listener = id.root;
     registration.identity = this_process();
@@ -106,6 +108,21 @@ TEST_F(RootHearsOf, AnEndOnlyAndBelievesItWhenNothingElseComes) {
   second_.give_up({0, ncclRemoteError, "rank 0 closed its connection"});
   EXPECT_EQ(first_.failure().sentence, "rank 0 closed its connection");
   EXPECT_EQ(third_.failure().rank, 0);
+}
+
+TEST(Root, TellsAllOfARankWithAnotherListOfIdsThoughItsOwnRanksAreThere) {
+  const UniqueId id = make_unique_id(quick_options());
+  Member first(id, 0, 4, 2, 0);
+  Member second(id, 1, 4, 2, 0);
+  first.wait_for_parent();  // and the other id's ranks are awaited
+  Member late(id, 3, 4, 2, 1);
+  for (Member* member : {&first, &second, &late}) {
+    const Failure failure = member->failure();
+    EXPECT_EQ(failure.rank, 3);
+    EXPECT_EQ(failure.result, ncclInvalidUsage);
+    EXPECT_NE(failure.sentence.find("do not pass the same list of unique ids (0 of 2, 1 of 2)"), std::string::npos)
+        << failure.sentence;
+  }
 }
 
 }  // namespace
