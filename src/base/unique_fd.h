@@ -1,4 +1,6 @@
-// A file descriptor that is closed when its owner goes away.
+// A file descriptor that is closed when its owner goes away. It is none of the standard streams: in a program that has
+// closed those the system gives their numbers to whatever is opened next, and what the program or another library
+// writes to them would go there.
 #pragma once
 
 #include <unistd.h>
@@ -10,7 +12,7 @@ namespace nitinol {
 class UniqueFd {
  public:
   UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
+  explicit UniqueFd(int fd) : fd_(fd < 0 || fd > STDERR_FILENO ? fd : beyond_standard_streams(fd)) {}
   UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   UniqueFd& operator=(UniqueFd&& other) noexcept {
     if (this != &other) reset(std::exchange(other.fd_, -1));
@@ -29,6 +31,9 @@ class UniqueFd {
   }
 
  private:
+  /// The same under another number; errno is kept.
+  static int beyond_standard_streams(int fd);
+
   int fd_ = -1;
 };
 
