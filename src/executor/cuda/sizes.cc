@@ -153,8 +153,17 @@ void set_crossovers(const Machine& m, Limits& limits) {
   limits.least_chunk_bytes = 16 * kKi;  // with 2 ranks; 4 MB of all-gather took 84 us so, 115 with whole slots
 }
 
+/// Of ranks that share a GPU all but one leave it a multiprocessor: they may wait for what it has still to do before,
+/// and a large CTA, which that may have, fits beside none of theirs. (CUDA spreads CTAs over all multiprocessors
+/// first.)
+int most_beside_others(const Machine& m) {
+  return m.ranks_per_gpu == 1 ? std::numeric_limits<int>::max() : (m.multiprocessors - 1) / (m.ranks_per_gpu - 1);
+}
+
 /// How many CTAs each rank has resident at once where two of its kind fit on a multiprocessor: some room is left.
-int resident_ctas(const Machine& m) { return m.multiprocessors * 3 / 2 / m.ranks_per_gpu; }
+int resident_ctas(const Machine& m) {
+  return std::min(m.multiprocessors * 3 / 2 / m.ranks_per_gpu, most_beside_others(m));
+}
 
 /// A channel of messages has one to each peer and one from it.
 int message_lanes(const Machine& m) { return 2 * std::max(1, m.ranks - 1); }
@@ -214,7 +223,7 @@ Sizes sizes_for(const Machine& m) {
   sizes.message_threads = message_lanes(m) > resident_ctas(m) ? 128 : 256;
   // Two streams for each rank must not come to share a hardware queue.
   const int lanes_of_gpu = m.multiprocessors * (sizes.message_threads == 128 ? 4 : 2);
-  sizes.lanes_at_once = m.ranks_per_gpu <= 4 ? lanes_of_gpu / m.ranks_per_gpu : 0;
+  sizes.lanes_at_once = m.ranks_per_gpu <= 4 ? std::min(lanes_of_gpu / m.ranks_per_gpu, most_beside_others(m)) : 0;
   // Between 2 GPUs 256 MB took 773 us with 16 channels and 813 with 32, 4 MB with LL128 20 and 19.
   const int message_lines = message_channels(m, 32);
   const int message_slots = message_channels(m, m.in_host_memory ? 32 : 16);

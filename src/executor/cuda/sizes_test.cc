@@ -44,6 +44,26 @@ TEST(Sizes, KernelsOfAllRanksOnAGpuAreResidentAtOnce) {
   }
 }
 
+/// The last may have a kernel of large CTAs to run yet, for which the others wait, one of theirs on each
+/// multiprocessor.
+TEST(Sizes, KernelsOfAllRanksOnAGpuButOneLeaveAMultiprocessorToThatOne) {
+  for (int sharing = 2; sharing <= 9; ++sharing) {
+    for (const int multiprocessors : {78, 132}) {
+      if (sharing > 6 && multiprocessors == 78) continue;  // a lane for each connection takes more
+      const Sizes sizes = sizes_for(machine(sharing, sharing, multiprocessors));
+      const Limits& l = sizes.limits;
+      const int lanes = 2 * (sharing - 1);
+      for (const int ctas : {l.channels, l.line.channels, l.small_sums.channels,
+                             l.apart_sums.channels * algorithm::parts_of(true, sharing),
+                             l.apart_moves.channels * algorithm::parts_of(false, sharing), sizes.lanes_at_once,
+                             lanes * sizes.layouts[static_cast<size_t>(Queue::kMessageLL128)].channels,
+                             lanes * sizes.layouts[static_cast<size_t>(Queue::kMessageSimple)].channels}) {
+        EXPECT_LT((sharing - 1) * ctas, multiprocessors) << sharing << " ranks, " << ctas << " CTAs";
+      }
+    }
+  }
+}
+
 TEST(Sizes, LaunchesThatOverlapHaveNoMoreCtasThanTheLargestAndNoneDoOnGpusThatRanksShare) {
   EXPECT_EQ(sizes_for(machine(2)).ctas_ahead, 32);
   EXPECT_EQ(sizes_for(machine(8)).ctas_ahead, 16);
@@ -102,7 +122,8 @@ TEST(Sizes, PartsAreOfferedWhereThereIsRoomAndNobodyLimitsCtas) {
   EXPECT_EQ(sizes_for(machine(4)).limits.apart_moves.channels, 28);
   EXPECT_GT(sizes_for(machine(8)).limits.apart_moves.channels, 0);
   EXPECT_EQ(sizes_for(machine(72)).limits.apart_moves.channels, 0);
-  EXPECT_EQ(sizes_for(machine(8, 8)).limits.apart_sums.channels, 8);
+  EXPECT_EQ(sizes_for(machine(6, 6)).limits.apart_sums.channels, 8);
+  EXPECT_EQ(sizes_for(machine(8, 8)).limits.apart_sums.channels, 0);
   Machine other = machine(4);
   other.max_channels = 16;
   EXPECT_EQ(sizes_for(other).limits.apart_sums.channels, 0);
