@@ -101,8 +101,7 @@ void StrictCircle::warn() {
     log_warn(
         "rank {}: {} of communicator {} have waited {} s to be compared with the calls of others, which have not made "
         "theirs (NITINOL_CHECK=strict): {}. If these wait in turn, as where communicators are used in different "
-        "orders, "
-        "only NITINOL_TIMEOUT ends that",
+        "orders, only NITINOL_TIMEOUT ends that",
         communicator.rank(), what_waits(each), ras::text_of(communicator.identity()), kLongWait.count(), late);
   }
 }
