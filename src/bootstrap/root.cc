@@ -171,8 +171,10 @@ std::optional<Failure> Root::objection(const Registration& registration) const {
     return Failure{
         registration.rank, ncclInvalidUsage,
         formatted(
-            "rank {} was started twice: in host {}, pid {} and in host {}, pid {}; each rank needs its own number",
-            registration.rank, other.host, other.pid, registration.identity.host, registration.identity.pid)};
+            "rank {} was started twice: in host {}, pid {} and in host {}, pid {}; each rank needs its own number{}",
+            registration.rank, other.host, other.pid, registration.identity.host, registration.identity.pid,
+            life_ == RootLife::kReusable ? ", and communicators that meet by NCCL_COMM_ID are made one after the other"
+                                         : "")};
   }
   return std::nullopt;
 }

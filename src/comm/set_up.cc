@@ -169,8 +169,9 @@ void Communicator::check_peers(const std::vector<Peer>& peers) const {
     }
     if (peer.host != mine.host) {
       fail(ncclInvalidUsage,
-           "ranks {} ({}) and {} ({}) are on different hosts: communication between hosts is not built yet", mine.rank,
-           mine.host_name.data(), peer.rank, peer.host_name.data());
+           "ranks {} ({}) and {} ({}) are on different hosts (NCCL_HOSTID, where it is set, tells them apart): "
+           "communication between hosts is not built yet",
+           mine.rank, mine.host_name.data(), peer.rank, peer.host_name.data());
     }
     if (peer.process != mine.process && settings().flag(Setting::kShmDisable)) {
       fail(ncclInvalidUsage,
