@@ -280,9 +280,16 @@ std::string Communicator::self_description() const {
   return formatted("rank {} (host {}, pid {}, device {})", rank_, host_name(), getpid(), device_);
 }
 
+/// Not once it is revoked, as by a call behind one that goes on in the background: what was revoked stays so.
+void Communicator::enter(Phase next) {
+  const std::lock_guard lock(failure_mutex_);
+  if (was_revoked(phase())) fail(ncclRemoteError, "rank {} revokes its communicator", rank_);
+  phase_.store(next, std::memory_order_release);
+}
+
 void Communicator::begin_finalise(bool in_a_hurry) {
   const Visit visit(*this);
-  phase_.store(Phase::kFinalising, std::memory_order_release);
+  enter(Phase::kFinalising);
   const DeviceGuard device(device_);
   if (strict_board_) strict_board_->leave();
   flush(in_a_hurry ? kPatienceWithStopped : std::chrono::seconds(settings().integer(Setting::kInitTimeout)));
@@ -316,7 +323,7 @@ void Communicator::finish_finalise(bool in_a_hurry) {
     const auto difference = executor_->difference_in_the_end();
     if (difference) fail(ncclInvalidUsage, "{}", *difference);
   }
-  phase_.store(Phase::kFinalised, std::memory_order_release);
+  enter(Phase::kFinalised);
 }
 
 void Communicator::expect_end() {

@@ -201,6 +201,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
  private:
   /// The state is to be read before the rest: whoever has seen it change is not to see an older stage.
   Stage stage_at(ncclResult_t state) const { return stage_of(phase(), state, regroups_.load()); }
+  void enter(Phase next);
   /// False if it had failed before.
   bool become_failed(ncclResult_t code, const std::string& sentence, bool logs);
   /// Runs the body, in which the launch is planned or handed on, as a visitor; its failures become the communicator's.

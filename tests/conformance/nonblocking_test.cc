@@ -198,6 +198,17 @@ void must_refuse_more(ncclComm_t comm) {
   expect_that(none == nullptr, "a handle");
 }
 
+TEST(NonBlocking, ARevokeRightBehindAFinalizeThatHasHardlyBegunHolds) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              for (int i = 0; i < 100; ++i) {
+                const std::vector<ncclComm_t> comms = make_non_blocking(2);
+                expect_that(ncclCommFinalize(comms[0]) == ncclInProgress, "the finalize");
+                EXPECT_CALL(settled(ncclCommRevoke(comms[0], NCCL_REVOKE_DEFAULT), comms[0]));
+                for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommAbort(comm));
+              }
+            }));
+}
+
 TEST(NonBlocking, ASplitOrShrinkOfARevokedOneIsRefusedAtOnceWhileAnotherIsUnderWay) {
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
               for (const Way way : {Way::kSplit, Way::kShrink, Way::kShrinkAbort}) {
