@@ -116,7 +116,7 @@ bool StrictBoard::matched(const Unmatched& message) const {
 void StrictBoard::fail_if_never(const Unmatched& message) const {
   const CallPage& page = board_.page(message.work.peer);
   // In this order: what the peer has written down before is seen by matched().
-  const bool leaves = page.leaving.load(std::memory_order_acquire) != 0;
+  const bool leaves = has_left(message.work.peer);
   const Signature next = waits_to_call(page);
   const bool waits = next.sequence > collectives_;
   if ((!leaves && !waits) || matched(message)) return;

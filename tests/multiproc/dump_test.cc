@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/temporary_folder_testing.h"
 #include "cluster.h"
-#include "folder.h"
 #include "nccl.h"
 #include "nitinol.h"
 #include "observe.h"
@@ -262,9 +262,9 @@ TEST(Dump, WhatAFailureEndsIsNotSaidToHaveEnded) {
 
 /// Rank 0 uses the communicator for the first time while rank 1's process is stopped.
 TEST(Dump, MergedSaysWhatIsInSetup) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Pipe victims;
-  const auto path = [&](int rank) { return folder.path() + "/" + std::to_string(rank) + ".json"; };
+  const auto path = [&](int rank) { return folder.file(std::to_string(rank) + ".json"); };
   EXPECT_EQ("", run_ranks({1, 1}, [&](Rank& self) {
               float* data = nullptr;
               EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));

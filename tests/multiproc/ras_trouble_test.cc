@@ -7,7 +7,7 @@
 #include <functional>
 #include <sstream>
 
-#include "folder.h"
+#include "base/temporary_folder_testing.h"
 #include "nccl.h"
 #include "nitinol.h"
 #include "observe.h"
@@ -186,8 +186,8 @@ TEST(RasTrouble, TheToolGetsAnAnswerThoughAProcessAtThePortIsStopped) {
 }
 
 TEST(RasTrouble, AFailureIsDumpedWhereTheSettingSays) {
-  const Folder folder;
-  setenv("NITINOL_DUMP_FILE", (folder.path() + "/%r-%%.json").c_str(), 1);
+  const TemporaryFolder folder;
+  setenv("NITINOL_DUMP_FILE", folder.file("%r-%%.json").c_str(), 1);
   EXPECT_EQ("", run_ranks({1, 1}, [&](Rank& self) {
               ncclComm_t comm = nullptr;
               EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
@@ -198,7 +198,7 @@ TEST(RasTrouble, AFailureIsDumpedWhereTheSettingSays) {
               static_cast<void>(ncclAllReduce(data, data, count, ncclInt, ncclSum, comm, self.stream));
               if (wait_for_failure(comm) != ncclInvalidUsage) throw std::runtime_error("no mismatch");
               const auto dump =
-                  nlohmann::json::parse(awaited_contents(folder.path() + "/" + std::to_string(self.rank) + "-%.json"));
+                  nlohmann::json::parse(awaited_contents(folder.file(std::to_string(self.rank) + "-%.json")));
               must_equal(dump["rank"], self.rank, "the rank");
               must_contain(dump["failure"], {"do not match"});
               if (kVirtualGpus && dump["idle"] == true) {  // kernels of GPUs may have been told to end before
@@ -217,8 +217,8 @@ TEST(RasTrouble, AFailureIsDumpedWhereTheSettingSays) {
 }
 
 TEST(RasTrouble, ASignalDumpsAllRanksOfAProcess) {
-  const Folder folder;
-  setenv("NITINOL_DUMP_FILE", (folder.path() + "/%r.txt").c_str(), 1);
+  const TemporaryFolder folder;
+  setenv("NITINOL_DUMP_FILE", folder.file("%r.txt").c_str(), 1);
   setenv("NITINOL_DUMP_SIGNAL", "SIGUSR2", 1);
   setenv("NCCL_RAS_ENABLE", "0", 1);  // dumps do not need it
   EXPECT_EQ("", run_ranks({2, 1}, [&](Rank& self) {
@@ -227,7 +227,7 @@ TEST(RasTrouble, ASignalDumpsAllRanksOfAProcess) {
               EXPECT_CALL(ncclAllReduce(data, data, 5, ncclInt, ncclSum, self.comm, self.stream));
               EXPECT_CALL(cudaStreamSynchronize(self.stream));
               if (self.rank != 1) kill(getpid(), SIGUSR2);
-              must_contain(awaited_contents(folder.path() + "/" + std::to_string(self.rank) + ".txt"),
+              must_contain(awaited_contents(folder.file(std::to_string(self.rank) + ".txt")),
                            {"Rank " + std::to_string(self.rank) + " of 3", "No failure", "issued 1, begun 1",
                             "AllReduce number 1 (count 5, type int32, op sum); ",
                             kVirtualGpus ? "OneShot Simple, 1 channels" : "finished is not known"});

@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/temporary_folder_testing.h"
 #include "cluster.h"
-#include "folder.h"
 #include "nccl.h"
 #include "scarcity.h"
 #include "shared_count.h"
@@ -126,16 +126,16 @@ std::string await_warning(const std::string& path) {
 
 /// Which of the program's threads calls next, and when, is not known: it is not failed for that.
 TEST_F(StrictCircle, IsOnlyWarnedOfIfProgramsHaveSeveralThreads) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const SharedCount warned;
   const SharedCount looked;
   setenv("NCCL_DEBUG", "WARN", 1);
-  setenv("NCCL_DEBUG_FILE", (folder.path() + "/%p").c_str(), 1);
+  setenv("NCCL_DEBUG_FILE", folder.file("%p").c_str(), 1);
   EXPECT_EQ("", run_processes(2, [&](int rank, const ncclUniqueId& id) {
               const Scene s(2, rank, id);
               ncclResult_t called = ncclSuccess;
               std::thread caller([&] { called = s.all_reduce(rank); });
-              const std::string log = await_warning(folder.path() + "/" + std::to_string(getpid()));
+              const std::string log = await_warning(folder.file(std::to_string(getpid())));
               warned.meet(2);
               const ncclResult_t state = state_of(s.comms[rank]);
               looked.meet(2);
