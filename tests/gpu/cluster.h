@@ -40,7 +40,10 @@ inline bool built(DataType type, Combine combine) { return cuda::find_reduce_ker
 /// Whether that has kernels for the work's way of doing it.
 inline bool built(const CollectiveWork& work, DataType type, Combine combine, int ranks) {
   if (!built(type, combine)) return false;
-  if ((work.plan.apart || work.plan.small) && combine != Combine::kSum) return false;
+  if (combine != Combine::kSum) {
+    const bool by_lines = work.plan.protocol == Protocol::kLL128 && ranks > 1;  // one rank has kernels for Simple alone
+    if (work.plan.apart || work.plan.small || by_lines) return false;
+  }
   return !work.plan.small || algorithm::suits_small_ctas(work.what, work.plan.algorithm, type, ranks);
 }
 
