@@ -6,17 +6,26 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 
 namespace nitinol {
 namespace {
 
-constexpr std::array<const char*, 5> kOurThreads{"nitinol-net", "nitinol-ras", "nitinol-strict", "vgpu-worker",
-                                                 "vgpu-ticker"};
+constexpr std::array<const char*, 6> kOurThreads{"nitinol-net",   "nitinol-ras", "nitinol-strict",
+                                                 "nitinol-watch", "vgpu-worker", "vgpu-ticker"};
 
-bool is_ours(const std::filesystem::path& thread) {
+/// "cuda-EvtHandlr", "cuda00002c0000c": as CUDA's driver names its threads.
+bool is_of_cuda(std::string_view name) {
+  constexpr std::string_view kBegin = "cuda";
+  if (name == "cuda-EvtHandlr") return true;
+  if (!name.starts_with(kBegin) || name.size() < kBegin.size() + 8) return false;
+  return name.find_first_not_of("0123456789abcdef", kBegin.size()) == std::string_view::npos;
+}
+
+bool is_of_program(const std::filesystem::path& thread) {
   std::string name;
   std::getline(std::ifstream(thread / "comm"), name);
-  return std::find(kOurThreads.begin(), kOurThreads.end(), name) != kOurThreads.end();
+  return !is_of_cuda(name) && std::find(kOurThreads.begin(), kOurThreads.end(), name) == kOurThreads.end();
 }
 
 }  // namespace
@@ -26,7 +35,7 @@ std::vector<int> threads_of_program() {
   std::error_code error;
   auto threads = std::filesystem::directory_iterator("/proc/self/task", error);
   for (; !error && threads != std::filesystem::directory_iterator(); threads.increment(error)) {
-    if (is_ours(threads->path())) continue;
+    if (!is_of_program(threads->path())) continue;
     const std::string number = threads->path().filename().string();
     std::from_chars(number.data(), number.data() + number.size(), found.emplace_back());
   }

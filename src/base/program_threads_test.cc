@@ -29,11 +29,13 @@ bool counts(const char* name) {
   return std::binary_search(found.begin(), found.end(), id.load());
 }
 
-TEST(ProgramThreads, AreAllButTheLibrarys) {
-  EXPECT_TRUE(counts("loader"));
-  EXPECT_TRUE(counts("nitinol"));
-  for (const char* ours : {"nitinol-net", "nitinol-ras", "nitinol-strict", "vgpu-worker", "vgpu-ticker"}) {
-    EXPECT_FALSE(counts(ours)) << ours;
+TEST(ProgramThreads, AreAllButTheLibrarysAndThoseOfCuda) {
+  for (const char* other : {"loader", "nitinol", "cuda", "cuda1", "cuda-worker", "cuda0000140000x"}) {
+    EXPECT_TRUE(counts(other)) << other;
+  }
+  for (const char* none : {"nitinol-net", "nitinol-ras", "nitinol-strict", "nitinol-watch", "vgpu-worker",
+                           "vgpu-ticker", "cuda-EvtHandlr", "cuda00002c0000c"}) {
+    EXPECT_FALSE(counts(none)) << none;
   }
 }
 

@@ -27,11 +27,7 @@ class StrictCircle : public ::testing::Test {
   ~StrictCircle() override { unsetenv("NITINOL_CHECK"); }
 };
 
-#if defined(NITINOL_VGPU)
 constexpr bool kCanBeKnown = !kThreadSanitizer;  // which has a thread of its own
-#else
-constexpr bool kCanBeKnown = false;  // as has CUDA
-#endif
 
 /// Communicators of all processes, and something to call on them.
 struct Scene {

@@ -1,5 +1,6 @@
 #include "executor/cuda/late_watch.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -8,8 +9,6 @@
 #include <map>
 #include <mutex>
 #include <thread>
-
-#include "base/thread_name.h"
 
 namespace nitinol::cuda {
 
@@ -61,7 +60,7 @@ class Watch {
 
  private:
   void run() {
-    set_thread_name("NitinolWatch");
+    pthread_setname_np(pthread_self(), "nitinol-watch");
     std::unique_lock lock(mutex_);
     while (!looks_.empty()) {
       changed_.wait_for(lock, kBetweenLooks, [this] { return looks_.empty() || hurries_; });
