@@ -24,9 +24,13 @@ class KernelWaitReader {
     KernelWait wait;
     const uint32_t data = read(signals_.waits, seen_for_data_, wait.for_data);
     const uint32_t room = read(signals_.waits_for_room, seen_for_room_, wait.for_room);
-    if (!wait.any()) return wait;
+    if (!wait.any()) {
+      told_ = CallNames::kUnknown;
+      return wait;
+    }
     wait.for_long = std::min(data, room) >= kStandstill;
-    const auto call = names_.find(signals_.call);
+    told_ = same_while_it_waits(signals_.call);
+    const auto call = names_.find(told_);
     wait.unknown = !call;
     if (wait.unknown) return wait;
     const NamedLaunch& launch = call->launch;
@@ -45,6 +49,12 @@ class KernelWaitReader {
 
   using Times = std::array<uint32_t, kMaxRanks>;
 
+  /// CTAs of a launch of several collectives may wait in different ones at the same time, and tell them by turns: one
+  /// is as good as another.
+  CallName same_while_it_waits(CallName call) const {
+    return call >> CallNames::kFreeBits == told_ >> CallNames::kFreeBits ? told_ : call;
+  }
+
   /// The shortest of the long waits.
   static uint32_t read(const volatile uint32_t (&waits)[kMaxRanks], Times& seen, RankSet& ranks) {
     uint32_t shortest = std::numeric_limits<uint32_t>::max();
@@ -59,6 +69,7 @@ class KernelWaitReader {
 
   const volatile Signals& signals_;
   const CallNames& names_;
+  CallName told_ = CallNames::kUnknown;  ///< by the last read
   Times seen_for_data_{};
   Times seen_for_room_{};
 };

@@ -15,6 +15,16 @@ class KernelWaitReaderTest : public testing::Test {
  protected:
   KernelWaitReaderTest() { signals.call = names.name(NamedLaunch{}, true); }
 
+  static CollectiveWork broadcast() {
+    CollectiveWork work;
+    work.what = Collective::kBroadcast;
+    work.count = 400;
+    work.type = DataType::kUint8;
+    work.stated = DataType::kFloat32;
+    work.root = 5;
+    return work;
+  }
+
   CallNames names;
   Signals signals{};
   KernelWaitReader reader{signals, names};
@@ -72,12 +82,7 @@ TEST_F(KernelWaitReaderTest, SeesWaitsInWhatHasNoName) {
 }
 
 TEST_F(KernelWaitReaderTest, KnowsTheCollective) {
-  CollectiveWork work;
-  work.what = Collective::kBroadcast;
-  work.count = 400;
-  work.type = DataType::kUint8;
-  work.stated = DataType::kFloat32;
-  work.root = 5;
+  const CollectiveWork work = broadcast();
   CollectiveWork other = work;
   other.count = 800;
   signals.call = names.name(launch_of({work}), true);
@@ -92,6 +97,22 @@ TEST_F(KernelWaitReaderTest, KnowsTheCollective) {
   EXPECT_TRUE(one_of_two.among_several);
   EXPECT_EQ(one_of_two.works & alone.works, alone.works);
   EXPECT_NE(one_of_two.works, alone.works);
+}
+
+/// What changes all the time would not be believed.
+TEST_F(KernelWaitReaderTest, StaysWithOneOfALaunchsCollectivesWhileItWaits) {
+  CollectiveWork other = broadcast();
+  other.count = 800;
+  const uint32_t launch = names.name(launch_of({other, broadcast()}), true);
+  for (uint32_t time = 300; time < 1000; time += 50) {
+    signals.call = launch + time / 50 % 2;
+    signals.waits[0] = time;
+    EXPECT_EQ(reader.read().collective, Signature::of(other, 0)) << time;
+  }
+  EXPECT_FALSE(reader.read().any());
+  signals.call = launch + 1;
+  signals.waits[0] = 310;
+  EXPECT_EQ(reader.read().collective, Signature::of(broadcast(), 0)) << "another wait";
 }
 
 }  // namespace
