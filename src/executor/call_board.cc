@@ -7,13 +7,17 @@ size_t logs_of(int ranks) { return 2 * static_cast<size_t>(ranks); }
 
 size_t bytes_of_logs(int ranks) { return logs_of(ranks) * (sizeof(MessageLog) + sizeof(CapturedMessages)); }
 
+size_t bytes_of_runs(int ranks) { return static_cast<size_t>(RunLines::count(ranks)) * sizeof(SharedRunNotes); }
+
 size_t bytes_of_rank(int ranks) {
-  return sizeof(CallPage) + bytes_of_logs(ranks) + static_cast<size_t>(ranks) * sizeof(std::atomic<HostCall>);
+  return sizeof(CallPage) + bytes_of_logs(ranks) + bytes_of_runs(ranks) +
+         static_cast<size_t>(ranks) * sizeof(std::atomic<HostCall>);
 }
 
 static_assert(std::atomic<HostCall>::is_always_lock_free && sizeof(std::atomic<HostCall>) == sizeof(HostCall));
 static_assert(sizeof(MessageLog) % alignof(CapturedMessages) == 0 &&
-              sizeof(CapturedMessages) % alignof(std::uint64_t) == 0);
+              sizeof(CapturedMessages) % alignof(SharedRunNotes) == 0 &&
+              sizeof(SharedRunNotes) % alignof(std::uint64_t) == 0);
 static_assert(sizeof(CallPage) % alignof(MessageLog) == 0 && sizeof(MessageLog) % alignof(std::uint64_t) == 0);
 
 /// Of those that count: visit(message, whether it is sent).
@@ -47,8 +51,12 @@ CapturedMessages& CallBoard::captured_messages(int rank, int peer, bool sends) c
   return reinterpret_cast<CapturedMessages*>(first)[2 * peer + (sends ? 0 : 1)];
 }
 
+SharedRunNotes& CallBoard::runs(int rank, int line) const {
+  return reinterpret_cast<SharedRunNotes*>(after_page(rank) + bytes_of_logs(ranks_))[line];
+}
+
 std::atomic<HostCall>& CallBoard::host_call(int rank, int other) const {
-  std::byte* const first = after_page(rank) + bytes_of_logs(ranks_);
+  std::byte* const first = after_page(rank) + bytes_of_logs(ranks_) + bytes_of_runs(ranks_);
   return reinterpret_cast<std::atomic<HostCall>*>(first)[other];
 }
 

@@ -7,6 +7,7 @@
 //   for each rank     a CallPage: its collectives and how it is
 //   then, for each    two MessageLogs per peer: what it sends to that peer, and what it receives from it; and two more,
 //                     CapturedMessages, of what of that is captured
+//   and               what its kernels have noted of what has run (run_check.h)
 //   and               per peer the HostCall in which it waits for that
 //
 // Calls that are captured into graphs are counted apart: they run when the graph is launched, which nobody sees.
@@ -21,6 +22,7 @@
 #include "executor/holder.h"
 #include "executor/host_call.h"
 #include "executor/label.h"
+#include "executor/run_check.h"
 #include "model/shared_log.h"
 #include "model/signature.h"
 #include "transport/transport.h"
@@ -148,6 +150,8 @@ class CallBoard {
   MessageLog& sent(int rank, int to) const { return log(rank, 2 * to); }
   MessageLog& received(int rank, int from) const { return log(rank, 2 * from + 1); }
   CapturedMessages& captured_messages(int rank, int peer, bool sends) const;
+  /// Of one of the kinds in RunLines.
+  SharedRunNotes& runs(int rank, int line) const;
   /// In which call the rank waits on the host for the other to make it too.
   std::atomic<HostCall>& host_call(int rank, int other) const;
 

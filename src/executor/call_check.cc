@@ -141,12 +141,15 @@ std::optional<CallCheck::Finding> CallCheck::find_with(int peer) const {
         mine.captures.load(std::memory_order_acquire) != 0 || theirs.captures.load(std::memory_order_acquire) != 0;
     return Finding{std::move(*sentence), !graphs, differs};
   }
-  if (auto captured = different_call(peer, mine.captured, theirs.captured)) {
-    return Finding{"among the calls captured into graphs, " + *captured, false, true};
-  }
+  if (auto captured = difference_in_graphs(peer)) return Finding{std::move(*captured), false, true};
   if (auto left = left_without(peer, standing.leaves)) return Finding{std::move(*left), false};
   if (auto other = different_on_host(peer, standing.on_host)) return Finding{std::move(*other), false};
   return std::nullopt;
+}
+
+std::optional<std::string> CallCheck::difference_in_graphs(int peer) const {
+  const auto found = different_call(peer, board_.page(rank_).captured, board_.page(peer).captured);
+  return found ? std::optional("among the calls captured into graphs, " + *found) : std::nullopt;
 }
 
 template <class Log>

@@ -42,6 +42,9 @@ class CallCheck {
   /// issued, else such a send; "" if there is none.
   std::string unmatched_message(int peer) const;
 
+  /// What this rank and the peer have captured differently into graphs.
+  std::optional<std::string> difference_in_graphs(int peer) const;
+
   /// After all ranks have left: what two of them called differently, or one of them alone, and messages that nobody
   /// received.
   std::optional<std::string> difference_in_the_end() const;

@@ -10,6 +10,7 @@
 #include "executor/kernel_waits.h"
 #include "executor/long_circle.h"
 #include "executor/marked_calls.h"
+#include "executor/run_check.h"
 #include "scribble.h"
 
 namespace {
@@ -37,6 +38,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   MessageWork message;
   message.bytes = data[4];
   message.peer = fuzz::stranger_from(data[5], ranks);
+  RunNotes notes{};
+  for (uint32_t i = 1; i <= data[1]; ++i) notes.note[RunNotes::place(i)] = RunNote::of({i, data[2]}, data[3]);
+  for (int line = 0; line < RunLines::count(ranks); ++line) board.runs(0, line).take_over(notes);
   note_calls(board, 0, Launch{{}, {message}}, false);
 
   fuzz::Scribbler strangers(board, std::span(data, size).subspan(kHead));
@@ -63,6 +67,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     present.look([&] { return std::optional<uint64_t>(data[1] % 4); }, now);
     static_cast<void>(stopped.look(present, peers, now));
     static_cast<void>(circle.look());
+    static_cast<void>(find_different_run(board, 0));
     for (int looks = 0; looks < 30; ++looks) {
       for (int rank = 0; rank < ranks; ++rank) board.page(rank).kernel_looks.fetch_add(1);
       write_kernel_wait(board.page(0), wait);

@@ -24,7 +24,7 @@ inline double seconds_since(Clock::time_point start) {
 /// A communicator of `ranks` ranks in this process, with a stream and two buffers each.
 class Ranks : public testing::Test {
  protected:
-  static constexpr size_t kBytes = size_t{8} << 20;
+  static constexpr size_t kBytes = size_t{32} << 20;
 
   void make(int ranks) {
     if (gpus() == 0) GTEST_SKIP() << "no GPU here";

@@ -53,16 +53,22 @@ class Graphs : public Ranks {
   void broadcast(size_t rank, size_t count, int root) const {
     NCCL_OK(ncclBroadcast(inputs[rank], outputs[rank], count, ncclInt, root, comms[rank], streams[rank]));
   }
-  void send(size_t rank, size_t to) const {
-    NCCL_OK(ncclSend(inputs[rank], 100, ncclInt, static_cast<int>(to), comms[rank], streams[rank]));
+  void send(size_t rank, size_t to, size_t count = 100) const {
+    NCCL_OK(ncclSend(inputs[rank], count, ncclInt, static_cast<int>(to), comms[rank], streams[rank]));
   }
-  void receive(size_t rank, size_t from) const {
-    NCCL_OK(ncclRecv(outputs[rank], 100, ncclInt, static_cast<int>(from), comms[rank], streams[rank]));
+  void receive(size_t rank, size_t from, size_t count = 100) const {
+    NCCL_OK(ncclRecv(outputs[rank], count, ncclInt, static_cast<int>(from), comms[rank], streams[rank]));
   }
 
   using Words = std::vector<std::string>;
   /// So that messages, copies and sums go by LL and LL128, where data tells whose it is.
   static std::array<size_t, 2> counts() { return {100, 50000}; }
+
+  /// By Simple: messages, and reductions other than sums.
+  static constexpr size_t kLongCount = 5'000'000;
+  void reduce(size_t rank, size_t count, ncclRedOp_t op) const {
+    NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], count, ncclInt, op, comms[rank], streams[rank]));
+  }
 
   /// Each rank launches its part, and is told all of `words`.
   void expect_told(const Part& part, const Words& words) const {
@@ -125,6 +131,42 @@ TEST_F(Graphs, WithAnotherOperatorOrTypeAreTold) {
   }
 }
 
+/// Their data does not tell, and nobody is held up.
+TEST_F(Graphs, WithAnotherOperatorBySimpleAreTold) {
+  make(2);
+  if (IsSkipped()) return;
+  const auto graphs = capture([this](size_t rank) { reduce(rank, kLongCount, rank == 0 ? ncclMax : ncclMin); });
+  expect_told([&](size_t rank) { launch(rank, graphs); },
+              {"AllReduce (count 5000000, type int32, op max)", "AllReduce (count 5000000, type int32, op min)"});
+}
+
+TEST_F(Graphs, WithAnotherOperatorInEverySecondCallOfManyAreTold) {
+  make(2);
+  if (IsSkipped()) return;
+  const auto graphs = capture([this](size_t rank) {
+    reduce(rank, kLongCount / 10, ncclMax);
+    reduce(rank, kLongCount / 10, rank == 0 ? ncclMax : ncclMin);
+  });
+  expect_told(
+      [&](size_t rank) {
+        for (int i = 0; i < 500; ++i) launch(rank, graphs);
+      },
+      {"AllReduce (count 500000, type int32, op max)", "AllReduce (count 500000, type int32, op min)"});
+}
+
+TEST_F(Graphs, LaunchedInDifferentOrdersWithCallsBySimpleAreTold) {
+  make(2);
+  if (IsSkipped()) return;
+  const auto first = capture([this](size_t rank) { reduce(rank, kLongCount, ncclMax); });
+  const auto second = capture([this](size_t rank) { reduce(rank, kLongCount, ncclMin); });
+  expect_told(
+      [&](size_t rank) {
+        launch(rank, rank == 0 ? first : second);
+        launch(rank, rank == 0 ? second : first);
+      },
+      {"AllReduce (count 5000000, type int32, op max)", "AllReduce (count 5000000, type int32, op min)"});
+}
+
 TEST_F(Graphs, InWhichEachSendsAsTheRootAreToldOnceTheyMeet) {
   for (const size_t count : counts()) {
     make(2);
@@ -156,7 +198,7 @@ TEST_F(Graphs, WithGroupsOfDifferentCollectivesAreTold) {
 }
 
 TEST_F(Graphs, WithMessagesOfAnotherTypeAreTold) {
-  for (const size_t count : counts()) {
+  for (const size_t count : {counts()[0], counts()[1], kLongCount}) {
     make(2);
     if (IsSkipped()) return;
     const auto graphs = capture([&](size_t rank) {
@@ -232,11 +274,15 @@ TEST_F(Graphs, OfWhichOneIsLateAreRight) {
   const auto graphs = capture([this](size_t rank) {
     all_reduce(rank, 100);
     all_reduce(rank, kBytes / sizeof(int));
+    reduce(rank, kLongCount, ncclMax);
     broadcast(rank, 5000, 1);
+    broadcast(rank, kBytes / sizeof(int), 2);
     NCCL_OK(ncclGroupStart());
     for (size_t other = 0; other < ranks(); ++other) {
-      send(rank, other);
-      receive(rank, other);
+      for (const size_t count : {size_t{100}, kLongCount}) {
+        send(rank, other, count);
+        receive(rank, other, count);
+      }
     }
     NCCL_OK(ncclGroupEnd());
   });

@@ -18,6 +18,8 @@ namespace {
 /// Kernels that wait say so every few milliseconds.
 constexpr std::chrono::milliseconds kBetweenLooksAtKernels{40};
 
+const std::string kForgotten = "something that is too long ago to tell (NITINOL_CHECK=strict tells)";
+
 }  // namespace
 
 CallWatch::CallWatch(std::shared_ptr<Domain> domain)
@@ -57,7 +59,10 @@ CallWatch::SettingUp CallWatch::announce(const Launch& launch, cudaStream_t stre
 }
 
 void CallWatch::leave() {
-  if (const CallBoard* const board = board_.load()) board->page(rank_).leaving.store(1, std::memory_order_release);
+  const CallBoard* const board = board_.load();
+  if (board == nullptr) return;
+  take_over_runs(*board);
+  board->page(rank_).leaving.store(1, std::memory_order_release);
 }
 
 void CallWatch::note_waiting_to_call(const CollectiveWork* next) {
@@ -105,7 +110,9 @@ Executor::DoingsOfPeer CallWatch::doings_of(int peer) {
 std::optional<std::string> CallWatch::difference_in_the_end() const {
   const CallBoard* const board = board_.load(std::memory_order_acquire);
   if (board == nullptr) return std::nullopt;
-  return CallCheck(*board, domain_->setup().peers, rank_, domain_->room_for_messages()).difference_in_the_end();
+  const CallCheck check(*board, domain_->setup().peers, rank_, domain_->room_for_messages());
+  if (auto difference = check.difference_in_the_end()) return difference;
+  return anything_captured(*board) ? look_at_runs(*board) : std::nullopt;
 }
 
 void CallWatch::look() {
@@ -143,7 +150,12 @@ void CallWatch::look_at_calls(const CallBoard& board) {
   if (const auto sentence = check_->look([this] { return progress_.idle(); }, now))
     return report(ncclInvalidUsage, *sentence);
   if (const auto warning = check_->take_warning()) log_note("rank {}: {}", rank_, *warning);
-  if (const auto finding = look_at_kernels(board, now)) return report(finding->code, finding->sentence);
+  if (anything_captured(board)) {  // what runs is not seen otherwise
+    any_captured_ = true;
+    take_over_runs(board);
+    if (const auto sentence = look_at_runs(board)) return report(ncclInvalidUsage, *sentence);
+    if (const auto finding = look_at_kernels(board, now)) return report(finding->code, finding->sentence);
+  }
   present_->look(domain_->setup().through, now);
   if (present_->number() != 0) look_for_room(board, now);
   if (const auto sentence = stopped_peers_.look(*present_, peers, now)) return report(ncclRemoteError, *sentence);
@@ -167,14 +179,35 @@ std::string CallWatch::call_marked(int rank, int peer, bool sends, SeenTag tag) 
   const CallBoard* const board = board_.load(std::memory_order_acquire);
   if (board == nullptr) return "something (NITINOL_CHECK=off: it is not known what)";
   const auto found = find_marked_call(*board, rank, peer, sends, tag);
-  return found.value_or("something that is too long ago to tell (NITINOL_CHECK=strict tells)");
+  return found.value_or(kForgotten);
 }
 
-/// Where there are graphs: what runs is not seen otherwise.
+void CallWatch::take_over_runs(const CallBoard& board) {
+  const RunNotes* const runs = domain_->runs();
+  for (int line = 0; runs != nullptr && line < RunLines::count(ranks_); ++line) {
+    board.runs(rank_, line).take_over(runs[line]);
+  }
+}
+
+/// What has run on this rank and on another, once that is seen to be different.
+std::optional<std::string> CallWatch::look_at_runs(const CallBoard& board) const {
+  const auto found = find_different_run(board, rank_);
+  if (!found) return std::nullopt;
+  const CallCheck check(board, domain_->setup().peers, rank_, 0);
+  if (!found->marks) {
+    if (auto captured = check.difference_in_graphs(found->peer)) return captured;
+  }
+  const auto name = [&](int rank, int peer, bool sends, auto mark) {
+    return found->marks ? call_marked(rank, peer, sends, SeenTag{found->marks.value().*mark >> 8}) : kForgotten;
+  };
+  using Marks = std::pair<uint32_t, uint32_t>;
+  return mismatch_sentence(rank_, name(rank_, found->peer, found->sends, &Marks::first), check.describe(found->peer),
+                           name(found->peer, rank_, !found->sends, &Marks::second));
+}
+
+/// Where there are graphs.
 std::optional<KernelWaits::Finding> CallWatch::look_at_kernels(const CallBoard& board,
                                                                std::chrono::steady_clock::time_point now) {
-  if (!anything_captured(board)) return std::nullopt;
-  any_captured_ = true;
   if (now - looked_at_kernels_ < kBetweenLooksAtKernels) return std::nullopt;
   looked_at_kernels_ = now;
   write_kernel_wait(board.page(rank_), kernel_wait_.read());

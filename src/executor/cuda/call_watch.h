@@ -102,6 +102,8 @@ class CallWatch {
                                                       std::chrono::steady_clock::time_point now);
   void look_for_room(const CallBoard& board, std::chrono::steady_clock::time_point now);
   std::optional<std::string> look_at_data() const;
+  void take_over_runs(const CallBoard& board);
+  std::optional<std::string> look_at_runs(const CallBoard& board) const;
   std::string call_marked(int rank, int peer, bool sends, SeenTag tag) const;
   void note_end();
   void answer();

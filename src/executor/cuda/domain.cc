@@ -14,6 +14,17 @@ namespace nitinol::cuda {
 namespace {
 
 constexpr size_t kSignalWords = sizeof(Signals) / sizeof(uint32_t);
+/// Where notes of runs begin, of which each is written at once.
+constexpr size_t kRunsAt = (kSignalWords + kMaxRanks) * sizeof(uint32_t);
+static_assert(kRunsAt % alignof(RunNotes) == 0);
+
+bool notes_runs(const ExecutorSetup& setup) { return setup.check && setup.peers.size() > 1; }
+
+size_t host_words_for(const ExecutorSetup& setup) {
+  const int ranks = static_cast<int>(setup.peers.size());
+  const size_t lines = notes_runs(setup) ? static_cast<size_t>(RunLines::count(ranks)) : 0;
+  return (kRunsAt + lines * sizeof(RunNotes)) / sizeof(uint32_t);
+}
 
 constexpr uint64_t kBoardName = 0x6375646162000000ULL;
 constexpr int kBoardMaker = 0;  ///< the rank that makes the call board
@@ -55,7 +66,7 @@ Domain::Domain(ExecutorSetup setup, const Layouts& layouts)
     : setup_(std::move(setup)),
       layouts_(layouts),
       device_(setup_.peers[static_cast<size_t>(setup_.rank)].device),
-      words_(kSignalWords + kMaxRanks) {
+      words_(host_words_for(setup_)) {
   arena_ = std::make_shared<Arena>(place(), device_, devices_of_this_process(setup_), layouts_);
   if (setup_.rank == kBoardMaker) make_board();
   register_arena(name_of_rank(setup_, setup_.rank), arena_);
@@ -115,6 +126,7 @@ void Domain::reach(Queue queue) {
     regions_.push_back(std::move(region));
   }
   view->counters = counters_of(queue);
+  view->notes = runs_of(queue);
   check_reached(*view);
   tell_kernels_of_counters(index, *view);
   views_[index] = std::move(view);
@@ -173,6 +185,28 @@ void Domain::check_reached(const QueueView& view) {
          "NCCL_P2P_DISABLE=1 goes through host memory instead",
          setup_.rank, rank);
   }
+}
+
+RunNotes* Domain::runs() const {
+  return notes_runs(setup_) ? reinterpret_cast<RunNotes*>(words_.get() + kRunsAt / sizeof(uint32_t)) : nullptr;
+}
+
+/// Where data has tags there are none.
+RunNotes* Domain::runs_of(Queue queue) const {
+  RunNotes* const all = runs();
+  if (all == nullptr) return nullptr;
+  switch (queue) {
+    case Queue::kSimple: return all;
+    case Queue::kSums: return all + 1;
+    case Queue::kSmallSums: return all + 2;
+    case Queue::kLine: return all + 3;
+    case Queue::kMessageSimple: return all + RunLines::kCollectives;
+    case Queue::kLL:
+    case Queue::kLL128:
+    case Queue::kMessageLL:
+    case Queue::kMessageLL128: return nullptr;
+  }
+  return nullptr;
 }
 
 size_t Domain::room_for_messages() const {

@@ -50,6 +50,8 @@ class Domain {
   const CallBoard* reach_board();
 
   volatile Signals& signals() const { return *reinterpret_cast<volatile Signals*>(words_.get()); }
+  /// What this rank's kernels note of what has run, by RunLines; null: they do not, as nobody looks.
+  RunNotes* runs() const;
   const ExecutorSetup& setup() const { return setup_; }
   int ranks() const { return static_cast<int>(setup_.peers.size()); }
   int device() const { return device_; }
@@ -60,12 +62,13 @@ class Domain {
   std::shared_ptr<p2p::Region> region_of(int rank, Queue queue);
   char* counters_of(Queue queue);
   void check_reached(const QueueView& view);
+  RunNotes* runs_of(Queue queue) const;
   void tell_kernels_of_counters(size_t queue, const QueueView& view);
 
   ExecutorSetup setup_;
   Layouts layouts_;
   int device_;
-  HostWords words_;  ///< Signals, then an answer of the probe for each rank
+  HostWords words_;  ///< Signals, then an answer of the probe for each rank, then RunNotes
   std::shared_ptr<Arena> arena_;
   std::vector<std::shared_ptr<p2p::Region>> regions_;
   std::unique_ptr<p2p::Region> counters_;  ///< of all queue sets, where regions lie in host memory

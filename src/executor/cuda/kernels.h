@@ -11,6 +11,7 @@
 #include "algorithm/table.h"
 #include "executor/cuda/clerk.h"
 #include "executor/cuda/primitives.h"
+#include "executor/cuda/run_counter.h"
 #endif
 
 namespace nitinol::cuda {
@@ -124,6 +125,12 @@ __device__ __forceinline__ Connections<Wire> connect(const CollectiveParameters&
   }
 }
 
+__device__ __forceinline__ void note_runs(RunCounter& runs, const CollectiveParameters& parameters) {
+  if (!runs.notes()) return;
+  for (int i = 0; i < parameters.works; ++i) runs.note(parameters.work[i].mark);
+  runs.close();
+}
+
 /// Runs works whose algorithms are among Entries; kAlone: a communicator of one rank, where all algorithms are copies.
 template <class Wire, DataType type, Combine how, class Entries, bool kInline, bool kAlone = false>
 __global__ void __launch_bounds__(Wire::kSmall ? (kFewWorkers + 1) * 32 : max_threads(Wire::kProtocol),
@@ -137,8 +144,11 @@ __global__ void __launch_bounds__(Wire::kSmall ? (kFewWorkers + 1) * 32 : max_th
   await_earlier_kernels();
   if (parameters.next_may_begin) let_next_kernel_begin();
   if constexpr (!Wire::kCounted) read_ahead<Wire, type>(parameters.work[0]);
+  const bool is_first = Wire::kCounted && !kAlone && blockIdx.x == 0 && threadIdx.x == blockDim.x - 1;
+  RunCounter runs(parameters.queue, parameters.queue.rank, false, is_first);
   connections.resume();
   if (connections.is_clerk()) {
+    note_runs(runs, parameters);
     Clerk<Wire> clerk(connections);
     run_all<Wire, Entries, kAlone>(clerk, parameters);
     clerk.close();
@@ -179,6 +189,13 @@ __device__ __forceinline__ void carry_all(P& p, const Lane& lane, const Paramete
   }
 }
 
+template <class Parameters>
+__device__ __forceinline__ void note_runs(RunCounter& runs, const Lane& lane, const Parameters& parameters) {
+  if (!runs.notes()) return;
+  for (int i = 0; i < lane.count; ++i) runs.note(parameters.message[lane.first + i].mark());
+  runs.close();
+}
+
 /// A CTA for each lane. All CTAs of the launch are resident at once, so that none waits for one that cannot start.
 template <class Wire, class Parameters>
 __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __grid_constant__ Parameters parameters) {
@@ -186,8 +203,11 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
   Connections<Wire> connections(parameters.queue, lane.channel, lane.channel);
   await_earlier_kernels();
   if (parameters.next_may_begin) let_next_kernel_begin();
+  const bool is_first = Wire::kCounted && lane.channel == 0 && threadIdx.x == blockDim.x - 1;
+  RunCounter runs(parameters.queue, lane.peer, lane.sends != 0, is_first);
   connections.resume_lane(lane.peer, lane.sends != 0);
   if (connections.is_clerk()) {
+    note_runs(runs, lane, parameters);
     Clerk<Wire> clerk(connections);
     carry_all<Wire>(clerk, lane, parameters);
     clerk.close();

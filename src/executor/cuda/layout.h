@@ -6,6 +6,8 @@
 //   filled   [channel][peer]          how many steps `peer` has published to R; written by `peer` (Simple only)
 //   state    [channel][peer]          R's own counters, from one operation to the next; unused in host memory. Not zero
 //                                     for R itself: a kernel has aborted, and later ones send nothing
+//   runs     [peer][direction]        how many calls have run (run_counter.h): messages to and from the peer; for R
+//                                     itself collectives
 //   slots    [channel][sender][slot]  written by `sender`: all others, or the rank before R alone
 // Channels keep their credits and flags in lines of their own: looks at the same line of host memory wait for each
 // other, a microsecond each.
@@ -14,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "model/run_notes.h"
 #include "model/types.h"
 
 namespace nitinol::cuda {
@@ -64,7 +67,18 @@ struct QueueLayout {
   NITINOL_HOST_DEVICE ConnectionState* state(char* counters, int channel, int peer) const {
     return reinterpret_cast<ConnectionState*>(counters) + (channel * ranks + peer);
   }
-  uint32_t counter_bytes() const { return slots_at - state_at; }
+  NITINOL_HOST_DEVICE uint32_t counter_bytes() const { return slots_at - state_at; }
+  NITINOL_HOST_DEVICE RunCount* run_count(char* counters, int peer, bool sends) const {
+    char* const first = counters + counter_bytes() - kProbeBytes - run_bytes(ranks);
+    return reinterpret_cast<RunCount*>(first) + (2 * peer + (sends ? 0 : 1));
+  }
+  NITINOL_HOST_DEVICE static constexpr uint32_t run_bytes(int ranks) {
+    return aligned(static_cast<size_t>(ranks) * 2 * sizeof(RunCount));
+  }
+  NITINOL_HOST_DEVICE static constexpr uint32_t aligned(size_t bytes) {
+    return static_cast<uint32_t>((bytes + 1023) / 1024 * 1024);
+  }
+  static constexpr uint32_t kProbeBytes = 1024;  ///< the last before the slots
   /// The slot of step `step` from `sender`, in the region of `receiver`. Of no meaning for one that does not send to
   /// it.
   NITINOL_HOST_DEVICE char* slot(char* region, int receiver, int sender, int channel, uint32_t step) const {
@@ -101,15 +115,15 @@ constexpr size_t shared_bytes(int ranks, int warps) {
 }
 
 inline QueueLayout make_layout(int ranks, int channels, uint32_t slots, uint32_t slot_bytes, int senders) {
-  const auto align = [](size_t bytes) { return static_cast<uint32_t>((bytes + 1023) / 1024 * 1024); };
   const size_t connections = static_cast<size_t>(ranks) * static_cast<size_t>(channels);
   QueueLayout layout{
       .ranks = ranks, .channels = channels, .senders = senders, .slots = slots, .slot_bytes = slot_bytes};
   layout.row = (ranks + 31) / 32 * 32;
   const size_t words = static_cast<size_t>(layout.row) * static_cast<size_t>(channels);
-  layout.filled_at = align(words * sizeof(uint32_t));
-  layout.state_at = layout.filled_at + align(words * sizeof(uint32_t));
-  layout.slots_at = layout.state_at + align(connections * sizeof(ConnectionState)) + 1024;  // the last for the probe
+  layout.filled_at = QueueLayout::aligned(words * sizeof(uint32_t));
+  layout.state_at = layout.filled_at + QueueLayout::aligned(words * sizeof(uint32_t));
+  layout.slots_at = layout.state_at + QueueLayout::aligned(connections * sizeof(ConnectionState)) +
+                    QueueLayout::run_bytes(ranks) + QueueLayout::kProbeBytes;
   return layout;
 }
 inline QueueLayout make_layout(int ranks, int channels, uint32_t slots, uint32_t slot_bytes) {

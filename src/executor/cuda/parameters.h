@@ -3,6 +3,7 @@
 
 #include "executor/cuda/layout.h"
 #include "model/plan.h"
+#include "model/run_notes.h"
 #include "model/signature.h"
 
 namespace nitinol::cuda {
@@ -46,6 +47,9 @@ struct QueueView {
   volatile Signals* signals = nullptr;
   char* counters = nullptr;      ///< this rank's own, always in its GPU's memory
   char* region[kMaxRanks] = {};  ///< every rank's region, as mapped here
+  /// Host memory for what has run: of collectives, or first of those of all that messages have (RunLines). Null: it is
+  /// not noted.
+  RunNotes* notes = nullptr;
 };
 
 /// One collective. Buffers are addressed in elements of the kernel's type.
