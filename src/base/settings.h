@@ -49,6 +49,7 @@ enum class Setting : std::uint8_t {
   kLaunchOrderImplicit,
   kLaunchRaceFatal,
   kP2pDisable,
+  kP2pTry,
   kShmDisable,
   kSpin,
   kWinEnable,

@@ -228,7 +228,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::string word_of_members(const std::vector<int>& members) const;
   Peer describe() const;
   Plan plan(const CollectiveWork& work);
-  void make_executor_for(std::vector<Peer> peers);
+  void make_executor_for(std::vector<Peer> peers, bool peer_access);
+  bool finds_peer_access(const std::vector<Peer>& peers);
   /// Waits a little for word of an earlier failure elsewhere, and throws it if it comes.
   void throw_first_failure() const;
   void follow_failures();

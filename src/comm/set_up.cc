@@ -46,11 +46,12 @@ std::string_view check_mode() {
 std::string agreed_settings(const Config& config) {
   const Settings& s = settings();
   return formatted(
-      "NCCL_ALGO={} NCCL_PROTO={} NCCL_BUFFSIZE={} NITINOL_REPRODUCIBLE={} NCCL_P2P_DISABLE={} NITINOL_CHECK={} "
-      "minCTAs={} maxCTAs={} CTAPolicy={} cgaClusterSize={}",
+      "NCCL_ALGO={} NCCL_PROTO={} NCCL_BUFFSIZE={} NITINOL_REPRODUCIBLE={} NCCL_P2P_DISABLE={} NITINOL_P2P_TRY={} "
+      "NITINOL_CHECK={} minCTAs={} maxCTAs={} CTAPolicy={} cgaClusterSize={}",
       s.text_if_set(Setting::kAlgo).value_or(""), s.text_if_set(Setting::kProto).value_or(""),
       s.integer_if_set(Setting::kBuffSize).value_or(0), s.flag(Setting::kReproducible), s.flag(Setting::kP2pDisable),
-      check_mode(), config.min_ctas, config.max_ctas, config.cta_policy, config.cga_cluster_size);
+      s.integer_if_set(Setting::kP2pTry).value_or(-1), check_mode(), config.min_ctas, config.max_ctas,
+      config.cta_policy, config.cga_cluster_size);
 }
 
 LaunchOrdering launch_ordering() {
@@ -65,14 +66,24 @@ constexpr uint32_t kFlavour = 1;
 constexpr uint32_t kFlavour = 0;
 #endif
 
+/// Whether all ranks reach each other's memory, as far as drivers and settings say.
+bool has_peer_access(const std::vector<Peer>& peers) {
+  return !settings().flag(Setting::kP2pDisable) && reach_each_other(peers);
+}
+
+/// Whether that is to be tried before it is relied on.
+bool tries_peer_access(const std::vector<Peer>& peers) {
+  const bool doubtful = are_perhaps_behind_pcie(peers);
+  return has_peer_access(peers) && settings().integer_if_set(Setting::kP2pTry).value_or(doubtful ? 1 : 0) != 0;
+}
+
 /// By which way data goes from one rank to another.
-void log_path(const std::vector<Peer>& peers, int from, int to) {
+void log_path(const std::vector<Peer>& peers, int from, int to, [[maybe_unused]] bool peer_access) {
   const Peer& source = peers[static_cast<size_t>(from)];
   const Peer& sink = peers[static_cast<size_t>(to)];
   const bool same_process = source.process == sink.process;
 #if defined(NITINOL_CUDA)
-  const bool reach = !settings().flag(Setting::kP2pDisable) && reach_each_other(peers);
-  const char* const path = !reach ? "SHM/pinned memory" : same_process ? "P2P/direct pointer" : "P2P/IPC";
+  const char* const path = !peer_access ? "SHM/pinned memory" : same_process ? "P2P/direct pointer" : "P2P/IPC";
 #else
   const char* const path = same_process ? "P2P/direct pointer" : "SHM/memfd";
 #endif
@@ -196,16 +207,39 @@ void Communicator::meet_peers() {
   check_peers(peers);
   tell_bootstrap_of(peers);
   handles_->set_peers(peers);
-  if (ranks_ > 1) log_path(peers, rank_, (rank_ + 1) % ranks_);
   take_seat(peers);
   const uint64_t process = peers[static_cast<size_t>(rank_)].process;
   local_ranks_ = static_cast<int>(
       std::count_if(peers.begin(), peers.end(), [&](const Peer& peer) { return peer.process == process; }));
   if (strict && rank_ != 0) strict_memory = StrictBoard::fetch(*handles_, ranks_);
   if (strict) strict_board_ = std::make_unique<StrictBoard>(std::move(strict_memory), peers, rank_);
-  make_executor_for(std::move(peers));
+  make_executor_for(peers, true);
   bootstrap_->barrier();
+  const bool keeps_peer_access = !tries_peer_access(peers) || finds_peer_access(peers);
+  if (ranks_ > 1) log_path(peers, rank_, (rank_ + 1) % ranks_, keeps_peer_access && has_peer_access(peers));
   if (executor_->meet()) bootstrap_->barrier();
+}
+
+/// What drivers promise may not hold. All ranks try it together, and if one of them finds that out, all go through host
+/// memory.
+bool Communicator::finds_peer_access(const std::vector<Peer>& peers) {
+  const std::string wrong = executor_->try_peer_access();
+  const std::vector<int> answers = bootstrap_->all_gather_value(wrong.empty() ? 0 : 1);
+  const auto first = std::find(answers.begin(), answers.end(), 1);
+  if (first == answers.end()) return true;
+  if (first - answers.begin() == rank_) {
+    log_warn("communicator {} of {} ranks: {}, which this one does now", ras::text_of(identity_), ranks_, wrong);
+  }
+  std::unique_ptr<Executor> last;  // ends without the lock, which its reports would take
+  {
+    const std::lock_guard lock(executor_mutex_);
+    last = std::move(executor_);
+  }
+  last.reset();
+  bootstrap_->barrier();  // what it offered is not to be found any more
+  make_executor_for(peers, false);
+  bootstrap_->barrier();
+  return false;
 }
 
 void Communicator::tell_bootstrap_of(const std::vector<Peer>& peers) {
@@ -214,7 +248,7 @@ void Communicator::tell_bootstrap_of(const std::vector<Peer>& peers) {
   bootstrap_->know_devices(devices);
 }
 
-void Communicator::make_executor_for(std::vector<Peer> peers) {
+void Communicator::make_executor_for(std::vector<Peer> peers, bool peer_access) {
   let_go_of_idle_memory();
   ExecutorSetup setup;
   setup.rank = rank_;
@@ -225,7 +259,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers) {
   setup.max_channels = most_ctas(config_);
   setup.cluster_ctas = config_.cga_cluster_size;
   setup.buffer_bytes = static_cast<size_t>(settings().integer_if_set(Setting::kBuffSize).value_or(0));
-  setup.peer_access = !settings().flag(Setting::kP2pDisable);
+  setup.peer_access = peer_access && has_peer_access(setup.peers);
   setup.timeout = std::chrono::seconds(settings().integer(Setting::kTimeout));
   setup.set_up_timeout = std::chrono::seconds(settings().integer(Setting::kInitTimeout));
   handles_->set_patience(setup.timeout);

@@ -59,6 +59,11 @@ class Executor {
   virtual ~Executor() = default;
   virtual Limits limits() const = 0;
 
+  /// Once, before meet(), when all ranks have made theirs: whether this rank finds in the others' memory what it writes
+  /// there. "" if it does, else a sentence: then executors have to be made anew, without peer access. May wait for
+  /// peers' service threads only. Throws Error.
+  virtual std::string try_peer_access() { return ""; }
+
   /// Once, when all ranks have made theirs: reaches what ranks tell each other by even if they launch nothing. False,
   /// on all of them, if there is nothing of the kind; else no rank may go before all are back. May wait for peers'
   /// service threads only. Throws Error.
@@ -139,8 +144,12 @@ class Executor {
 /// Error.
 #if defined(NITINOL_CUDA)
 void describe_gpu(Peer& peer, const cudaDeviceProp& properties);
+/// Whether GPUs of the ranks may reach each other over PCIe, where an IOMMU or access control can spoil what drivers
+/// promise.
+bool are_perhaps_behind_pcie(std::span<const Peer> peers);
 #else
 inline void describe_gpu(Peer&, const cudaDeviceProp&) {}
+inline bool are_perhaps_behind_pcie(std::span<const Peer>) { return false; }
 #endif
 
 /// Allocates this rank's arena and offers it to peers. One definition per flavour.

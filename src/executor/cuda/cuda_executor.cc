@@ -155,6 +155,17 @@ class CudaExecutor : public Executor {
 
   Limits limits() const override { return sizes_.limits; }
 
+  std::string try_peer_access() override {
+    const DeviceGuard on(device_);
+    const RelaxedCaptureGuard relaxed;
+    try {
+      domain_->reach(Queue::kLL);
+    } catch (const NotReached& found) {
+      return found.what();
+    }
+    return "";
+  }
+
   bool meet() override { return watch_->meet(); }
 
   bool is_ready_for(const Launch& launch) override {

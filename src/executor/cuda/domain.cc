@@ -50,6 +50,13 @@ std::vector<int> devices_of_this_process(const ExecutorSetup& setup) {
 
 }  // namespace
 
+NotReached::NotReached(int rank, int peer)
+    : Error(ncclSystemError,
+            formatted("rank {} writes into the memory of rank {} but does not find there what it wrote, although the "
+                      "driver says that their GPUs reach each other: likely an IOMMU or PCIe access control (ACS) "
+                      "stands between them. NCCL_P2P_DISABLE=1 goes through host memory instead",
+                      rank, peer)) {}
+
 HostWords::HostWords(size_t count) {
   void* memory = nullptr;
   cuda_check(cudaHostAlloc(&memory, count * sizeof(uint32_t), cudaHostAllocPortable | cudaHostAllocMapped),
@@ -179,11 +186,7 @@ void Domain::check_reached(const QueueView& view) {
   cuda_check(cudaStreamSynchronize(stream.get()), "probe of peers' memory");
   for (int rank = 0; rank < ranks(); ++rank) {
     if (static_cast<volatile uint32_t*>(answers)[rank] == 1) continue;
-    fail(ncclSystemError,
-         "rank {} writes into the memory of rank {} but does not find there what it wrote, although the driver says "
-         "that their GPUs reach each other: likely an IOMMU or PCIe access control (ACS) stands between them. "
-         "NCCL_P2P_DISABLE=1 goes through host memory instead",
-         setup_.rank, rank);
+    throw NotReached(setup_.rank, rank);
   }
 }
 

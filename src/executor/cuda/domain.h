@@ -29,6 +29,12 @@ class HostWords {
 /// Whether all ranks' GPUs read and write each other's memory, and may.
 bool reaches_peers(const ExecutorSetup& setup);
 
+/// A rank does not find in another's memory what it wrote there.
+class NotReached : public Error {
+ public:
+  NotReached(int rank, int peer);
+};
+
 class Domain {
  public:
   /// Offers this rank's memory to the others. Call on the rank's device.
@@ -39,7 +45,8 @@ class Domain {
   /// Offers nothing any more; what peers have mapped stays.
   void close();
 
-  /// Maps the region of every rank for one queue set. Throws Error if one cannot be reached.
+  /// Maps the region of every rank for one queue set. Throws Error if one cannot be mapped, NotReached if it is
+  /// another.
   void reach(Queue queue);
   bool reached(Queue queue) const { return views_[static_cast<size_t>(queue)] != nullptr; }
   const QueueView& view(Queue queue) const;

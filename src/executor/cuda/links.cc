@@ -42,4 +42,10 @@ void describe_gpu(Peer& peer, const cudaDeviceProp& properties) {
   }
 }
 
+bool are_perhaps_behind_pcie(std::span<const Peer> peers) {
+  const auto is_on_another_gpu = [&](const Peer& peer) { return peer.device_id != peers.front().device_id; };
+  const auto may_be = [](const Peer& peer) { return (peer.reach & kKeepsLinesWhole) == 0; };
+  return std::any_of(peers.begin(), peers.end(), is_on_another_gpu) && std::any_of(peers.begin(), peers.end(), may_be);
+}
+
 }  // namespace nitinol

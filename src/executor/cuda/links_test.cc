@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
+#include "executor/executor.h"
+
 namespace nitinol::cuda {
 namespace {
 
@@ -24,6 +29,21 @@ TEST(Links, AreNotBetweenAllCards) {
   EXPECT_FALSE(are_usually_linked(75, "Tesla T4"));
   EXPECT_FALSE(are_usually_linked(86, "NVIDIA A10"));
   EXPECT_FALSE(are_usually_linked(89, "NVIDIA L40S"));
+}
+
+std::vector<Peer> on_gpus(const std::vector<std::pair<char, uint32_t>>& gpus) {
+  std::vector<Peer> peers;
+  for (const auto& [id, reach] : gpus) peers.emplace_back().reach = reach, peers.back().device_id[0] = id;
+  return peers;
+}
+
+TEST(Links, ArePerhapsPcieUnlessAllGpusAreKnownToBeLinked) {
+  constexpr uint32_t kLinked = kReachesPeers | kKeepsLinesWhole;
+  EXPECT_FALSE(are_perhaps_behind_pcie(on_gpus({{'a', kLinked}, {'b', kLinked}})));
+  EXPECT_TRUE(are_perhaps_behind_pcie(on_gpus({{'a', kReachesPeers}, {'b', kReachesPeers}})));
+  EXPECT_TRUE(are_perhaps_behind_pcie(on_gpus({{'a', kLinked}, {'b', kReachesPeers}})));
+  EXPECT_TRUE(are_perhaps_behind_pcie(on_gpus({{'a', kReachesPeers}, {'b', kLinked}})));
+  EXPECT_FALSE(are_perhaps_behind_pcie(on_gpus({{'a', kReachesPeers}, {'a', kReachesPeers}}))) << "they share one";
 }
 
 }  // namespace
