@@ -10,8 +10,11 @@ std::atomic<bool> any_broken{false};
 __device__ int broken_rank;
 
 __global__ void broken_probe(const __grid_constant__ nitinol::cuda::QueueView queue, uint32_t* answers) {
+  __shared__ bool broken;
+  if (threadIdx.x == 0) broken = atomicCAS(&broken_rank, queue.rank, -1) == queue.rank;
+  __syncthreads();
   const int peer = static_cast<int>(threadIdx.x);
-  if (peer < queue.layout.ranks) answers[peer] = queue.rank == broken_rank && peer != queue.rank ? 0 : 1;
+  if (peer < queue.layout.ranks) answers[peer] = broken && peer != queue.rank ? 0 : 1;
 }
 
 }  // namespace

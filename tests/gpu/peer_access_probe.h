@@ -1,5 +1,6 @@
 // Stands in for the library's probe of peers' memory.
 #pragma once
 
-/// From now on the rank finds nothing of what it writes into the memory of others; -1: all do.
+/// The next time the rank finds nothing of what it writes into the memory of others, and then in other memory it does;
+/// -1: no rank.
 void break_probe_of(int rank);

@@ -14,6 +14,7 @@
 
 #include "base/temporary_folder_testing.h"
 #include "cluster.h"
+#include "devices.h"
 #include "nccl.h"
 #include "scarcity.h"
 #include "shared_count.h"
@@ -99,7 +100,8 @@ TEST_F(StrictCircle, OfOneThreadWithSeveralRanksThatForgetsTheGroup) {
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
               ncclComm_t comms[2] = {};
               float* data = nullptr;
-              EXPECT_CALL(ncclCommInitAll(comms, 2, nullptr));
+              const int devices[2] = {0, devices_here() > 1 ? 1 : 0};
+              EXPECT_CALL(ncclCommInitAll(comms, 2, devices));
               EXPECT_CALL(cudaSetDevice(0));
               EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
               const ncclResult_t called = ncclAllReduce(data, data, 10, ncclFloat, ncclSum, comms[0], nullptr);
