@@ -163,6 +163,8 @@ std::optional<KernelWaits::Suspicion> KernelWaits::suspect(const Waits& waits) c
 std::optional<KernelWaits::Suspicion> KernelWaits::in_vain(const Waits& waits) const {
   const SeenWait& seen = waits[static_cast<size_t>(rank_)];
   const std::string call = seen.wait.text();
+  // Who has left too waits in a graph that outlives the communicator, as others' launches of it do.
+  const bool leaves = board_.page(rank_).leaving.load(std::memory_order_acquire) != 0;
   for (int peer = 0; peer < board_.ranks(); ++peer) {
     if (!seen.wait.is_for(peer)) continue;
     const CallPage& page = board_.page(peer);
@@ -170,7 +172,7 @@ std::optional<KernelWaits::Suspicion> KernelWaits::in_vain(const Waits& waits) c
       return Suspicion{
           {ncclRemoteError, stopped_sentence(rank_, call, describe(peer))}, {{rank_, seen}}, kLooksForOtherReports};
     }
-    if (page.leaving.load(std::memory_order_acquire) != 0) {
+    if (page.leaving.load(std::memory_order_acquire) != 0 && !leaves) {
       return Suspicion{
           {ncclInvalidUsage, leaver_sentence(rank_, call, describe(peer))}, {{rank_, seen}}, kLooksToBeSure};
     }

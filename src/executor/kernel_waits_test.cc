@@ -262,6 +262,13 @@ TEST_F(KernelWaitsOfFour, ForOneThatLeavesAreTold) {
   EXPECT_EQ(code_, ncclInvalidUsage);
 }
 
+/// Their graphs outlive the communicator.
+TEST_F(KernelWaitsOfFour, OfOnesThatHaveLeftAreForThoseThatLaunchLater) {
+  in_collective(2, work_of(Collective::kReduce, 100, 1), {3});
+  for (const int rank : {2, 3}) board_.page(rank).leaving.store(1);
+  EXPECT_EQ(look(2), "");
+}
+
 TEST_F(KernelWaitsOfFour, ForOneThatHasStoppedAreToldAfterASecond) {
   in_messages(2, {3});
   board_.page(3).stopped.store(1);

@@ -9,6 +9,7 @@
 #include "cluster.h"
 #include "ints.h"
 #include "nccl.h"
+#include "shared_count.h"
 
 namespace nitinol::testing {
 namespace {
@@ -156,6 +157,53 @@ TEST(Streams, CapturesMayTakeTurns) {
               z.must_be(2048, "after the third");
               w.must_be(8192, "after the fourth, and another one");
             }));
+}
+
+/// One rank launches it long before the other.
+TEST(Streams, GraphsMayBeLaunchedOnceTheirCommunicatorHasEndedOnAllRanks) {
+  for (const std::vector<int>& processes : {std::vector<int>{1, 1}, {2}}) {
+    for (const bool destroys : {false, true}) {
+      const SharedCount ended;
+      const SharedCount right;
+      EXPECT_EQ("", run_ranks(processes, [&](Rank& self) {
+                  const Ints in(kCount, self.rank + 1);
+                  const Ints sums(kCount);
+                  const Ints got(kCount);
+                  ncclComm_t comm = nullptr;
+                  cudaGraph_t graph = nullptr;
+                  cudaGraphExec_t executable = nullptr;
+                  EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+                  EXPECT_CALL(cudaStreamBeginCapture(self.stream, cudaStreamCaptureModeThreadLocal));
+                  EXPECT_CALL(ncclAllReduce(in.data(), sums.data(), kCount, ncclInt, ncclSum, comm, self.stream));
+                  EXPECT_CALL(ncclGroupStart());
+                  EXPECT_CALL(ncclSend(in.data(), kCount, ncclInt, 1 - self.rank, comm, self.stream));
+                  EXPECT_CALL(ncclRecv(got.data(), kCount, ncclInt, 1 - self.rank, comm, self.stream));
+                  EXPECT_CALL(ncclGroupEnd());
+                  EXPECT_CALL(cudaStreamEndCapture(self.stream, &graph));
+                  EXPECT_CALL(cudaGraphInstantiate(&executable, graph, 0));
+                  EXPECT_CALL(cudaGraphDestroy(graph));
+                  EXPECT_CALL(cudaGraphLaunch(executable, self.stream));  // so that all memory is reached
+                  EXPECT_CALL(cudaStreamSynchronize(self.stream));
+                  sums.fill(-1);
+                  got.fill(-1);
+                  EXPECT_CALL(destroys ? ncclCommDestroy(comm) : ncclCommFinalize(comm));
+                  ended.meet(2);
+                  if (self.rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+                  EXPECT_CALL(cudaGraphLaunch(executable, self.stream));
+                  EXPECT_CALL(cudaStreamSynchronize(self.stream));
+                  sums.must_be(3, "the sum");
+                  got.must_be(2 - self.rank, "the message");
+                  right.meet(2);
+                  if (!destroys) {
+                    ncclResult_t state = ncclInternalError;
+                    EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+                    expect_that(state == ncclSuccess, "the state is " + std::to_string(state));
+                    EXPECT_CALL(ncclCommDestroy(comm));
+                  }
+                  EXPECT_CALL(cudaGraphExecDestroy(executable));
+                }));
+    }
+  }
 }
 
 }  // namespace

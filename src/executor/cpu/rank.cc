@@ -132,11 +132,18 @@ std::chrono::milliseconds Rank::stalled_for() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(now - stalled_since_);
 }
 
+/// Whether the peer has left, and makes no more calls, while this rank has not: graphs outlive their communicator, so
+/// where both have left others' launches of them may still come.
+bool Rank::leaves_this_rank(const Arena& peer) const {
+  return peer.header().leaving.load(std::memory_order_acquire) != 0 &&
+         own_->header().leaving.load(std::memory_order_acquire) == 0;
+}
+
 /// A peer has left without having begun the collective that this rank is in: reports it, and returns true.
 bool Rank::find_leaver() {
   for (int peer = 0; peer < ranks(); ++peer) {
     const Arena* const arena = arena_of(peer);
-    if (arena == nullptr || arena->header().leaving.load(std::memory_order_acquire) == 0) continue;
+    if (arena == nullptr || !leaves_this_rank(*arena)) continue;
     if (arena->header().calls.begun() >= sequence_) continue;
     report(ncclInvalidUsage, leaver_sentence(rank_, current().text(), describe(peer, *arena)));
     return true;
@@ -265,7 +272,7 @@ std::string Rank::reason_announced(int peer) const {
 /// peer did before is to be seen by whoever looks at the queues after this.
 std::string Rank::reason_why_never(int peer) const {
   const ArenaHeader& header = arena_of(peer)->header();
-  if (header.leaving.load(std::memory_order_acquire) != 0) return reason_leaving();
+  if (leaves_this_rank(*arena_of(peer))) return reason_leaving();
   if (std::string reason = reason_announced(peer); !reason.empty()) return reason;
   const uint64_t begun = header.calls.begun();
   if (begun <= sequence_ || header.calls.ended() >= begun) return "";

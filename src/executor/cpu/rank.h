@@ -210,6 +210,7 @@ class Rank {
   std::shared_ptr<Arena> arena_to_look_at(int peer);
   std::string reason_why_never(int peer) const;
   std::string reason_announced(int peer) const;
+  bool leaves_this_rank(const Arena& peer) const;
   bool find_leaver();
   bool waits_on_host(int peer) const;
   bool find_waiting_on_host();
