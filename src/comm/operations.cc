@@ -111,17 +111,7 @@ CollectiveWork work_of(const CollectiveCall& call, const Blocks& blocks, DataTyp
           .plan = {}};
 }
 
-}  // namespace
-
-DataType checked_type(ncclDataType_t type, const char* function) {
-  const int value = static_cast<int>(type);
-  if (value < 0 || value >= kDataTypes) fail(ncclInvalidArgument, "{} : invalid type {}", function, value);
-  return static_cast<DataType>(value);
-}
-
-void record_collective(const CollectiveCall& call) {
-  Communicator& communicator = communicator_of(call.communicator, call.function);
-  communicator.require_ready(call.function);
+void record_collective(const CollectiveCall& call, Communicator& communicator) {
   const int ranks = communicator.ranks();
   if (rooted(call.what)) check_rank(call.function, "root", call.root, ranks);
   const DataType type = checked_type(call.type, call.function);
@@ -136,9 +126,7 @@ void record_collective(const CollectiveCall& call) {
   group::add_task({communicator, call.stream, work_of(call, blocks, type, bytes, reduction)});
 }
 
-void record_message(const MessageCall& call) {
-  Communicator& communicator = communicator_of(call.communicator, call.function);
-  communicator.require_ready(call.function);
+void record_message(const MessageCall& call, Communicator& communicator) {
   check_rank(call.function, "peer", call.peer, communicator.ranks());
   const DataType type = checked_type(call.type, call.function);
   const size_t bytes = checked_bytes(call.function, call.count, type, 1);
@@ -147,6 +135,38 @@ void record_message(const MessageCall& call) {
   const MessageWork work{
       .direction = call.direction, .peer = call.peer, .buffer = call.buffer, .bytes = bytes, .stated = type};
   group::add_task({communicator, call.stream, work});
+}
+
+/// Runs what records an operation. The others may be in it already: if there is no memory for it, say, they are told.
+template <typename Record>
+void record_for(Communicator& communicator, const Record& record) {
+  try {
+    record();
+  } catch (const std::exception& thrown) {
+    const ncclResult_t code = code_of(thrown);
+    if (code == ncclSystemError || code == ncclInternalError) communicator.fail_with(code, thrown.what(), true);
+    throw;
+  }
+}
+
+}  // namespace
+
+DataType checked_type(ncclDataType_t type, const char* function) {
+  const int value = static_cast<int>(type);
+  if (value < 0 || value >= kDataTypes) fail(ncclInvalidArgument, "{} : invalid type {}", function, value);
+  return static_cast<DataType>(value);
+}
+
+void record_collective(const CollectiveCall& call) {
+  Communicator& communicator = communicator_of(call.communicator, call.function);
+  communicator.require_ready(call.function);
+  record_for(communicator, [&] { record_collective(call, communicator); });
+}
+
+void record_message(const MessageCall& call) {
+  Communicator& communicator = communicator_of(call.communicator, call.function);
+  communicator.require_ready(call.function);
+  record_for(communicator, [&] { record_message(call, communicator); });
 }
 
 }  // namespace nitinol
