@@ -71,6 +71,7 @@ std::vector<std::byte> encode(const Registration& message) {
   writer.integer(static_cast<std::int32_t>(message.ids));
   writer.integer(static_cast<std::int32_t>(message.index));
   writer.integer(message.timeout_ms);
+  writer.block(message.list.data(), message.list.size());
   message.listener.encode(writer);
   writer.block(message.contact.data(), message.contact.size());
   put(writer, message.identity);
@@ -86,6 +87,7 @@ std::optional<Registration> decode_registration(std::span<const std::byte> bytes
   message.index = get_int(reader, 0, kMostRanks - 1);
   message.timeout_ms = reader.integer<std::int64_t>();
   if (message.timeout_ms < 0 || message.timeout_ms > kLongestTimeout) message.timeout_ms = kLongestTimeout;
+  reader.block(message.list.data(), message.list.size());
   if (message.ids > message.nranks || message.index >= message.ids) reader.reject();
   message.listener = SocketAddress::decode(reader);
   reader.block(message.contact.data(), message.contact.size());

@@ -11,6 +11,7 @@
 
 #include "bootstrap/address.h"
 #include "bootstrap/liveness.h"
+#include "bootstrap/secret.h"
 
 namespace nitinol {
 
@@ -40,6 +41,7 @@ struct Registration {
   int ids = 1;    // how many ids share the communicator
   int index = 0;  // which of them this root serves
   std::int64_t timeout_ms = 0;
+  KeyId list{};  // names the list of ids
   SocketAddress listener;
   Contact contact{};
   PeerIdentity identity;

@@ -234,7 +234,7 @@ TEST(Frames, RefusesOversizedAndUnknownOnes) {
   EXPECT_FALSE(feed(1, 0, 0));
   EXPECT_TRUE(feed(64u << 20, 13, 0));
   EXPECT_FALSE(feed((64u << 20) + 1, 13, 0));
-  EXPECT_FALSE(feed(1, 14, 0));
+  EXPECT_FALSE(feed(1, kLastFrameType + 1, 0));
   EXPECT_TRUE(feed(1, 7, kLastOperation));
   EXPECT_FALSE(feed(1, 7, kLastOperation + 1));
 }
