@@ -80,6 +80,7 @@ struct Attempt {
   UniqueFd fd;
   std::string problem;
   bool repeat = true;
+  bool reached = false;  // somebody listens there
 };
 
 struct Target {
@@ -106,7 +107,7 @@ Attempt attempt_once(UniqueFd fd, const Target& target, const Interrupt& interru
     if (error != 0) return {UniqueFd(), error_text(error), worth_repeating(error)};
     tune_tcp(fd.get());
     std::string problem = prove(fd.get(), target.key, target.deadline, interrupt);
-    if (!problem.empty()) return {UniqueFd(), std::move(problem), true};
+    if (!problem.empty()) return {UniqueFd(), std::move(problem), true, true};
   } catch (const TimedOut&) {
     return {UniqueFd(), "it did not answer in time", true};
   }
@@ -160,11 +161,12 @@ UniqueFd connect_to_peer(const ConnectArguments& arguments) {
     ++attempts;
     if (attempt.fd) return std::move(attempt.fd);
     if (!attempt.repeat || attempts > options.retry_count || Clock::now() >= arguments.deadline) {
-      fail(ncclSystemError,
-           "cannot connect to {} at {}: {} ({} attempts){}. Check that its process is alive and that this address is "
-           "reachable "
-           "from here (NCCL_SOCKET_IFNAME chooses the interface)",
-           arguments.peer, arguments.to.to_string(), attempt.problem, attempts, arguments.fate ? arguments.fate() : "");
+      const char* const advice = attempt.reached
+                                     ? "The address can be reached: check that the rank there makes the same call"
+                                     : "Check that its process is alive and that this address is reachable from here "
+                                       "(NCCL_SOCKET_IFNAME chooses the interface)";
+      fail(ncclSystemError, "cannot connect to {} at {}: {} ({} attempts){}. {}", arguments.peer,
+           arguments.to.to_string(), attempt.problem, attempts, arguments.fate ? arguments.fate() : "", advice);
     }
     sleep_interruptibly(options.retry_sleep * attempts, arguments.deadline, arguments.interrupt);
   }

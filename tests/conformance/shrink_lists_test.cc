@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -168,6 +169,29 @@ TEST(ShrinkLists, AreToldToARankThatWaitsForOnesThatHaveShrunkWithoutItAndLeft) 
                 EXPECT_CALL(ncclCommAbort(comm));
               }));
   }
+}
+
+// They may call again, with it: so it waits, and hears of their list in the end.
+TEST(ShrinkLists, OfRanksThatHaveLeftOutAnotherAreInTheSentenceOfItsTimeout) {
+  setenv("NITINOL_INIT_TIMEOUT", "3", 1);
+  for (const auto& processes : ways_to_run(4)) {
+    const SharedCount done;
+    EXPECT_EQ("", run_ranks(processes, [&](Rank& self) {
+                if (self.rank < 2) must_shrink(self.comm, self.rank, {2, 3}, 4);
+                if (self.rank == 2) {
+                  ncclComm_t child = nullptr;
+                  done.wait_for(2);
+                  const ncclResult_t result = shrink(self.comm, {3}, &child);
+                  const std::string sentence = ncclGetLastError(nullptr);
+                  expect_that(result == ncclSystemError, sentence);
+                  expect_that(has(sentence, "which this rank waits for, has left it out"), sentence);
+                  expect_that(tells_list(sentence, 0, {2, 3}), sentence);
+                  expect_that(!has(sentence, "NCCL_SOCKET_IFNAME"), sentence);
+                }
+                done.meet(4);
+              }));
+  }
+  unsetenv("NITINOL_INIT_TIMEOUT");
 }
 
 // Rank 2 has no part in the first call and waits in the second for rank 0, which is still in the first.
