@@ -1,12 +1,18 @@
 #include "base/config_file.h"
 
+#include <fcntl.h>
 #include <pwd.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 #include <vector>
+
+#include "base/error.h"
+#include "base/unique_fd.h"
 
 namespace nitinol {
 namespace {
@@ -18,6 +24,25 @@ std::string home_directory() {
   passwd* found = nullptr;
   if (getpwuid_r(getuid(), &entry, buffer.data(), buffer.size(), &found) != 0 || found == nullptr) return "";
   return entry.pw_dir == nullptr ? "" : entry.pw_dir;
+}
+
+/// What stands there instead of a file; "" for a file. Linux's /dev/null counts as one, which is empty.
+std::string other_than_file(const struct stat& what) {
+  if (S_ISREG(what.st_mode)) return "";
+  if (S_ISFIFO(what.st_mode)) return "a FIFO";
+  if (S_ISDIR(what.st_mode)) return "a folder";
+  if (S_ISSOCK(what.st_mode)) return "a socket";
+  return S_ISCHR(what.st_mode) && what.st_rdev == makedev(1, 3) ? "" : "a device";
+}
+
+std::string text_of(int fd) {
+  std::string text;
+  std::array<char, 4096> part;
+  while (true) {
+    const ssize_t got = read(fd, part.data(), part.size());
+    if (got > 0) text.append(part.data(), static_cast<std::size_t>(got));
+    if (got == 0 || (got < 0 && errno != EINTR)) return text;
+  }
 }
 
 std::string user_file() {
@@ -43,19 +68,35 @@ std::vector<std::pair<std::string, std::string>> parse_configuration(std::string
   return assignments;
 }
 
-void apply_configuration_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return;
-  std::ostringstream text;
-  text << file.rdbuf();  // unlike a stream iterator, this does not throw where the path is a directory
-  constexpr int kKeepWhatIsSet = 0;
-  for (const auto& [name, value] : parse_configuration(text.str())) setenv(name.c_str(), value.c_str(), kKeepWhatIsSet);
+std::string apply_configuration_file(const std::string& path) {
+  struct stat before {};
+  if (stat(path.c_str(), &before) != 0) return "";
+  // Not even opened: that alone waits for a FIFO's writer, and may do something to a device.
+  std::string other = other_than_file(before);
+  if (other.empty()) {
+    // Another may stand there by now.
+    const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    struct stat opened {};
+    if (!file || fstat(file.get(), &opened) != 0) return "";
+    other = other_than_file(opened);
+    if (other.empty()) {
+      constexpr int kKeepWhatIsSet = 0;
+      for (const auto& [name, value] : parse_configuration(text_of(file.get()))) {
+        setenv(name.c_str(), value.c_str(), kKeepWhatIsSet);
+      }
+      return "";
+    }
+  }
+  return formatted("the configuration file {} is {} and is not read: it must be a regular file", path, other);
 }
 
-void apply_configuration_files() {
-  const std::string user = user_file();
-  if (!user.empty()) apply_configuration_file(user);
-  apply_configuration_file("/etc/nccl.conf");
+std::vector<std::string> apply_configuration_files() {
+  std::vector<std::string> complaints;
+  for (const std::string& path : {user_file(), std::string("/etc/nccl.conf")}) {
+    std::string complaint = path.empty() ? "" : apply_configuration_file(path);
+    if (!complaint.empty()) complaints.push_back(std::move(complaint));
+  }
+  return complaints;
 }
 
 }  // namespace nitinol

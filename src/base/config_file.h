@@ -13,10 +13,11 @@ namespace nitinol {
 std::vector<std::pair<std::string, std::string>> parse_configuration(std::string_view text);
 
 /// Sets the file's variables where they are not set, even to the empty string. A file that cannot be read changes
-/// nothing.
-void apply_configuration_file(const std::string& path);
+/// nothing. Returns a sentence for the log if something else than a file stands there, which is left alone; else "".
+std::string apply_configuration_file(const std::string& path);
 
 /// The user's file (NCCL_CONF_FILE, or .nccl.conf in the home directory of the user database), then /etc/nccl.conf.
-void apply_configuration_files();
+/// Returns the sentences.
+std::vector<std::string> apply_configuration_files();
 
 }  // namespace nitinol

@@ -1,11 +1,15 @@
 #include "base/config_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
 #include "base/settings_testing.h"
 #include "base/temporary_folder_testing.h"
+#include "base/unique_fd.h"
 
 namespace nitinol {
 namespace {
@@ -66,13 +70,40 @@ TEST_F(ConfigurationFile, FirstLineForANameCounts) {
 }
 
 TEST_F(ConfigurationFile, MissingFileChangesNothing) {
-  apply_configuration_file(folder_.file("none.conf"));
+  EXPECT_EQ(apply_configuration_file(folder_.file("none.conf")), "");
   EXPECT_EQ(std::getenv("NITINOL_TEST_FIRST"), nullptr);
 }
 
-TEST_F(ConfigurationFile, ADirectoryChangesNothing) {
-  apply_configuration_file(folder_.file("."));
+TEST_F(ConfigurationFile, AFolderADeviceOrAFifoIsNotReadAndTold) {
+  const std::string fifo = folder_.file("fifo");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const std::string wants = " and is not read: it must be a regular file";
+  // One with a writer, too, who has written already.
+  EXPECT_EQ(apply_configuration_file(fifo), "the configuration file " + fifo + " is a FIFO" + wants);
+  const UniqueFd both(open(fifo.c_str(), O_RDWR | O_CLOEXEC));
+  const std::string text = "NITINOL_TEST_FIRST=one\n";
+  ASSERT_EQ(write(both.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  EXPECT_EQ(apply_configuration_file(fifo), "the configuration file " + fifo + " is a FIFO" + wants);
+  EXPECT_EQ(apply_configuration_file("/dev/zero"), "the configuration file /dev/zero is a device" + wants);
+  EXPECT_EQ(apply_configuration_file(folder_.file(".")),
+            "the configuration file " + folder_.file(".") + " is a folder" + wants);
   EXPECT_EQ(std::getenv("NITINOL_TEST_FIRST"), nullptr);
+}
+
+TEST_F(ConfigurationFile, DevNullIsAnEmptyOne) { EXPECT_EQ(apply_configuration_file("/dev/null"), ""); }
+
+TEST_F(ConfigurationFile, MayBeALinkToOne) {
+  const std::string path = folder_.write("a.conf", "NITINOL_TEST_FIRST=one\n");
+  const std::string link = folder_.file("link");
+  ASSERT_EQ(symlink(path.c_str(), link.c_str()), 0);
+  EXPECT_EQ(apply_configuration_file(link), "");
+  EXPECT_STREQ(std::getenv("NITINOL_TEST_FIRST"), "one");
+}
+
+TEST_F(ConfigurationFile, MayBeLong) {
+  const std::string path = folder_.write("a.conf", "#" + std::string(100'000, 'x') + "\nNITINOL_TEST_FIRST=one\n");
+  EXPECT_EQ(apply_configuration_file(path), "");
+  EXPECT_STREQ(std::getenv("NITINOL_TEST_FIRST"), "one");
 }
 
 TEST_F(ConfigurationFile, IsTheOneThatNcclConfFileNames) {

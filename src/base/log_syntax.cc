@@ -1,10 +1,10 @@
 // The syntax of the logging variables: pure functions.
 #include <array>
-#include <cctype>
 #include <ctime>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/words.h"
 
 namespace nitinol {
 namespace {
@@ -41,14 +41,6 @@ constexpr NamedSubsystem kSubsystems[] = {{"INIT", Subsystem::kInit},
                                           {"RAS", Subsystem::kRas},
                                           {"ALLOC_HOST", Subsystem::kAllocHost},
                                           {"DESTROY", Subsystem::kDestroy}};
-
-bool same_ignoring_case(std::string_view a, std::string_view b) {
-  if (a.size() != b.size()) return false;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (std::toupper(static_cast<unsigned char>(a[i])) != std::toupper(static_cast<unsigned char>(b[i]))) return false;
-  }
-  return true;
-}
 
 // The union of bit_of(word) over a comma list, inverted when the list begins with ^.
 template <typename BitOf>

@@ -10,20 +10,22 @@
 #include "base/config_file.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/words.h"
 
 namespace nitinol {
 namespace {
 
 constexpr std::size_t index_of(Setting setting) { return static_cast<std::size_t>(setting); }
 
-bool takes(const SettingRow& row, std::string_view value) {
-  std::string_view rest = row.words;
-  if (rest.empty()) return true;
+/// The row's word that the value is, as the row spells it; nothing if it is none.
+std::optional<std::string> word_of(const SettingRow& row, std::string_view value) {
   constexpr std::string_view kBetween = ", ";
+  std::string_view rest = row.words;
   while (true) {
     const std::size_t end = rest.find(kBetween);
-    if (rest.substr(0, end) == value) return true;
-    if (end == std::string_view::npos) return false;
+    const std::string_view word = rest.substr(0, end);
+    if (same_ignoring_case(word, value)) return std::string(word);
+    if (end == std::string_view::npos) return std::nullopt;
     rest.remove_prefix(end + kBetween.size());
   }
 }
@@ -41,6 +43,18 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     }
   }
   return row[b.size()];
+}
+
+struct Loaded {
+  /// Not to be logged before the settings are there: the log asks for them.
+  std::vector<std::string> complaints = apply_configuration_files();
+  Settings settings{};
+};
+
+const Loaded& loaded() {
+  // Never destroyed: other threads may still ask while the process exits.
+  static const Loaded* const instance = new Loaded;
+  return *instance;
 }
 
 void report_variable(std::string_view name) {
@@ -66,14 +80,7 @@ void report_variable(std::string_view name) {
 
 }  // namespace
 
-const Settings& settings() {
-  // Never destroyed: other threads may still ask while the process exits.
-  static const Settings* const instance = [] {
-    apply_configuration_files();
-    return new Settings;
-  }();
-  return *instance;
-}
+const Settings& settings() { return loaded().settings; }
 
 std::optional<std::int64_t> parse_integer(std::string_view text) {
   bool negative = false;
@@ -106,12 +113,13 @@ std::optional<std::string> Settings::text_if_set(Setting setting) const {
   const SettingRow& row = row_of(setting);
   std::optional<std::string> value = quiet_text_if_set(setting);
   if (!value) return value;
-  if (!takes(row, *value)) {
+  std::optional<std::string> taken = *row.words == '\0' ? value : word_of(row, *value);
+  if (!taken) {
     refuse(row, *value);
-    return std::nullopt;
+    return taken;
   }
   announce(row, *value);
-  return value;
+  return taken;
 }
 
 std::string Settings::text(Setting setting) const {
@@ -188,9 +196,9 @@ bool belongs_to_another_program(std::string_view name) {
 }
 
 void warn_about_unknown_variables() {
-  settings();  // the configuration files count too
   static std::once_flag once;
   std::call_once(once, [] {
+    for (const std::string& complaint : loaded().complaints) log_note("{}", complaint);
     for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
       const std::string_view variable = *entry;
       const std::string_view name = variable.substr(0, variable.find('='));

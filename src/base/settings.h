@@ -80,7 +80,7 @@ struct SettingRow {
   std::int64_t lowest = std::numeric_limits<std::int64_t>::min();
   std::int64_t highest = std::numeric_limits<std::int64_t>::max();
   bool empty_counts = false;  ///< the empty string is a value, not the same as unset
-  const char* words = "";     ///< the texts that it takes, with a comma and a space between them; "": any
+  const char* words = "";     ///< that it takes in any case, with a comma and a space between them; "": any text
   constexpr bool acted_on() const { return setting != Setting::kNone; }
 };
 
@@ -100,8 +100,8 @@ class Settings {
   bool flag(Setting setting) const { return integer(setting) != 0; }
   /// Text, or the row's default when unset.
   std::string text(Setting setting) const;
-  /// Text if set (the empty string only where the row says that it counts) to one that the row takes; others are noted
-  /// in the log.
+  /// Text if set (the empty string only where the row says that it counts) to one that the row takes, in the row's
+  /// spelling; others are noted in the log.
   std::optional<std::string> text_if_set(Setting setting) const;
   /// As text_if_set, without the "set by environment" line: for the log itself.
   static std::optional<std::string> quiet_text_if_set(Setting setting);
@@ -129,8 +129,8 @@ class Settings {
 /// The process's settings. The first call reads the configuration files.
 const Settings& settings();
 
-/// Once per process: a warning for each NCCL_* or NITINOL_* variable that is unknown, with the nearest known name, and
-/// a line at INFO for each documented one that has no effect yet.
+/// Once per process: a warning for each configuration file that is none, and each NCCL_* or NITINOL_* variable that is
+/// unknown, with the nearest known name, and a line at INFO for each documented one that has no effect yet.
 void warn_about_unknown_variables();
 
 /// The known name most like `name`, or "" when none is near.

@@ -35,8 +35,9 @@ Every environment variable of Nitinol. This page is made from the table in src/b
 A value comes from the environment; else from the user's file, which is the one that `NCCL_CONF_FILE` names or `.nccl.conf` in the home
 directory; else from `/etc/nccl.conf`. A file holds lines `NAME=VALUE`: the value is all that follows the first `=`, nothing is trimmed,
 lines that begin with `#` are skipped, and the first line for a name counts. Values from files become environment variables of the process.
+A FIFO, a folder or a device (but `/dev/null`) is not read, which is noted in the log.
 
-Numbers are decimal, or hexadecimal after `0x`; they are read once. A value that is not a number, is out of range, or is none of the words
+Numbers are decimal, or hexadecimal after `0x`; they are read once. Words may be written in small or capital letters. A value that is not a number, is out of range, or is none of the words
 that there are to choose from, is noted in the log and the default is used. The empty string counts as not set, except for
 `NCCL_DEBUG_SUBSYS`, `NCCL_DEBUG_TIMESTAMP_FORMAT`, `NCCL_DEBUG_TIMESTAMP_LEVELS` and `NCCL_COMM_ID`. With `NCCL_DEBUG=INFO` each variable that takes effect is logged (but for those
 of the log itself and `NCCL_CONF_FILE`), and with `NCCL_DEBUG=WARN` each `NCCL_*` or `NITINOL_*` variable that does not exist, with the name

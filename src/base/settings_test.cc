@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cctype>
 #include <fstream>
 #include <set>
 #include <thread>
@@ -147,13 +149,31 @@ TEST_F(SettingsLog, UnreadableNumberIsNoted) {
 }
 
 TEST(Settings, WordThatIsNotToChooseFromIsTheDefault) {
-  for (const char* value : {"AF_INET5", "AF_", "AF_INET, AF_INET6", "af_inet"}) {
+  for (const char* value : {"AF_INET5", "AF_", "AF_INET, AF_INET6", "AF-INET"}) {
     const ScopedVariable set("NCCL_SOCKET_FAMILY", value);
     EXPECT_EQ(settings().text_if_set(Setting::kSocketFamily), std::nullopt) << value;
   }
   for (const char* value : {"AF_INET", "AF_INET6"}) {
     const ScopedVariable set("NCCL_SOCKET_FAMILY", value);
     EXPECT_EQ(settings().text_if_set(Setting::kSocketFamily), value);
+  }
+}
+
+TEST(Settings, WordsMayBeWrittenInAnyCase) {
+  for (const SettingRow& row : settings_table()) {
+    if (!row.acted_on() || *row.words == '\0') continue;
+    for (std::string_view rest = row.words; !rest.empty();) {
+      const std::string word(rest.substr(0, rest.find(", ")));
+      rest.remove_prefix(std::min(word.size() + 2, rest.size()));
+      std::string small = word;
+      std::string large = word;
+      std::transform(word.begin(), word.end(), small.begin(), [](unsigned char c) { return std::tolower(c); });
+      std::transform(word.begin(), word.end(), large.begin(), [](unsigned char c) { return std::toupper(c); });
+      for (const std::string& written : {small, large, small.substr(0, 1) + large.substr(1)}) {
+        const ScopedVariable set(row.name, written.c_str());
+        EXPECT_EQ(settings().text_if_set(row.setting), word) << row.name << "=" << written;
+      }
+    }
   }
 }
 

@@ -2,9 +2,6 @@
 #include "bootstrap/bootstrap.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <deque>
-#include <mutex>
 #include <string>
 
 #include "base/error.h"
@@ -13,6 +10,7 @@
 #include "bootstrap/exchange.h"
 #include "bootstrap/interfaces.h"
 #include "bootstrap/root.h"
+#include "bootstrap/root_link.h"
 #include "bootstrap/tree.h"
 
 namespace nitinol {
@@ -25,14 +23,10 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kGrace = 3s;
 // What the root answers when a rank gives up takes a round trip, and the root's patience with hearsay.
 constexpr auto kWordPatience = 1s;
-constexpr auto kSlice = 100ms;
-
-Frame control_frame(FrameType type, std::vector<std::byte> payload = {}) {
-  Frame frame;
-  frame.type = type;
-  frame.payload = std::move(payload);
-  return frame;
-}
+// Ranks that have waited so long compare their lists of ids with the roots of others, a few at a time.
+constexpr auto kCompareEvery = 500ms;
+constexpr std::size_t kComparesAtATime = 8;
+constexpr auto kAnswerPatience = 200ms;
 
 /// Operations work when this returns: nobody starts to use the communicator before all are in.
 void enter_together(Tree& tree) {
@@ -44,97 +38,6 @@ void enter_together(Tree& tree) {
   tree.agree_on_secret(number);
 }
 
-/// A rank's connection to a root, read by the network thread.
-class RootLink {
- public:
-  RootLink(UniqueFd fd, std::string root_name) : inbox_(std::make_shared<Inbox>()), root_name_(std::move(root_name)) {
-    Connection::Events events;
-    events.on_frame = [inbox = inbox_](Frame frame) {
-      const std::lock_guard lock(inbox->mutex);
-      inbox->frames.push_back(std::move(frame));
-      inbox->changed.notify_all();
-    };
-    events.on_closed = [inbox = inbox_](const Ending& ending) {
-      const std::lock_guard lock(inbox->mutex);
-      inbox->closed = ending;
-      inbox->changed.notify_all();
-    };
-    connection_ = Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
-  }
-  ~RootLink() { connection_->close_after_flush(); }
-  RootLink(const RootLink&) = delete;
-  RootLink& operator=(const RootLink&) = delete;
-
-  void send(const Frame& frame) { connection_->send(frame); }
-
-  /// Throws what the root says is wrong, or that it is gone.
-  void check() {
-    const std::lock_guard lock(inbox_->mutex);
-    check_locked();
-  }
-
-  /// What the root says is wrong; nothing if it has not said so in time, or is gone.
-  std::optional<Failure> wait_for_failure(Deadline deadline) {
-    std::unique_lock lock(inbox_->mutex);
-    while (true) {
-      if (auto failure = failure_locked()) return failure;
-      if (inbox_->closed || Clock::now() >= deadline) return std::nullopt;
-      inbox_->changed.wait_until(lock, deadline);
-    }
-  }
-
-  /// The parent; nothing if the root is busy with an earlier communicator of this address.
-  std::optional<ParentReply> wait_for_parent(Deadline deadline, const Interrupt& interrupt) {
-    std::unique_lock lock(inbox_->mutex);
-    while (true) {
-      check_locked();
-      if (!inbox_->frames.empty()) break;
-      lock.unlock();
-      interrupt();
-      if (Clock::now() >= deadline)
-        fail(ncclRemoteError, "{} did not answer in time (NITINOL_INIT_TIMEOUT)", root_name_);
-      lock.lock();
-      if (inbox_->frames.empty() && !inbox_->closed)
-        inbox_->changed.wait_until(lock, std::min(deadline, Clock::now() + kSlice));
-    }
-    const Frame frame = std::move(inbox_->frames.front());
-    inbox_->frames.pop_front();
-    if (frame.type == FrameType::kGoodbye) return std::nullopt;
-    const auto reply = frame.type == FrameType::kParent ? decode_parent_reply(frame.payload) : std::nullopt;
-    if (!reply) fail(ncclSystemError, "{} sent a message that is none", root_name_);
-    return reply;
-  }
-
- private:
-  struct Inbox {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::deque<Frame> frames;
-    std::optional<Ending> closed;
-  };
-
-  std::optional<Failure> failure_locked() const {
-    for (const Frame& frame : inbox_->frames) {
-      if (frame.type != FrameType::kError) continue;
-      if (auto failure = decode_failure(frame.payload)) return failure;
-    }
-    return std::nullopt;
-  }
-
-  void check_locked() const {
-    if (const auto failure = failure_locked()) throw Error(failure->result, failure->sentence);
-    if (!inbox_->closed || !inbox_->frames.empty()) return;
-    if (inbox_->closed->closed_here) fail(ncclSystemError, "lost {}{}", root_name_, inbox_->closed->reason);
-    fail(ncclRemoteError,
-         "{} went away while the communicator was being created{}: the process that made the id must stay", root_name_,
-         inbox_->closed->reason);
-  }
-
-  std::shared_ptr<Inbox> inbox_;
-  std::string root_name_;
-  std::shared_ptr<Connection> connection_;
-};
-
 /// One rank's way through the rendezvous.
 class Joiner {
  public:
@@ -145,10 +48,14 @@ class Joiner {
   void host_root();
   void stagger();
   std::unique_ptr<RootLink> reach_root(int block);
+  std::unique_ptr<RootLink> try_root(int block, Deadline deadline, const Interrupt& interrupt) const;
+  Registration registration() const;
   ParentReply register_here();
+  void compare_ids();
   ParentReply look_up_parent();
   void connect_tree(const ParentReply& parent);
   Failure give_up(const Error& error);
+  void tell_roots(const Failure& failure, bool own_root_knows) const;
   const UniqueId& id_of(int block) const { return ids_[static_cast<std::size_t>(block)]; }
 
   JoinArguments arguments_;
@@ -160,6 +67,9 @@ class Joiner {
   Interrupt interrupt_;
   std::shared_ptr<Tree> tree_;
   std::unique_ptr<RootLink> root_;
+  bool has_parent_ = false;
+  Deadline next_compare_ = Clock::now() + kCompareEvery;
+  int compared_ = 0;  // how many roots have been asked
 };
 
 std::vector<UniqueId> usable_ids(const JoinArguments& arguments) {
@@ -216,7 +126,17 @@ std::unique_ptr<RootLink> Joiner::reach_root(int block) {
   return std::make_unique<RootLink>(std::move(fd), formatted("the root of the unique id at {}", address.to_string()));
 }
 
-ParentReply Joiner::register_here() {
+// Once, and null if it cannot be reached; throws what `interrupt` throws.
+std::unique_ptr<RootLink> Joiner::try_root(int block, Deadline deadline, const Interrupt& interrupt) const {
+  const UniqueId& id = id_of(block);
+  SocketAddress address = id.root;
+  if (address.is_link_local()) address.scope = tree_->listener_address().scope;
+  UniqueFd fd = try_to_connect(address, root_key(id.secret), deadline, interrupt);
+  if (!fd) return nullptr;
+  return std::make_unique<RootLink>(std::move(fd), "another root");
+}
+
+Registration Joiner::registration() const {
   Registration registration;
   registration.rank = arguments_.rank;
   registration.nranks = arguments_.nranks;
@@ -225,23 +145,51 @@ ParentReply Joiner::register_here() {
   registration.timeout_ms = arguments_.options.init_timeout.count();
   registration.listener = tree_->listener_address();
   registration.contact = tree_->contact();
+  registration.list = name_of_list(ids_);
   registration.identity = this_process();
+  return registration;
+}
+
+ParentReply Joiner::register_here() {
+  const Interrupt compare = [this] {
+    interrupt_();
+    if (Clock::now() >= next_compare_) compare_ids();
+  };
   while (true) {
-    auto link = reach_root(block_);
-    link->send(control_frame(FrameType::kRegister, encode(registration)));
-    const auto parent = link->wait_for_parent(deadline_, interrupt_);
+    root_ = reach_root(block_);
+    root_->send(FrameType::kRegister, encode(registration()));
+    const auto parent = root_->wait_for_parent(deadline_, ids_.size() > 1 ? compare : interrupt_);
     if (parent) {
-      root_ = std::move(link);
+      has_parent_ = true;
       return *parent;
     }
+    root_.reset();
     sleep_interruptibly(std::max<std::chrono::milliseconds>(arguments_.options.retry_sleep, 1ms), deadline_,
                         interrupt_);
   }
 }
 
+// Whoever was given other ids than the rest may wait where nobody else comes. The roots do not know each other, but
+// each of its ids' roots knows the list of the ranks that came there.
+void Joiner::compare_ids() {
+  const std::size_t others = ids_.size() - 1;
+  for (std::size_t i = 0; i < std::min(others, kComparesAtATime); ++i) {
+    const int step = 1 + compared_++ % static_cast<int>(others);
+    const int block = (block_ + step) % static_cast<int>(ids_.size());
+    const auto link = try_root(block, Clock::now() + kAnswerPatience, interrupt_);
+    if (!link) continue;
+    Registration mine = registration();
+    mine.index = block;
+    link->send(FrameType::kCompare, encode(mine));
+    const auto failure = link->wait_for_failure(Clock::now() + kAnswerPatience);
+    if (failure) throw Error(failure->result, failure->sentence);
+  }
+  next_compare_ = Clock::now() + kCompareEvery;
+}
+
 ParentReply Joiner::look_up_parent() {
   const auto link = reach_root(shape_.parent_block(block_));
-  link->send(control_frame(FrameType::kLookup));
+  link->send(FrameType::kLookup);
   const auto parent = link->wait_for_parent(deadline_, interrupt_);
   if (!parent || parent->rank < 0) fail(ncclSystemError, "the root of another unique id does not know its first rank");
   return *parent;
@@ -260,11 +208,14 @@ void Joiner::connect_tree(const ParentReply& parent) {
 // than that its neighbour is gone, which went because of somebody else; the root knows of whom.
 Failure Joiner::give_up(const Error& error) {
   Failure failure = tree_->failure().value_or(Failure{arguments_.rank, error.code(), error.what()});
+  const bool own_root_knows = root_ != nullptr;
   if (root_) {
-    root_->send(control_frame(FrameType::kError, encode(failure)));
-    failure = root_->wait_for_failure(Clock::now() + kWordPatience).value_or(failure);
+    root_->send(FrameType::kError, encode(failure));
+    const bool aborts = arguments_.abort_flag != nullptr && arguments_.abort_flag->load();
+    if (has_parent_ || !aborts) failure = root_->wait_for_failure(Clock::now() + kWordPatience).value_or(failure);
   }
   root_.reset();
+  if (failure.result == ncclInvalidUsage) tell_roots(failure, own_root_knows);
   if (leader_ && block_ > 0 && !tree_->has_parent_connection()) {
     // The other blocks know nothing of this one's trouble yet.
     deadline_ = Clock::now() + kGrace;
@@ -276,6 +227,16 @@ Failure Joiner::give_up(const Error& error) {
   }
   tree_->report(failure);
   return failure;
+}
+
+// Ranks that contradict each other may have come to different roots, which do not know each other.
+void Joiner::tell_roots(const Failure& failure, bool own_root_knows) const {
+  const Deadline deadline = Clock::now() + kWordPatience;
+  for (int block = 0; block < static_cast<int>(ids_.size()); ++block) {
+    if (block == block_ && own_root_knows) continue;
+    const auto link = try_root(block, deadline, {});
+    if (link) link->send(FrameType::kError, encode(failure));
+  }
 }
 
 std::shared_ptr<Tree> Joiner::run() {
@@ -293,7 +254,7 @@ std::shared_ptr<Tree> Joiner::run() {
     if (leader_ && block_ > 0) parent = look_up_parent();
     connect_tree(parent);
     enter_together(*tree_);
-    root_->send(control_frame(FrameType::kDone));
+    root_->send(FrameType::kDone);
     root_.reset();
   } catch (const std::exception& thrown) {
     const Failure first = give_up(as_error(thrown));

@@ -32,6 +32,7 @@
 
 namespace nitinol {
 
+class RegroupDesk;
 class Tree;
 
 using Bytes = std::vector<std::byte>;
@@ -70,6 +71,9 @@ class Bootstrap {
   /// Returns when all ranks have joined. Throws Error that says who is missing, duplicate, or gone.
   static std::unique_ptr<Bootstrap> join(const JoinArguments& arguments);
   static std::unique_ptr<Bootstrap> regroup(const RegroupArguments& arguments);
+  /// For ranks of this communicator that are to regroup: `points` of all its ranks, and what sentences call them.
+  std::shared_ptr<RegroupDesk> open_desk(std::vector<MeetingPoint> points,
+                                         std::function<std::string(int rank)> name_of) const;
 
   /// Without a shutdown() before, the others take it as this rank's failure. Never blocks for long.
   ~Bootstrap();

@@ -80,6 +80,13 @@ struct Attempt {
   UniqueFd fd;
   std::string problem;
   bool repeat = true;
+  bool reached = false;  // somebody listens there
+};
+
+struct Target {
+  const SocketAddress& address;
+  const Secret& key;
+  Deadline deadline;
 };
 
 int connect_socket(int fd, const SocketAddress& to, Deadline deadline, const Interrupt& interrupt) {
@@ -94,23 +101,30 @@ int connect_socket(int fd, const SocketAddress& to, Deadline deadline, const Int
   return error;
 }
 
-Attempt attempt_once(const ConnectArguments& arguments) {
-  const Deadline deadline = std::min(arguments.deadline, Clock::now() + kAttemptLimit);
-  UniqueFd fd(::socket(arguments.to.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) fail_errno(errno, formatted("creating a socket to reach {}", arguments.peer));
+Attempt attempt_once(UniqueFd fd, const Target& target, const Interrupt& interrupt) {
   try {
-    const int error = connect_socket(fd.get(), arguments.to, deadline, arguments.interrupt);
+    const int error = connect_socket(fd.get(), target.address, target.deadline, interrupt);
     if (error != 0) return {UniqueFd(), error_text(error), worth_repeating(error)};
     tune_tcp(fd.get());
-    std::string problem = prove(fd.get(), arguments.key, deadline, arguments.interrupt);
-    if (!problem.empty()) return {UniqueFd(), std::move(problem), true};
+    std::string problem = prove(fd.get(), target.key, target.deadline, interrupt);
+    if (!problem.empty()) return {UniqueFd(), std::move(problem), true, true};
   } catch (const TimedOut&) {
     return {UniqueFd(), "it did not answer in time", true};
   }
   return {std::move(fd), "", false};
 }
 
+UniqueFd socket_to(const SocketAddress& address) {
+  return UniqueFd(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
 }  // namespace
+
+UniqueFd try_to_connect(const SocketAddress& to, const Secret& key, Deadline deadline, const Interrupt& interrupt) {
+  UniqueFd fd = socket_to(to);
+  if (!fd) return fd;
+  return attempt_once(std::move(fd), {to, key, deadline}, interrupt).fd;
+}
 
 void wait_for_fd(int fd, short events, Deadline deadline, const Interrupt& interrupt) {
   try {
@@ -140,15 +154,19 @@ UniqueFd connect_to_peer(const ConnectArguments& arguments) {
   const BootstrapOptions& options = arguments.options;
   int attempts = 0;
   while (true) {
-    Attempt attempt = attempt_once(arguments);
+    UniqueFd fd = socket_to(arguments.to);
+    if (!fd) fail_errno(errno, formatted("creating a socket to reach {}", arguments.peer));
+    const Deadline limit = std::min(arguments.deadline, Clock::now() + kAttemptLimit);
+    Attempt attempt = attempt_once(std::move(fd), {arguments.to, arguments.key, limit}, arguments.interrupt);
     ++attempts;
     if (attempt.fd) return std::move(attempt.fd);
     if (!attempt.repeat || attempts > options.retry_count || Clock::now() >= arguments.deadline) {
-      fail(ncclSystemError,
-           "cannot connect to {} at {}: {} ({} attempts){}. Check that its process is alive and that this address is "
-           "reachable "
-           "from here (NCCL_SOCKET_IFNAME chooses the interface)",
-           arguments.peer, arguments.to.to_string(), attempt.problem, attempts, arguments.fate ? arguments.fate() : "");
+      const char* const advice = attempt.reached
+                                     ? "The address can be reached: check that the rank there makes the same call"
+                                     : "Check that its process is alive and that this address is reachable from here "
+                                       "(NCCL_SOCKET_IFNAME chooses the interface)";
+      fail(ncclSystemError, "cannot connect to {} at {}: {} ({} attempts){}. {}", arguments.peer,
+           arguments.to.to_string(), attempt.problem, attempts, arguments.fate ? arguments.fate() : "", advice);
     }
     sleep_interruptibly(options.retry_sleep * attempts, arguments.deadline, arguments.interrupt);
   }

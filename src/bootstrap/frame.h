@@ -26,8 +26,10 @@ enum class FrameType : std::uint8_t {
   kDescriptor = 11,
   kAsk = 12,  // health monitoring asks another process
   kTell = 13,
+  kCompare = 14,  // rank to the root of another id than its own: do you know my list of ids?
+  kWhom = 15,     // rank to rank while some meet again: whom do you leave out? The answer has the same form
 };
-constexpr std::uint8_t kLastFrameType = 13;
+constexpr std::uint8_t kLastFrameType = 15;
 
 /// Which operation a kData frame belongs to; kNone for other frames.
 enum class Operation : std::uint8_t {

@@ -108,6 +108,56 @@ TEST(JoinFailure, AMissingRankOfAnotherIdIsNamedEverywhere) {
   }
 }
 
+/// All ranks hear that one was given another list of ids.
+void must_tell_of_ids(int nranks, int odd, const std::vector<UniqueId>& ids, const std::vector<UniqueId>& of_odd) {
+  const auto options = quick_options();
+  std::vector<Error> errors(static_cast<std::size_t>(nranks), Error(ncclSuccess, ""));
+  run_threads(nranks, [&](int rank) {
+    errors[static_cast<std::size_t>(rank)] = error_of([&] {
+      Bootstrap::join({rank == odd ? of_odd : ids, rank, nranks, options, nullptr});
+    });
+  });
+  const std::string name = formatted("rank {} (host ", odd);
+  for (const auto& error : errors) {
+    EXPECT_EQ(error.code(), ncclInvalidUsage);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr(name), HasSubstr("do not pass the same list of unique ids")));
+  }
+}
+
+TEST(JoinFailure, IdsInAnotherOrderOnOneRankAreToldToTheRanksOfAllIds) {
+  const auto options = quick_options();
+  for (const int odd : {0, 1, 2, 3}) {
+    const UniqueId a = make_unique_id(options);
+    const UniqueId b = make_unique_id(options);
+    must_tell_of_ids(4, odd, {a, b}, {b, a});
+  }
+  for (const int odd : {0, 3, 6}) {
+    const UniqueId a = make_unique_id(options);
+    const UniqueId b = make_unique_id(options);
+    const UniqueId c = make_unique_id(options);
+    must_tell_of_ids(7, odd, {a, b, c}, {a, c, b});  // no other root for rank 0
+  }
+}
+
+TEST(JoinFailure, OtherIdsOnOneRankAreToldToAllAsLongAsOneIsTheSame) {
+  const auto options = quick_options();
+  for (const int odd : {0, 1, 2, 3}) {
+    const UniqueId a = make_unique_id(options);
+    const UniqueId b = make_unique_id(options);
+    const UniqueId strange = make_unique_id(options);
+    must_tell_of_ids(4, odd, {a, b}, {a, strange});
+    must_tell_of_ids(4, odd, {make_unique_id(options), b}, {strange, b});
+  }
+}
+
+TEST(JoinFailure, FewerIdsOnOneRankAreToldToAll) {
+  const auto options = quick_options();
+  for (const int odd : {0, 2, 3}) {
+    const UniqueId a = make_unique_id(options);
+    must_tell_of_ids(4, odd, {a, make_unique_id(options)}, {a});
+  }
+}
+
 TEST(JoinFailure, SaysWhereTheRootShouldBe) {
   BootstrapOptions options = quick_options();
   options.retry_count = 1;

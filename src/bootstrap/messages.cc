@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/process_state.h"
 #include "bootstrap/wire.h"
@@ -71,6 +73,7 @@ std::vector<std::byte> encode(const Registration& message) {
   writer.integer(static_cast<std::int32_t>(message.ids));
   writer.integer(static_cast<std::int32_t>(message.index));
   writer.integer(message.timeout_ms);
+  writer.block(message.list.data(), message.list.size());
   message.listener.encode(writer);
   writer.block(message.contact.data(), message.contact.size());
   put(writer, message.identity);
@@ -86,10 +89,54 @@ std::optional<Registration> decode_registration(std::span<const std::byte> bytes
   message.index = get_int(reader, 0, kMostRanks - 1);
   message.timeout_ms = reader.integer<std::int64_t>();
   if (message.timeout_ms < 0 || message.timeout_ms > kLongestTimeout) message.timeout_ms = kLongestTimeout;
+  reader.block(message.list.data(), message.list.size());
   if (message.ids > message.nranks || message.index >= message.ids) reader.reject();
   message.listener = SocketAddress::decode(reader);
   reader.block(message.contact.data(), message.contact.size());
   message.identity = get_identity(reader);
+  return if_complete(reader, std::move(message));
+}
+
+std::vector<std::byte> encode(const RegroupWord& message) {
+  std::vector<std::uint8_t> bits;
+  for (const int rank : message.excluded) {
+    const auto at = static_cast<std::size_t>(rank);
+    bits.resize(std::max(bits.size(), at / 8 + 1));
+    bits[at / 8] = static_cast<std::uint8_t>(bits[at / 8] | 1U << at % 8);
+  }
+  ByteWriter writer;
+  writer.integer(static_cast<std::uint8_t>(message.state));
+  writer.integer(static_cast<std::uint8_t>(message.repairs ? 1 : 0));
+  writer.integer(static_cast<std::int32_t>(message.rank));
+  writer.integer(message.meeting);
+  writer.integer(message.number);
+  writer.integer(message.failures);
+  writer.integer(static_cast<std::uint16_t>(bits.size()));
+  writer.block(bits.data(), bits.size());
+  writer.text(message.sentence, kLongestSentence);
+  return writer.take();
+}
+
+std::optional<RegroupWord> decode_regroup_word(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  RegroupWord message;
+  const auto state = reader.integer<std::uint8_t>();
+  if (state > static_cast<std::uint8_t>(RegroupWord::State::kLeft)) reader.reject();
+  message.state = static_cast<RegroupWord::State>(state);
+  const auto repairs = reader.integer<std::uint8_t>();
+  if (repairs > 1) reader.reject();
+  message.repairs = repairs == 1;
+  message.rank = get_int(reader, 0, kMostRegrouped - 1);
+  message.meeting = reader.integer<std::uint64_t>();
+  message.number = reader.integer<std::uint64_t>();
+  message.failures = reader.integer<std::uint64_t>();
+  const auto size = reader.integer<std::uint16_t>();
+  if (size > kMostRegrouped / 8) reader.reject();
+  const auto bits = reader.next(size);
+  for (std::size_t at = 0; at < 8 * bits.size(); ++at) {
+    if ((std::to_integer<unsigned>(bits[at / 8]) >> at % 8 & 1U) != 0) message.excluded.push_back(static_cast<int>(at));
+  }
+  message.sentence = reader.text(kLongestSentence);
   return if_complete(reader, std::move(message));
 }
 

@@ -11,6 +11,7 @@
 
 #include "bootstrap/address.h"
 #include "bootstrap/liveness.h"
+#include "bootstrap/secret.h"
 
 namespace nitinol {
 
@@ -40,6 +41,7 @@ struct Registration {
   int ids = 1;    // how many ids share the communicator
   int index = 0;  // which of them this root serves
   std::int64_t timeout_ms = 0;
+  KeyId list{};  // names the list of ids
   SocketAddress listener;
   Contact contact{};
   PeerIdentity identity;
@@ -58,6 +60,29 @@ struct Hello {
   int rank = 0;
   PeerIdentity identity;
 };
+
+/// Where a rank stands with the meetings of some ranks of its communicator (regroup_desk.h): asked and answered alike.
+struct RegroupWord {
+  enum class State : std::uint8_t {
+    kMeets,   // in one
+    kFailed,  // its last one failed because the ranks exclude different ones
+    kIdle,    // in none
+    kLeft,    // in none, and has left the communicator
+  };
+  State state = State::kIdle;
+  bool repairs = false;  // it meets because the communicator has been revoked
+  int rank = 0;
+  std::uint64_t meeting = 0;    // counts this rank's; the rest is about its last one
+  std::uint64_t number = 0;     // of the meetings with this list
+  std::uint64_t failures = 0;   // of its meetings because of lists that differ, as far as it has heard
+  std::vector<int> excluded{};  // in order
+  std::string sentence{};       // why it failed
+};
+/// Ranks of more than a list in a frame can hold.
+constexpr int kMostRegrouped = 8192;
+
+std::vector<std::byte> encode(const RegroupWord& message);
+std::optional<RegroupWord> decode_regroup_word(std::span<const std::byte> bytes);
 
 std::vector<std::byte> encode(const Registration& message);
 std::vector<std::byte> encode(const ParentReply& message);

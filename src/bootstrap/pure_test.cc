@@ -234,9 +234,38 @@ TEST(Frames, RefusesOversizedAndUnknownOnes) {
   EXPECT_FALSE(feed(1, 0, 0));
   EXPECT_TRUE(feed(64u << 20, 13, 0));
   EXPECT_FALSE(feed((64u << 20) + 1, 13, 0));
-  EXPECT_FALSE(feed(1, 14, 0));
+  EXPECT_FALSE(feed(1, kLastFrameType + 1, 0));
   EXPECT_TRUE(feed(1, 7, kLastOperation));
   EXPECT_FALSE(feed(1, 7, kLastOperation + 1));
+}
+
+TEST(Messages, OfMeetingsSurviveTheirBytesAndNothingShorterOrLonger) {
+  RegroupWord word;
+  word.state = RegroupWord::State::kFailed;
+  word.repairs = true;
+  word.rank = 3;
+  word.meeting = 5;
+  word.number = 2;
+  word.failures = 1;
+  word.excluded = {0, 7, 8, kMostRegrouped - 1};
+  word.sentence = std::string(2000, 'x');
+  auto bytes = encode(word);
+  EXPECT_LE(bytes.size(), kLargestControlFrame);
+  const auto read = decode_regroup_word(bytes);
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->state, word.state);
+  EXPECT_TRUE(read->repairs);
+  EXPECT_EQ(read->rank, 3);
+  EXPECT_EQ(read->meeting, 5U);
+  EXPECT_EQ(read->number, 2U);
+  EXPECT_EQ(read->failures, 1U);
+  EXPECT_EQ(read->excluded, word.excluded);
+  EXPECT_EQ(read->sentence, word.sentence);
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(decode_regroup_word(std::span(bytes).first(size)).has_value());
+  }
+  bytes.push_back(std::byte{0});
+  EXPECT_FALSE(decode_regroup_word(bytes).has_value());
 }
 
 TEST(Messages, SurviveTheirBytesAndNothingShorterOrLonger) {

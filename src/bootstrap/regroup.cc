@@ -1,15 +1,19 @@
 // Meeting again without those who are gone: the new rank 0 hosts a root where its process listens anyway.
 #include <algorithm>
 #include <cmath>
+#include <thread>
 
 #include "base/error.h"
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/regroup_desk.h"
 #include "bootstrap/root.h"
 #include "bootstrap/tree.h"
 #include "bootstrap/wire.h"
 
 namespace nitinol {
 namespace {
+
+constexpr std::chrono::seconds kRootPatience{1};
 
 /// Rank 0 may come much later than the others: they try until the time for creating a communicator is over.
 BootstrapOptions patient(BootstrapOptions options) {
@@ -37,7 +41,7 @@ std::unique_ptr<Bootstrap> Bootstrap::regroup(const RegroupArguments& arguments)
   id.secret = arguments.secret;
   id.root = SocketAddress::decode(reader);
   if (!reader.ok()) fail(ncclInternalError, "rank {} of the ranks that meet again has no valid address", 0);
-  if (arguments.rank == 0) start_root(id.secret, id.root, RootLife::kOneCommunicator);
+  if (arguments.rank == 0) start_root(id.secret, id.root, RootLife::kRepeatable);
   JoinArguments join_arguments;
   join_arguments.ids = {id};
   join_arguments.rank = arguments.rank;
@@ -45,7 +49,23 @@ std::unique_ptr<Bootstrap> Bootstrap::regroup(const RegroupArguments& arguments)
   join_arguments.options = patient(arguments.options);
   join_arguments.abort_flag = arguments.abort_flag;
   join_arguments.interrupt = arguments.interrupt;
-  return join(join_arguments);
+  try {
+    return join(join_arguments);
+  } catch (const Error& error) {
+    // Who tries again with this secret is not to meet the root that has failed.
+    const bool leaves_root = arguments.rank == 0 && error.code() == ncclInvalidUsage;
+    const auto deadline = std::chrono::steady_clock::now() + kRootPatience;
+    while (leaves_root && has_root(id.secret) && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    throw;
+  }
+}
+
+std::shared_ptr<RegroupDesk> Bootstrap::open_desk(std::vector<MeetingPoint> points,
+                                                  std::function<std::string(int rank)> name_of) const {
+  return RegroupDesk::open(
+      {tree_->rank(), tree_->secret(), std::move(points), tree_->listener_address().scope, std::move(name_of)});
 }
 
 }  // namespace nitinol

@@ -80,6 +80,13 @@ void Root::on_frame(const VisitorPointer& visitor, const Frame& frame) {
     check_finished();
   } else if (frame.type == FrameType::kError && visitor->registration && state_ != State::kFinished) {
     if (const auto failure = decode_failure(frame.payload)) on_given_up(*visitor, *failure);
+  } else if (frame.type == FrameType::kError && !visitor->looking_up) {
+    // From a rank of another id, which knows that the ranks contradict each other.
+    turn_away(visitor);
+    const auto failure = decode_failure(frame.payload);
+    if (failure && state_ != State::kFinished) fail_all(*failure);
+  } else if (frame.type == FrameType::kCompare && !visitor->registration && !visitor->looking_up) {
+    on_compare(visitor, frame);
   } else {
     turn_away(visitor);
   }
@@ -129,6 +136,15 @@ void Root::on_register(const VisitorPointer& visitor, const Frame& frame) {
   if (static_cast<int>(members_.size()) == shape_->block_end(block) - shape_->block_begin(block)) reply_to_all();
 }
 
+void Root::on_compare(const VisitorPointer& visitor, const Frame& frame) {
+  const auto registration = decode_registration(frame.payload);
+  if (registration && failure_) return send_error(visitor, *failure_);
+  if (!registration || !first_ || state_ == State::kFinished || has_same_ids(*registration)) return turn_away(visitor);
+  const Failure failure = *objection(*registration);
+  send_error(visitor, failure);
+  fail_all(failure);
+}
+
 void Root::on_first_registration(const Registration& registration) {
   first_ = registration;
   shape_.emplace(registration.nranks, registration.ids);
@@ -143,7 +159,7 @@ void Root::start_timer(std::chrono::milliseconds delay) {
 }
 
 bool Root::has_same_ids(const Registration& registration) const {
-  return registration.ids == first_->ids && registration.index == first_->index;
+  return registration.ids == first_->ids && registration.index == first_->index && registration.list == first_->list;
 }
 
 std::optional<Failure> Root::objection(const Registration& registration) const {
@@ -156,9 +172,11 @@ std::optional<Failure> Root::objection(const Registration& registration) const {
                   who(first), first.nranks, who(registration), registration.nranks)};
   }
   if (!has_same_ids(registration)) {
-    return Failure{registration.rank, ncclInvalidUsage,
-                   formatted("{} and {} do not pass the same list of unique ids ({} of {}, {} of {})", who(first),
-                             who(registration), first.index, first.ids, registration.index, registration.ids)};
+    return Failure{
+        registration.rank, ncclInvalidUsage,
+        formatted("{} and {} do not pass the same list of unique ids ({} of {}, {} of {}): all ranks must "
+                  "pass the same ones in the same order",
+                  who(first), who(registration), first.index, first.ids, registration.index, registration.ids)};
   }
   if (registration.rank < shape_->block_begin(first.index) || registration.rank >= shape_->block_end(first.index)) {
     return Failure{registration.rank, ncclInvalidArgument,
@@ -213,16 +231,21 @@ void Root::check_finished() {
     finish();
 }
 
+bool Root::leaves_nothing() const {
+  if (life_ == RootLife::kRepeatable) return failure_ && failure_->result == ncclInvalidUsage;
+  return life_ == RootLife::kReusable;
+}
+
 void Root::finish() {
   state_ = State::kFinished;
   if (timer_) Network::instance().reactor().cancel(*timer_);
   timer_.reset();
   dismiss_visitors();
   listener_.reset();
-  if (life_ == RootLife::kOneCommunicator) {
-    Network::instance().bury(std::move(service_));
-  } else {
+  if (leaves_nothing()) {
     service_.reset();
+  } else {
+    Network::instance().bury(std::move(service_));
   }
 }
 
@@ -231,7 +254,7 @@ void Root::dismiss_visitors() {
   members_.clear();
   for (auto visitor = visitors_.begin(); visitor != visitors_.end();) {
     const bool silent = !(*visitor)->registration && !(*visitor)->looking_up;
-    if (silent && life_ == RootLife::kOneCommunicator) {
+    if (silent && !leaves_nothing()) {
       ++visitor;
       continue;
     }
@@ -250,7 +273,7 @@ void Root::fail_all(const Failure& failure) {
     if (visitor->done || (!visitor->registration && !visitor->looking_up)) continue;
     visitor->connection->send(make_frame(FrameType::kError, encode(failure)));
   }
-  if (life_ == RootLife::kReusable) return finish();
+  if (leaves_nothing()) return finish();
   // Ranks that are still to come hear the same; the socket stays open for them until the id's time is over.
   state_ = State::kFinished;
   dismiss_visitors();

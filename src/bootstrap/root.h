@@ -21,6 +21,7 @@ namespace nitinol {
 enum class RootLife {
   kOneCommunicator,  // afterwards it answers that the id was used
   kReusable,         // the id comes from an address and may serve again: afterwards the root is gone
+  kRepeatable,       // as kOneCommunicator, but ranks that have contradicted each other may come again
 };
 
 /// Starts a root that listens at `address` (port 0: any port) in this process; returns where. Does nothing but that if
@@ -55,10 +56,13 @@ class Root : public std::enable_shared_from_this<Root> {
   void on_closed(const VisitorPointer& visitor, const Ending& ending);
   void on_given_up(const Visitor& visitor, const Failure& failure);
   void on_register(const VisitorPointer& visitor, const Frame& frame);
+  void on_compare(const VisitorPointer& visitor, const Frame& frame);
   void on_first_registration(const Registration& registration);
   /// As the first rank that came.
   bool has_same_ids(const Registration& registration) const;
   std::optional<Failure> objection(const Registration& registration) const;
+  /// Whether nothing is to be said to those who come now that all is over.
+  bool leaves_nothing() const;
   void reply_to_all();
   void serve_lookups();
   void check_finished();

@@ -2,6 +2,7 @@
 #include "bootstrap/unique_id.h"
 
 #include <cstring>
+#include <span>
 
 #include "base/error.h"
 #include "bootstrap/interfaces.h"
@@ -68,6 +69,17 @@ UniqueId parse_unique_id(const ncclUniqueId& bytes) {
          "the same library");
   }
   return id;
+}
+
+KeyId name_of_list(std::span<const UniqueId> ids) {
+  ByteWriter writer;
+  for (const UniqueId& id : ids) {
+    const KeyId name = key_id(id.secret);
+    writer.block(name.data(), name.size());
+  }
+  const auto names = writer.take();
+  return key_id(derive_secret(ids.front().secret, "list of ids",
+                              {reinterpret_cast<const std::uint8_t*>(names.data()), names.size()}));
 }
 
 std::uint64_t short_hash(const UniqueId& id) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 #include "bootstrap/address.h"
 #include "bootstrap/options.h"
@@ -27,6 +28,9 @@ UniqueId make_unique_id(const BootstrapOptions& options);
 /// The 128 bytes that applications carry around. parse throws Error(ncclInvalidArgument) if they are none of ours.
 ncclUniqueId serialise(const UniqueId& id);
 UniqueId parse_unique_id(const ncclUniqueId& bytes);
+
+/// Names the ids in their order, and gives nothing away. There is at least one.
+KeyId name_of_list(std::span<const UniqueId> ids);
 
 /// A number that names the id in logs (not secret).
 std::uint64_t short_hash(const UniqueId& id);

@@ -10,6 +10,7 @@
 #include "base/last_error.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "bootstrap/regroup_desk.h"
 #include "device/guards.h"
 #include "model/signature.h"
 
@@ -425,6 +426,9 @@ void Communicator::tear_down() {
   aborted_.store(true);  // nobody is to come in any more
   if (!wait_for_visitors(deadline)) return;
   let_go_of_operations(deadline);
+  attempt([&] {
+    if (desk_) desk_->leave();
+  });
   handles_.reset();
   bootstrap_.reset();
 }

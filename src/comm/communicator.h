@@ -223,7 +223,12 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void meet_peers();
   void check_peers(const std::vector<Peer>& peers) const;
   void tell_bootstrap_of(const std::vector<Peer>& peers);
-  std::unique_ptr<Bootstrap> meet(const RegroupArguments& arguments, const std::vector<int>& members);
+  std::unique_ptr<Bootstrap> meet(const std::vector<int>& excluded, const std::vector<int>& members,
+                                  const Communicator& child);
+  RegroupArguments regroup_arguments(const std::vector<int>& excluded, uint64_t number, const std::vector<int>& members,
+                                     const Communicator& child);
+  void give_up_shrinking_if_told(const Communicator& child) const;
+  RegroupDesk& desk();
   std::string members_that_are(ProcessState state, const std::vector<int>& members) const;
   std::string word_of_members(const std::vector<int>& members) const;
   Peer describe() const;
@@ -278,6 +283,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::atomic<Awaits> background_awaits_{Awaits::kRanks};
   std::atomic<bool> regroups_{false};             ///< in the background, since it was revoked
   std::map<std::vector<int>, uint64_t> shrinks_;  ///< how often each list of ranks was excluded so far
+  std::shared_ptr<RegroupDesk> desk_;             ///< of those that shrink; null: it has never done
   ras::Seat seat_;                                ///< goes first: whoever has it may ask
 };
 

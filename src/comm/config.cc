@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "base/split.h"
+#include "base/words.h"
 #include "model/limits.h"
 
 namespace nitinol {
@@ -79,7 +80,7 @@ int flag_of_policy(std::string_view word) {
                                     {"EFFICIENCY", "1", NCCL_CTA_POLICY_EFFICIENCY},
                                     {"ZERO", "2", NCCL_CTA_POLICY_ZERO}};
   for (const Word& known : kWords) {
-    if (word == known.name || word == known.number) return known.flag;
+    if (same_ignoring_case(word, known.name) || word == known.number) return known.flag;
   }
   fail(ncclInvalidUsage, "NCCL_CTA_POLICY: unknown word '{}'; DEFAULT, EFFICIENCY and ZERO may be joined by |",
        std::string(word));

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/process_state.h"
+#include "bootstrap/regroup_desk.h"
 #include "comm/communicator.h"
 #include "comm/create.h"
 #include "comm/group.h"
@@ -163,34 +164,10 @@ void Communicator::shrink(const std::vector<int>& excluded, Communicator& child)
   for (int rank = 0; rank < ranks_; ++rank) {
     if (!std::binary_search(excluded.begin(), excluded.end(), rank)) members.push_back(rank);
   }
-  RegroupArguments arguments;
-  const uint64_t number = ++shrinks_[excluded];
-  std::vector<uint64_t> context(excluded.begin(), excluded.end());
-  context.push_back(number);
-  arguments.secret =
-      derive_secret(bootstrap_->secret(), "shrink",
-                    {reinterpret_cast<const uint8_t*>(context.data()), context.size() * sizeof(uint64_t)});
-  arguments.meet_at = handles_->peer(members.front()).meeting_point;
-  arguments.rank = static_cast<int>(std::lower_bound(members.begin(), members.end(), rank_) - members.begin());
-  arguments.nranks = static_cast<int>(members.size());
-  arguments.options = bootstrap_options();
-  arguments.abort_flag = child.abort_flag();
-  arguments.interrupt = [this, &members, next = std::chrono::steady_clock::time_point()]() mutable {
-    if (state() == ncclInvalidUsage) {
-      const char* const sentence = failure_sentence();
-      fail(ncclInvalidUsage, "{}", sentence != nullptr ? sentence : "the old communicator has failed");
-    }
-    const bool revoked_meanwhile = !config_.blocking && !regroups_.load() && was_revoked(phase());
-    if (revoked_meanwhile) fail(ncclRemoteError, "rank {} revokes its communicator", rank_);
-    const auto now = std::chrono::steady_clock::now();
-    if (now < next) return;
-    next = now + kLookForTheDeadEvery;
-    const std::string dead = members_that_are(ProcessState::kDead, members);
-    if (!dead.empty()) fail(ncclRemoteError, "{} died before the shrink was done", dead);
-  };
-  child.place(arguments.rank, arguments.nranks);
+  const auto place = std::lower_bound(members.begin(), members.end(), rank_) - members.begin();
+  child.place(static_cast<int>(place), static_cast<int>(members.size()));
   try {
-    child.set_up(meet(arguments, members));
+    child.set_up(meet(excluded, members, child));
   } catch (const std::exception& thrown) {
     const Error error = as_error(thrown);
     fail(error.code(),
@@ -199,11 +176,73 @@ void Communicator::shrink(const std::vector<int>& excluded, Communicator& child)
   }
 }
 
-/// After an abort nobody waits for this rank in operations any more.
-std::unique_ptr<Bootstrap> Communicator::meet(const RegroupArguments& arguments, const std::vector<int>& members) {
-  std::optional<HostWait> wait;
+RegroupDesk& Communicator::desk() {
+  if (desk_) return *desk_;
+  std::vector<MeetingPoint> points;
+  for (int rank = 0; rank < ranks_; ++rank) points.push_back(handles_->peer(rank).meeting_point);
+  std::vector<std::string> names;
+  for (int rank = 0; rank < ranks_; ++rank) names.push_back(describe_rank(rank, handles_->peer(rank)));
+  desk_ = bootstrap_->open_desk(std::move(points),
+                                [names = std::move(names)](int rank) { return names.at(static_cast<size_t>(rank)); });
+  return *desk_;
+}
+
+void Communicator::give_up_shrinking_if_told(const Communicator& child) const {
+  if (child.abort_flag()->load()) fail(ncclRemoteError, "rank {} aborts its communicator", rank_);
+  if (state() == ncclInvalidUsage) {
+    const char* const sentence = failure_sentence();
+    fail(ncclInvalidUsage, "{}", sentence != nullptr ? sentence : "the old communicator has failed");
+  }
+  const bool revoked_meanwhile = !config_.blocking && !regroups_.load() && was_revoked(phase());
+  if (revoked_meanwhile) fail(ncclRemoteError, "rank {} revokes its communicator", rank_);
+}
+
+/// The members meet for the `number`th time, which no other meeting has the secret of.
+RegroupArguments Communicator::regroup_arguments(const std::vector<int>& excluded, uint64_t number,
+                                                 const std::vector<int>& members, const Communicator& child) {
+  std::vector<uint64_t> context(excluded.begin(), excluded.end());
+  context.push_back(number);
+  RegroupArguments arguments;
+  arguments.secret =
+      derive_secret(bootstrap_->secret(), "shrink",
+                    {reinterpret_cast<const uint8_t*>(context.data()), context.size() * sizeof(uint64_t)});
+  arguments.meet_at = handles_->peer(members.front()).meeting_point;
+  arguments.rank = child.rank();
+  arguments.nranks = child.ranks();
+  arguments.options = bootstrap_options();
+  arguments.abort_flag = child.abort_flag();
+  arguments.interrupt = [this, &members, &child, next = std::chrono::steady_clock::time_point()]() mutable {
+    const auto give_up_if_told = [&] { give_up_shrinking_if_told(child); };
+    give_up_if_told();
+    desk().look(give_up_if_told);
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next) return;
+    next = now + kLookForTheDeadEvery;
+    const std::string dead = members_that_are(ProcessState::kDead, members);
+    if (!dead.empty()) fail(ncclRemoteError, "{} died before the shrink was done", dead);
+  };
+  return arguments;
+}
+
+std::unique_ptr<Bootstrap> Communicator::meet(const std::vector<int>& excluded, const std::vector<int>& members,
+                                              const Communicator& child) {
+  std::optional<HostWait> wait;  // after an abort nobody waits for this rank in operations any more
   if (phase() != Phase::kRevoked) wait.emplace(*this, HostCall::kShrink, members);
-  return Bootstrap::regroup(arguments);
+  uint64_t& number = ++shrinks_[excluded];
+  desk().begin(excluded, number, was_revoked(phase()));
+  try {
+    std::unique_ptr<Bootstrap> met = Bootstrap::regroup(regroup_arguments(excluded, number, members, child));
+    desk().end();
+    return met;
+  } catch (const std::exception& thrown) {
+    const Error error = as_error(thrown);
+    const bool differ = error.code() == ncclInvalidUsage;
+    desk().end(differ ? error.what() : "");
+    if (!differ) fail(error.code(), "{}{}", error.what(), desk().remark());
+    // All who would have met hear of it, and count the next time by the same number.
+    number = std::max(number, desk().highest_number()) - 1;
+    throw error;
+  }
 }
 
 /// The members on this host whose processes are in the state: "rank 3 (host h, pid 7, device 2)" ...

@@ -1,12 +1,12 @@
 #include "tuning/rules.h"
 
 #include <algorithm>
-#include <cctype>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/split.h"
+#include "base/words.h"
 
 namespace nitinol {
 namespace {
@@ -44,20 +44,14 @@ constexpr Function kFunctions[] = {
     {"allreduce", Collective::kAllReduce},
 };
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(), [](unsigned char c) { return std::tolower(c); });
-  return result;
-}
-
 /// The names of one section, `^` included, as bits.
 uint32_t parse_names(const char* variable, std::string_view names, const auto& words) {
   const bool inverted = names.starts_with('^');
   if (inverted) names.remove_prefix(1);
   uint32_t bits = 0;
   for (const std::string_view name : split(names, ',')) {
-    const auto* word =
-        std::find_if(std::begin(words), std::end(words), [&](const Word& w) { return w.name == lower(name); });
+    const auto* word = std::find_if(std::begin(words), std::end(words),
+                                    [&](const Word& w) { return same_ignoring_case(w.name, name); });
     if (word == std::end(words)) fail(ncclInvalidUsage, "{}: unknown word '{}'", variable, std::string(name));
     bits |= word->bits;
   }
@@ -66,7 +60,7 @@ uint32_t parse_names(const char* variable, std::string_view names, const auto& w
 
 Collective parse_function(const char* variable, std::string_view name) {
   const auto* function = std::find_if(std::begin(kFunctions), std::end(kFunctions),
-                                      [&](const Function& f) { return f.name == lower(name); });
+                                      [&](const Function& f) { return same_ignoring_case(f.name, name); });
   if (function == std::end(kFunctions))
     fail(ncclInvalidUsage, "{}: unknown function '{}'", variable, std::string(name));
   return function->what;

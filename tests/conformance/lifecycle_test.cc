@@ -1,5 +1,6 @@
 // How communicators begin and end: every way to make one, several at a time, splits, and every order of leaving.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <ostream>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cluster.h"
@@ -186,6 +188,32 @@ TEST(Lifecycle, SeveralIdsShareTheRendezvous) {
                 EXPECT_CALL(ncclCommDestroy(comm));
               });
             }));
+}
+
+/// Processes 0 and 2 make an id each; each rank is given both, but rank 3 in another order.
+TEST(Lifecycle, IdsInAnotherOrderOnOneRankAreToldToAllProcesses) {
+  constexpr int kProcesses = 4;
+  void* const shared =
+      mmap(nullptr, 2 * sizeof(ncclUniqueId), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  auto* const ids = static_cast<ncclUniqueId*>(shared);
+  const SharedCount made;
+  const SharedCount heard;
+  EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+              if (process == 0) ids[0] = id;
+              if (process == 2) EXPECT_CALL(ncclGetUniqueId(&ids[1]));
+              made.meet(kProcesses);
+              ncclUniqueId mine[2] = {ids[0], ids[1]};
+              if (process == 3) std::swap(mine[0], mine[1]);
+              ncclComm_t comm = nullptr;
+              const ncclResult_t result = ncclCommInitRankScalable(&comm, kProcesses, process, 2, mine, nullptr);
+              const std::string sentence = ncclGetLastError(nullptr);
+              expect_that(result == ncclInvalidUsage, "another code: " + sentence);
+              expect_that(sentence.find("rank 3 (host ") != std::string::npos, sentence);
+              expect_that(sentence.find("do not pass the same list of unique ids") != std::string::npos, sentence);
+              heard.meet(kProcesses);  // the roots stay
+            }));
+  munmap(shared, 2 * sizeof(ncclUniqueId));
 }
 
 TEST(Lifecycle, AFixedAddressReplacesTheExchangeOfIds) {

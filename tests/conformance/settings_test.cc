@@ -1,5 +1,6 @@
 // Environment variables as users meet them: what they change, seen through the API.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <functional>
@@ -8,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "base/temporary_folder_testing.h"
 #include "cluster.h"
 #include "nccl.h"
 
@@ -59,7 +61,32 @@ TEST(Settings, PointersAreCheckedOnRequest) {
     EXPECT_CALL(ncclCommDestroy(comm));
   };
   EXPECT_EQ("", with({{"NCCL_CHECK_POINTERS", "1"}}, 1, body));
-  EXPECT_EQ("", with({{"NCCL_CHECK_MODE", "DEBUG_LOCAL"}}, 1, body));
+  for (const char* word : {"DEBUG_LOCAL", "debug_local", "Debug_Global"}) {
+    EXPECT_EQ("", with({{"NCCL_CHECK_MODE", word}}, 1, body)) << word;
+  }
+}
+
+// Opening a FIFO would wait for a writer in the first call.
+TEST(Settings, AFifoInPlaceOfTheConfigurationFileIsOneWarning) {
+  const TemporaryFolder folder;
+  const std::string fifo = folder.file("fifo");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_EQ("", with({{"NCCL_CONF_FILE", fifo}, {"NCCL_DEBUG", "WARN"}, {"NCCL_DEBUG_FILE", folder.file("log")}}, 1,
+                     [](int, const ncclUniqueId& id) {
+                       for (int round = 0; round < 2; ++round) {
+                         ncclComm_t comm = nullptr;
+                         ncclUniqueId fresh = id;
+                         if (round > 0) EXPECT_CALL(ncclGetUniqueId(&fresh));
+                         EXPECT_CALL(ncclCommInitRank(&comm, 1, fresh, 0));
+                         must_add_up(comm);
+                         EXPECT_CALL(ncclCommDestroy(comm));
+                       }
+                     }));
+  const std::string log = folder.read("log");
+  const std::string warning =
+      "NCCL WARN the configuration file " + fifo + " is a FIFO and is not read: it must be a regular file\n";
+  EXPECT_NE(log.find(warning), std::string::npos) << log;
+  EXPECT_EQ(log.find(fifo), log.rfind(fifo)) << log;
 }
 
 TEST(Settings, BlockingOverridesTheConfiguration) {

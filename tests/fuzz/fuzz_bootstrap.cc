@@ -86,7 +86,7 @@ void fuzz_proof(std::span<const std::byte> bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const auto bytes = std::as_bytes(std::span(data, size)).subspan(1);
-  switch (data[0] % 9) {
+  switch (data[0] % 10) {
     case 0: fuzz_id(bytes); break;
     case 1: fuzz_text({reinterpret_cast<const char*>(bytes.data()), bytes.size()}); break;
     case 2: fuzz_frames(bytes); break;
@@ -101,6 +101,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
           require(block.rank >= 0 && block.rank < 100 && block.data.size() <= bytes.size());
       }
       break;
+    case 9: round_trip(bytes, decode_regroup_word); break;
   }
   return 0;
 }

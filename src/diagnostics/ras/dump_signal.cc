@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/settings.h"
+#include "base/words.h"
 #include "bootstrap/waker.h"
 
 namespace nitinol::ras {
@@ -39,11 +40,10 @@ int parse_signal(std::string_view text) {
                           *number != SIGABRT;
     return sensible ? static_cast<int>(*number) : 0;
   }
-  std::string name;
-  for (const char c : text) name += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
-  if (name.starts_with("SIG")) name.erase(0, 3);
+  constexpr std::string_view kPrefix = "SIG";
+  if (same_ignoring_case(text.substr(0, kPrefix.size()), kPrefix)) text.remove_prefix(kPrefix.size());
   for (const auto& [known, number] : kSignals) {
-    if (known == name) return number;
+    if (same_ignoring_case(known, text)) return number;
   }
   return 0;
 }

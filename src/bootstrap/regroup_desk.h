@@ -1,0 +1,110 @@
+// Where a rank that meets others again (Bootstrap::regroup) can be asked whom it leaves out, and asks them. All must
+// leave out the same ranks, but each knows its own list alone, and lists that differ lead ranks to different roots.
+//
+// Ranks that meet at once never ask. One that has waited for a while asks those it waits for; from their lists it sees
+// whether it waits for ranks which themselves wait, by whatever way, for each other in meetings that differ: none of
+// these can end. To have been in the meetings at the same time is what counts, so each is seen there twice.
+//
+// Without such a circle ranks may mean it: one that is left out of a meeting may wait for a member, for the next one.
+// Not so in the repair of a communicator that has been revoked: who waits there for a rank that leaves it out, and that
+// rank, do not agree about who is gone.
+//
+// A rank whose meeting failed because of lists that differ says so to those it would have met, once to each: they may
+// come later. One that has left the old communicator says that: it comes to no meeting any more.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/connect.h"
+#include "bootstrap/connection.h"
+#include "bootstrap/messages.h"
+
+namespace nitinol {
+
+struct RegroupDeskArguments {
+  int rank = 0;                                    // in the old communicator, as everywhere here
+  Secret secret;                                   // of the old communicator
+  std::vector<MeetingPoint> points{};              // of all its ranks
+  std::uint32_t scope = 0;                         // of link-local addresses
+  std::function<std::string(int rank)> name_of{};  // for sentences
+};
+
+class RegroupDesk : public std::enable_shared_from_this<RegroupDesk> {
+ public:
+  /// It can be asked until leave(), and even then by whoever still comes.
+  static std::shared_ptr<RegroupDesk> open(RegroupDeskArguments arguments);
+  explicit RegroupDesk(RegroupDeskArguments arguments);
+
+  /// This rank begins a meeting, its `number`th without the `excluded`, which are in order. `repairs`: the communicator
+  /// has been revoked.
+  void begin(const std::vector<int>& excluded, std::uint64_t number, bool repairs);
+  /// It has ended; `contradiction`: the sentence, if the lists differ.
+  void end(const std::string& contradiction = "");
+  /// To be called again and again while the rank waits. Throws Error(ncclInvalidUsage), which names the lists, or what
+  /// `interrupt` throws. Takes a moment now and then.
+  void look(const Interrupt& interrupt);
+  /// The rank leaves the old communicator.
+  void leave();
+
+  /// What is to be said of ranks that this one waits for, to be put behind a sentence.
+  const std::string& remark() const { return remark_; }
+  /// The highest number that another rank has given to a meeting with this one's list.
+  std::uint64_t highest_number() const { return highest_number_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Words = std::map<int, RegroupWord>;
+  using Involved = std::set<std::pair<int, std::uint64_t>>;  // ranks, each with its meeting
+  struct Stuck {
+    std::string sentence;
+    ncclResult_t code = ncclInvalidUsage;
+    Involved involved{};
+  };
+  struct Caller;
+
+  void accepted(UniqueFd fd);
+  RegroupWord answer(const RegroupWord& question);
+  bool owes_word(const RegroupWord& question) const;
+  std::optional<RegroupWord> ask(int rank, const Interrupt& interrupt);
+  Words ask_around(const RegroupWord& mine, std::vector<int> first, const Interrupt& interrupt);
+  std::vector<int> members(const RegroupWord& word) const;
+  static bool waits_for(const RegroupWord& word, const RegroupWord& other);
+  void throw_word_of_failure(const RegroupWord& mine, const Words& words);
+  void take_note(const RegroupWord& mine, const Words& words);
+  std::optional<Stuck> stuck(const RegroupWord& mine, const Words& words) const;
+  std::string excludes(const RegroupWord& word) const;
+  std::string sentence_about(const RegroupWord& mine, const RegroupWord& other) const;
+
+  const RegroupDeskArguments arguments_;
+  std::shared_ptr<void> service_;
+
+  mutable std::mutex mutex_;  // guards what follows, of which others are told
+  RegroupWord word_;
+  std::map<int, std::uint64_t> heard_of_;  // ranks with other lists, and their meetings
+  Involved involved_;                      // in why the last one failed
+  bool look_now_ = false;
+  bool left_ = false;
+  std::uint64_t heard_failures_ = 0;  // the most that another rank has counted
+
+  // Of the thread that waits in the meeting.
+  Clock::time_point next_look_;
+  Clock::duration interval_{};
+  std::set<int> together_;  // known to be in the same meeting
+  std::optional<Stuck> suspicion_;
+  std::string remark_;
+  bool remarked_ = false;
+  std::uint64_t highest_number_ = 0;
+};
+
+}  // namespace nitinol

@@ -1,0 +1,93 @@
+// The rank's end of a connection to a root.
+#include "bootstrap/root_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "bootstrap/network.h"
+
+namespace nitinol {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kSlice{100};
+
+}  // namespace
+
+RootLink::RootLink(UniqueFd fd, std::string root_name)
+    : inbox_(std::make_shared<Inbox>()), root_name_(std::move(root_name)) {
+  Connection::Events events;
+  events.on_frame = [inbox = inbox_](Frame frame) {
+    const std::lock_guard lock(inbox->mutex);
+    inbox->frames.push_back(std::move(frame));
+    inbox->changed.notify_all();
+  };
+  events.on_closed = [inbox = inbox_](const Ending& ending) {
+    const std::lock_guard lock(inbox->mutex);
+    inbox->closed = ending;
+    inbox->changed.notify_all();
+  };
+  connection_ = Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
+}
+
+void RootLink::send(FrameType type, std::vector<std::byte> payload) {
+  Frame frame;
+  frame.type = type;
+  frame.payload = std::move(payload);
+  connection_->send(frame);
+}
+
+void RootLink::check() {
+  const std::lock_guard lock(inbox_->mutex);
+  check_locked();
+}
+
+std::optional<Failure> RootLink::wait_for_failure(Deadline deadline) {
+  std::unique_lock lock(inbox_->mutex);
+  while (true) {
+    if (auto failure = failure_locked()) return failure;
+    if (inbox_->closed || Clock::now() >= deadline) return std::nullopt;
+    inbox_->changed.wait_until(lock, deadline);
+  }
+}
+
+std::optional<ParentReply> RootLink::wait_for_parent(Deadline deadline, const Interrupt& interrupt) {
+  std::unique_lock lock(inbox_->mutex);
+  while (true) {
+    check_locked();
+    if (!inbox_->frames.empty()) break;
+    lock.unlock();
+    interrupt();
+    if (Clock::now() >= deadline) fail(ncclRemoteError, "{} did not answer in time (NITINOL_INIT_TIMEOUT)", root_name_);
+    lock.lock();
+    if (inbox_->frames.empty() && !inbox_->closed)
+      inbox_->changed.wait_until(lock, std::min(deadline, Clock::now() + kSlice));
+  }
+  const Frame frame = std::move(inbox_->frames.front());
+  inbox_->frames.pop_front();
+  if (frame.type == FrameType::kGoodbye) return std::nullopt;
+  const auto reply = frame.type == FrameType::kParent ? decode_parent_reply(frame.payload) : std::nullopt;
+  if (!reply) fail(ncclSystemError, "{} sent a message that is none", root_name_);
+  return reply;
+}
+
+std::optional<Failure> RootLink::failure_locked() const {
+  for (const Frame& frame : inbox_->frames) {
+    if (frame.type != FrameType::kError) continue;
+    if (auto failure = decode_failure(frame.payload)) return failure;
+  }
+  return std::nullopt;
+}
+
+void RootLink::check_locked() const {
+  if (const auto failure = failure_locked()) throw Error(failure->result, failure->sentence);
+  if (!inbox_->closed || !inbox_->frames.empty()) return;
+  if (inbox_->closed->closed_here) fail(ncclSystemError, "lost {}{}", root_name_, inbox_->closed->reason);
+  fail(ncclRemoteError,
+       "{} went away while the communicator was being created{}: the process that made the id must stay", root_name_,
+       inbox_->closed->reason);
+}
+
+}  // namespace nitinol

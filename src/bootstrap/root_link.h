@@ -1,0 +1,53 @@
+// A rank's connection to a root, read by the network thread.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bootstrap/connect.h"
+#include "bootstrap/connection.h"
+#include "bootstrap/messages.h"
+
+namespace nitinol {
+
+class RootLink {
+ public:
+  /// `root_name`: for sentences.
+  RootLink(UniqueFd fd, std::string root_name);
+  ~RootLink() { connection_->close_after_flush(); }
+  RootLink(const RootLink&) = delete;
+  RootLink& operator=(const RootLink&) = delete;
+
+  void send(FrameType type, std::vector<std::byte> payload = {});
+
+  /// Throws what the root says is wrong, or that it is gone.
+  void check();
+
+  /// What the root says is wrong; nothing if it has not said so in time, or is gone.
+  std::optional<Failure> wait_for_failure(Deadline deadline);
+
+  /// The parent; nothing if the root is busy with an earlier communicator of this address.
+  std::optional<ParentReply> wait_for_parent(Deadline deadline, const Interrupt& interrupt);
+
+ private:
+  struct Inbox {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Frame> frames;
+    std::optional<Ending> closed;
+  };
+
+  std::optional<Failure> failure_locked() const;
+  void check_locked() const;
+
+  std::shared_ptr<Inbox> inbox_;
+  std::string root_name_;
+  std::shared_ptr<Connection> connection_;
+};
+
+}  // namespace nitinol
