@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,6 +15,7 @@
 #include "base/host.h"
 #include "base/last_error.h"
 #include "base/settings.h"
+#include "base/unique_fd.h"
 
 namespace nitinol {
 namespace log_detail {
@@ -53,6 +56,16 @@ void close_file(Log& log) {
   log.owns_file = false;
 }
 
+/// Null if it cannot be opened. A FIFO that nobody reads counts as such: it would hold the first call up for ever.
+std::FILE* open_for_writing(const std::string& path) {
+  constexpr mode_t kAsFopen = 0666;
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, kAsFopen));
+  if (!fd || ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK) != 0) return nullptr;
+  std::FILE* const file = ::fdopen(fd.get(), "w");
+  if (file != nullptr) static_cast<void>(fd.release());
+  return file;
+}
+
 // Standard output stays in use when the file cannot be opened.
 void open_file(Log& log) {
   const std::string pattern = text_of(Setting::kDebugFile);
@@ -61,7 +74,7 @@ void open_file(Log& log) {
     log.file = stderr;
     return;
   }
-  std::FILE* const file = std::fopen(expand_log_path(pattern, log.host, getpid()).c_str(), "we");
+  std::FILE* const file = open_for_writing(expand_log_path(pattern, log.host, getpid()));
   if (file == nullptr) return;
   log.file = file;
   log.owns_file = true;

@@ -1,9 +1,12 @@
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -13,6 +16,7 @@
 #include "base/last_error.h"
 #include "base/settings_testing.h"
 #include "base/temporary_folder_testing.h"
+#include "base/unique_fd.h"
 
 namespace nitinol {
 namespace {
@@ -182,6 +186,29 @@ TEST_F(Log, UnopenableFileLeavesStandardOutput) {
   start("INFO");
   log_info(Subsystem::kInit, "here");
   EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("NCCL INFO here\n"));
+}
+
+/// Whoever opens one to write waits for a reader otherwise.
+TEST_F(Log, AFifoThatNobodyReadsLeavesStandardOutput) {
+  const std::string fifo = folder_.file("fifo");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const ScopedVariable file("NCCL_DEBUG_FILE", fifo.c_str());
+  testing::internal::CaptureStdout();
+  start("INFO");
+  log_info(Subsystem::kInit, "here");
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("NCCL INFO here\n"));
+}
+
+TEST_F(Log, AFifoThatSomebodyReadsIsWrittenTo) {
+  const std::string fifo = folder_.file("fifo");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const UniqueFd reader(open(fifo.c_str(), O_RDONLY | O_NONBLOCK));
+  const ScopedVariable file("NCCL_DEBUG_FILE", fifo.c_str());
+  start("INFO");
+  log_info(Subsystem::kInit, "there");
+  std::array<char, 4096> got{};
+  EXPECT_GT(read(reader.get(), got.data(), got.size() - 1), 0);
+  EXPECT_THAT(got.data(), HasSubstr("NCCL INFO there\n"));
 }
 
 TEST_F(Log, DevStderrIsStandardError) {
