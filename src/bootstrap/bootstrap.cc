@@ -28,16 +28,6 @@ constexpr auto kCompareEvery = 500ms;
 constexpr std::size_t kComparesAtATime = 8;
 constexpr auto kAnswerPatience = 200ms;
 
-/// Operations work when this returns: nobody starts to use the communicator before all are in.
-void enter_together(Tree& tree) {
-  const Deadline deadline = Clock::now() + tree.options().init_timeout + kGrace;
-  exchange_barrier(tree, deadline);
-  Contact number;
-  fill_random(number);
-  exchange_broadcast(tree, std::as_writable_bytes(std::span(number)), 0, deadline);
-  tree.agree_on_secret(number);
-}
-
 /// One rank's way through the rendezvous.
 class Joiner {
  public:
@@ -54,6 +44,7 @@ class Joiner {
   void compare_ids();
   ParentReply look_up_parent();
   void connect_tree(const ParentReply& parent);
+  void check_word_of_root() const;
   Failure give_up(const Error& error);
   void tell_roots(const Failure& failure, bool own_root_knows) const;
   const UniqueId& id_of(int block) const { return ids_[static_cast<std::size_t>(block)]; }
@@ -204,6 +195,12 @@ void Joiner::connect_tree(const ParentReply& parent) {
   tree_->wait_for_children(deadline_, interrupt_);
 }
 
+// Now that all neighbours are connected the root itself may go: only what it has to say counts.
+void Joiner::check_word_of_root() const {
+  const auto failure = root_->wait_for_failure(Clock::now());
+  if (failure) throw Error(failure->result, failure->sentence);
+}
+
 // Says why to whoever may be waiting for this rank. Returns the first cause: a rank that has just come may know no more
 // than that its neighbour is gone, which went because of somebody else; the root knows of whom.
 Failure Joiner::give_up(const Error& error) {
@@ -253,7 +250,7 @@ std::shared_ptr<Tree> Joiner::run() {
     ParentReply parent = register_here();
     if (leader_ && block_ > 0) parent = look_up_parent();
     connect_tree(parent);
-    enter_together(*tree_);
+    enter_together(*tree_, [this] { check_word_of_root(); });
     root_->send(FrameType::kDone);
     root_.reset();
   } catch (const std::exception& thrown) {
@@ -284,7 +281,6 @@ std::unique_ptr<Bootstrap> Bootstrap::make_child(const std::vector<int>& members
                                                  const std::atomic<bool>* abort_flag) {
   auto tree = make_child_tree(*tree_, members, my_index, abort_flag);
   if (!tree) return nullptr;
-  enter_together(*tree);
   return std::unique_ptr<Bootstrap>(new Bootstrap(std::move(tree)));
 }
 

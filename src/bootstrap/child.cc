@@ -130,12 +130,13 @@ std::optional<ParentReply> read_contacts(Tree& tree, const Lines& lines, const s
 }
 
 // The parent's ranks hear of a failure over the tree that stands: over the new one not everybody could be told yet.
-void reach_neighbours(Tree& parent, Tree& tree, const std::optional<ParentReply>& above) {
+void come_together(Tree& parent, Tree& tree, const std::optional<ParentReply>& above) {
   const Deadline deadline = std::chrono::steady_clock::now() + tree.options().init_timeout;
   const Interrupt interrupt = [&parent] { parent.check(); };
   try {
     if (above) tree.connect_parent(*above, deadline, interrupt);
     tree.wait_for_children(deadline, interrupt);
+    enter_together(tree, interrupt);
   } catch (const std::exception& thrown) {
     const Error error = as_error(thrown);
     tree.report({tree.rank(), error.code(), error.what()});
@@ -159,7 +160,7 @@ std::shared_ptr<Tree> make_child_tree(Tree& parent, const std::vector<int>& memb
   if (own.problem) throw *own.problem;
   if (!own.tree) return nullptr;
   const auto above = read_contacts(*own.tree, lines, members);
-  reach_neighbours(parent, *own.tree, above);
+  come_together(parent, *own.tree, above);
   return own.tree;
 }
 

@@ -10,7 +10,7 @@
 
 namespace nitinol {
 
-/// See Bootstrap::make_child. Null for a rank that is in no group.
+/// See Bootstrap::make_child; all members have come when it returns. Null for a rank that is in no group.
 std::shared_ptr<Tree> make_child_tree(Tree& parent, const std::vector<int>& members, int my_index,
                                       const std::atomic<bool>* abort_flag);
 

@@ -12,6 +12,8 @@ namespace {
 using Buffer = std::vector<std::byte>;
 
 constexpr std::size_t kBlockHeader = 4 + 8;
+// Whoever waits for the missing rank itself knows better whom to name: it gets this much longer.
+constexpr std::chrono::seconds kGrace{3};
 
 SharedBytes share(Buffer bytes) { return std::make_shared<const Buffer>(std::move(bytes)); }
 
@@ -107,18 +109,19 @@ std::optional<std::vector<RankBlock>> decode_blocks(std::span<const std::byte> b
   return blocks;
 }
 
-void exchange_barrier(Tree& tree, Deadline deadline, Operation operation) {
+void exchange_barrier(Tree& tree, Deadline deadline, Operation operation, const Interrupt& interrupt) {
   const auto turn = tree.take_turn();
   const OperationStep step = tree.next_step(operation);
   tree.check();
   const int parent = tree.shape().parent(tree.rank());
-  for (const int child : tree.shape().children(tree.rank())) tree.receive(child, step, deadline);
+  for (const int child : tree.shape().children(tree.rank())) tree.receive(child, step, deadline, interrupt);
   if (parent >= 0) tree.send(parent, step, nullptr);
-  if (parent >= 0) tree.receive(parent, step, deadline);
+  if (parent >= 0) tree.receive(parent, step, deadline, interrupt);
   flood(tree, step, nullptr, parent);
 }
 
-void exchange_broadcast(Tree& tree, std::span<std::byte> data, int root, Deadline deadline) {
+void exchange_broadcast(Tree& tree, std::span<std::byte> data, int root, Deadline deadline,
+                        const Interrupt& interrupt) {
   if (root < 0 || root >= tree.nranks()) fail(ncclInvalidArgument, "broadcast from rank {} of {}", root, tree.nranks());
   if (data.size() > kLargestFrame)
     fail(ncclInvalidArgument, "broadcast of {} bytes, at most {}", data.size(), kLargestFrame);
@@ -129,10 +132,19 @@ void exchange_broadcast(Tree& tree, std::span<std::byte> data, int root, Deadlin
     return flood(tree, step, share(Buffer(data.begin(), data.end())), -1);
   }
   const int source = tree.shape().next_hop(tree.rank(), root);
-  const SharedBytes payload = share(tree.receive(source, step, deadline));
+  const SharedBytes payload = share(tree.receive(source, step, deadline, interrupt));
   flood(tree, step, payload, source);
   expect_size(tree, step, payload->size(), data.size());
   if (!data.empty()) std::memcpy(data.data(), payload->data(), data.size());
+}
+
+void enter_together(Tree& tree, const Interrupt& interrupt) {
+  const Deadline deadline = std::chrono::steady_clock::now() + tree.options().init_timeout + kGrace;
+  exchange_barrier(tree, deadline, Operation::kBarrier, interrupt);
+  Contact number;
+  fill_random(number);
+  exchange_broadcast(tree, std::as_writable_bytes(std::span(number)), 0, deadline, interrupt);
+  tree.agree_on_secret(number);
 }
 
 void exchange_all_gather(Tree& tree, const void* mine, void* all, std::size_t bytes, const Purpose& purpose) {

@@ -4,7 +4,10 @@
 #include <atomic>
 #include <optional>
 
+#include "bootstrap/root.h"
+#include "bootstrap/root_link.h"
 #include "bootstrap/testing.h"
+#include "bootstrap/tree.h"
 
 namespace nitinol {
 namespace {
@@ -94,6 +97,41 @@ TEST(JoinFailure, AbortEndsAJoinThatWaits) {
   // Whoever comes later hears that it is over, as soon as the root knows.
   const Error late = error_of([&] { Bootstrap::join({{id}, 1, 2, options, &abort}); });
   EXPECT_NE(late.code(), ncclSuccess);
+}
+
+/// Rank 1 of two up to where it has its parent and is one of all who enter together.
+struct HalfWay {
+  HalfWay(const UniqueId& id, const BootstrapOptions& options)
+      : tree(Tree::start({1, TreeShape(2, 1), derive_secret(id.secret, "ranks"), options, nullptr})),
+        root(connect_to_peer({id.root, root_key(id.secret), "the root", options, limit, {}}), "the root") {
+    Registration registration;
+    registration.rank = 1;
+    registration.nranks = 2;
+    registration.timeout_ms = options.init_timeout.count();
+    registration.listener = tree->listener_address();
+    registration.contact = tree->contact();
+    registration.list = name_of_list(std::span(&id, 1));
+    registration.identity = this_process();
+    root.send(FrameType::kRegister, encode(registration));
+    tree->connect_parent(*root.wait_for_parent(limit, [] {}), limit, {});
+  }
+
+  Deadline limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  std::shared_ptr<Tree> tree;
+  RootLink root;
+};
+
+TEST(JoinFailure, WhatTheRootKnowsOfARankIsToldWhileItsNeighboursWaitForIt) {
+  const auto options = quick_options();
+  const auto id = make_unique_id(options);
+  const auto begin = std::chrono::steady_clock::now();
+  Error error(ncclSuccess, "");
+  std::thread joining([&] { error = error_of([&] { Bootstrap::join({{id}, 0, 2, options, nullptr}); }); });
+  HalfWay other(id, options);
+  other.root.send(FrameType::kError, encode(Failure{1, ncclRemoteError, "rank 1 gives up"}));
+  joining.join();
+  EXPECT_STREQ(error.what(), "rank 1 gives up");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, options.init_timeout);
 }
 
 TEST(JoinFailure, AMissingRankOfAnotherIdIsNamedEverywhere) {

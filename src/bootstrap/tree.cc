@@ -88,7 +88,9 @@ std::shared_ptr<Connection> Tree::open(UniqueFd fd, const LinkPointer& link) {
   const std::weak_ptr<Tree> weak = weak_from_this();
   Connection::Events events;
   events.on_frame = [weak, link](Frame frame) {
-    if (const auto tree = weak.lock()) tree->on_frame(link, std::move(frame));
+    if (const auto tree = weak.lock()) return tree->on_frame(link, std::move(frame));
+    // A child's that came while the tree went: nobody else closes it, and the child is to see that this rank has gone.
+    if (const auto connection = link->connection.lock()) connection->close_now();
   };
   events.on_closed = [weak, link](const Ending& ending) {
     if (const auto tree = weak.lock()) tree->on_closed(link, ending);
@@ -307,12 +309,19 @@ void Tree::send(int neighbour, const OperationStep& step, const SharedBytes& pay
   connection->send(header, payload);
 }
 
-std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, Deadline deadline) {
+std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, Deadline deadline,
+                                     const Interrupt& interrupt) {
   Wait wait{Clock::now(), deadline};
   std::unique_lock lock(mutex_);
   Neighbour& from = neighbours_.at(neighbour);
   while (from.mailbox.empty()) {
     check_locked();
+    if (interrupt) {
+      lock.unlock();
+      interrupt();
+      lock.lock();
+      if (!from.mailbox.empty()) break;
+    }
     wait.leave_out(wait.attendance.missed(Clock::now()));
     if (!from.gone && !is_over_locked(neighbour, step, wait)) {
       wait_slice(lock, wait.deadline);

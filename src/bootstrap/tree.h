@@ -75,7 +75,9 @@ class Tree : public std::enable_shared_from_this<Tree> {
   std::uint64_t next_child_number() { return ++children_made_; }
   void send(int neighbour, const OperationStep& step, const SharedBytes& payload);
   /// The neighbour's part of this step. Throws Error; whatever is wrong becomes the communicator's failure.
-  std::vector<std::byte> receive(int neighbour, const OperationStep& step, Deadline deadline);
+  /// `interrupt` is asked now and then.
+  std::vector<std::byte> receive(int neighbour, const OperationStep& step, Deadline deadline,
+                                 const Interrupt& interrupt = {});
   /// Makes it the communicator's failure, and throws it.
   [[noreturn]] void fail_operation(const Failure& failure);
   /// By rank, for sentences from now on.

@@ -2,7 +2,10 @@
 #include "bootstrap/tree.h"
 
 #include <gmock/gmock.h>
+#include <poll.h>
+#include <sys/socket.h>
 
+#include "bootstrap/exchange.h"
 #include "bootstrap/testing.h"
 
 namespace nitinol {
@@ -58,6 +61,48 @@ TEST(Tree, WhatANeighbourSaysOfItsFailureIsTheFirstCause) {
   const Error error = error_of([&] { tree->receive(1, tree->next_step(Operation::kBarrier), long_over()); });
   network.join();
   EXPECT_STREQ(error.what(), "rank 5 has no memory");
+}
+
+/// A proven connection to this rank, as its children have.
+UniqueFd connect_to(const Tree& tree) {
+  const auto options = testing::quick_options();
+  return connect_to_peer({tree.listener_address(),
+                          rank_key(tree.secret(), tree.rank(), tree.contact()),
+                          "rank 0",
+                          options,
+                          Clock::now() + 60s,
+                          {}});
+}
+
+void send_frame(int fd, FrameType type, std::vector<std::byte> payload) {
+  Frame frame;
+  frame.type = type;
+  frame.payload = std::move(payload);
+  const auto bytes = encode_frame(frame);
+  ASSERT_EQ(::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+}
+
+bool ends(int fd) {
+  pollfd entry{fd, POLLIN, 0};
+  char byte = 0;
+  return ::poll(&entry, 1, 20'000) == 1 && ::recv(fd, &byte, 1, MSG_DONTWAIT) <= 0;
+}
+
+TEST(Tree, AChildThatSaysWhoItIsToARankThatHasGoneSeesItsEnd) {
+  auto tree = alone();
+  const UniqueFd child = connect_to(*tree);
+  const UniqueFd other = connect_to(*tree);
+  send_frame(other.get(), FrameType::kGoodbye, {});  // what no child begins with
+  EXPECT_TRUE(ends(other.get()));                    // so the earlier one has been accepted
+  tree.reset();
+  send_frame(child.get(), FrameType::kHello, encode(Hello{1, this_process()}));
+  EXPECT_TRUE(ends(child.get()));
+}
+
+TEST(Tree, WhoEntersItIsToldWhatIsKnownElsewhere) {
+  const auto tree = alone();
+  const Error error = error_of([&] { enter_together(*tree, [] { fail(ncclRemoteError, "rank 4 has given up"); }); });
+  EXPECT_STREQ(error.what(), "rank 4 has given up");
 }
 
 }  // namespace
