@@ -12,17 +12,19 @@ uint64_t packed(uint32_t low, uint32_t high) { return low | static_cast<uint64_t
 /// Whether a count comes before another, which may have come round.
 bool before(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) < 0; }
 
-/// Calls that both have noted. Once traces differ they do so for ever; the first two that are different calls are told.
-bool differ(const std::vector<RunNote>& mine, const std::vector<RunNote>& theirs,
-            std::optional<std::pair<uint32_t, uint32_t>>& marks) {
-  bool found = false;
+/// Compares the calls that both have noted. Once traces differ they do so for ever; the first two that are different
+/// calls are told.
+std::optional<DifferentRun> difference(const std::vector<RunNote>& mine, const std::vector<RunNote>& theirs) {
+  std::optional<DifferentRun> found;
   auto other = theirs.begin();
   for (const RunNote& note : mine) {
     while (other != theirs.end() && before(other->number, note.number)) ++other;
     if (other == theirs.end()) break;
     if (other->number != note.number || other->trace == note.trace) continue;
-    found = true;
-    if (!marks && other->mark != note.mark) marks = {note.mark, other->mark};
+    if (!found) found.emplace();
+    if (other->mark == note.mark) continue;
+    found->marks = {note.mark, other->mark};
+    break;
   }
   return found;
 }
@@ -71,18 +73,20 @@ std::optional<DifferentRun> find_different_run(const CallBoard& board, int rank)
   }
   for (int peer = 0; peer < board.ranks(); ++peer) {
     if (peer == rank) continue;
-    DifferentRun found{.peer = peer};
-    for (int line = 0; line < RunLines::kCollectives; ++line) {
+    std::optional<DifferentRun> found;
+    for (int line = 0; line < RunLines::kCollectives && !found; ++line) {
       const std::vector<RunNote>& notes = mine[static_cast<size_t>(line)];
-      if (!notes.empty() && differ(notes, board.runs(peer, line).read(), found.marks)) return found;
+      if (!notes.empty()) found = difference(notes, board.runs(peer, line).read());
     }
-    found.messages = true;
     for (const bool sends : {true, false}) {
-      found.sends = sends;
+      if (found) break;
       const std::vector<RunNote> notes = board.runs(rank, RunLines::of_messages(peer, sends)).read();
-      if (notes.empty()) continue;
-      if (differ(notes, board.runs(peer, RunLines::of_messages(rank, !sends)).read(), found.marks)) return found;
+      if (!notes.empty()) found = difference(notes, board.runs(peer, RunLines::of_messages(rank, !sends)).read());
+      if (found) found->sends = sends;
     }
+    if (!found) continue;
+    found->peer = peer;
+    return found;
   }
   return std::nullopt;
 }

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "model/run_notes.h"
@@ -35,11 +34,15 @@ class SharedRunNotes {
 
 /// Where a rank has run something else than another.
 struct DifferentRun {
+  struct Marks {
+    uint32_t mine = 0;
+    uint32_t theirs = 0;
+    friend bool operator==(const Marks&, const Marks&) = default;
+  };
   int peer = 0;
-  bool messages = false;  ///< else collectives
-  bool sends = false;     ///< this rank
+  bool sends = false;  ///< this rank, if it is a message
   /// Of a call of this rank, and of the peer's in its place; nothing: it is too long ago.
-  std::optional<std::pair<uint32_t, uint32_t>> marks{};
+  std::optional<Marks> marks{};
 };
 
 /// The first that there is between rank `rank` and any other, among what all have taken over.

@@ -18,7 +18,7 @@ namespace {
 /// Kernels that wait say so every few milliseconds.
 constexpr std::chrono::milliseconds kBetweenLooksAtKernels{40};
 
-const std::string kForgotten = "something that is too long ago to tell (NITINOL_CHECK=strict tells)";
+constexpr const char* kForgotten = "something that is too long ago to tell (NITINOL_CHECK=strict tells)";
 
 }  // namespace
 
@@ -197,12 +197,13 @@ std::optional<std::string> CallWatch::look_at_runs(const CallBoard& board) const
   if (!found->marks) {
     if (auto captured = check.difference_in_graphs(found->peer)) return captured;
   }
-  const auto name = [&](int rank, int peer, bool sends, auto mark) {
-    return found->marks ? call_marked(rank, peer, sends, SeenTag{found->marks.value().*mark >> 8}) : kForgotten;
-  };
-  using Marks = std::pair<uint32_t, uint32_t>;
-  return mismatch_sentence(rank_, name(rank_, found->peer, found->sends, &Marks::first), check.describe(found->peer),
-                           name(found->peer, rank_, !found->sends, &Marks::second));
+  std::string mine = kForgotten;
+  std::string theirs = kForgotten;
+  if (found->marks) {
+    mine = call_marked(rank_, found->peer, found->sends, SeenTag{found->marks->mine >> 8});
+    theirs = call_marked(found->peer, rank_, !found->sends, SeenTag{found->marks->theirs >> 8});
+  }
+  return mismatch_sentence(rank_, mine, check.describe(found->peer), theirs);
 }
 
 /// Where there are graphs.
