@@ -1,10 +1,13 @@
 // Accepting connections and the server's half of the proof, without ever waiting for one of them.
 #include "bootstrap/acceptor.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <new>
 
 #include "base/error.h"
 #include "bootstrap/connection.h"
@@ -17,6 +20,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kHandshakeLimit{5000};
 constexpr milliseconds kSweepInterval{500};
 constexpr milliseconds kPause{50};
+constexpr milliseconds kSilencePatience{100};  // with those who might be members, where descriptors are scarce
+constexpr milliseconds kLackPatience{500};
 constexpr std::size_t kMostPending = 512;
 constexpr int kAcceptsAtOnce = 64;
 
@@ -100,26 +105,45 @@ void Acceptor::on_listening(std::uint32_t events) {
     return;
   }
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    UniqueFd fd(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (fd) {
-      admit(std::move(fd));
-      continue;
+    try {
+      if (!accept_one()) return;
+    } catch (const std::bad_alloc&) {  // it comes again
+      return on_lack(ENOMEM);
     }
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      // Strangers may be what fills the process: make room. Without any, wait a moment instead of spinning.
-      if (pending_.empty()) return pause();
-      drop_one();
-      return;
-    }
-    if (errno != EINTR && errno != ECONNABORTED) return;
   }
 }
 
+bool Acceptor::accept_one() {
+  UniqueFd fd(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (fd) {
+    admit(std::move(fd));
+    lacks_since_.reset();
+    lack_ = 0;
+    return true;
+  }
+  const int error = errno;
+  const bool lacks = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+  // The system takes a descriptor before it looks whether anybody waits.
+  pollfd waiting{listening_.get(), POLLIN, 0};
+  if (lacks && ::poll(&waiting, 1, 0) == 1) on_lack(error);
+  return error == EINTR || error == ECONNABORTED;
+}
+
+/// Strangers may be what fills the process: makes room. Without any, waits a moment instead of spinning.
+void Acceptor::on_lack(int error) {
+  const auto now = Reactor::Clock::now();
+  if (!lacks_since_) lacks_since_ = now;
+  if (now - *lacks_since_ >= kLackPatience) lack_ = error;
+  const auto silent = oldest_silent();
+  if (silent == pending_.end() || now < silent->deadline - kHandshakeLimit + kSilencePatience) return pause();
+  drop(silent);
+}
+
 void Acceptor::pause() {
-  reactor_.modify(token_, listening_.get(), 0);
   reactor_.run_after(kPause, [self = shared_from_this()] {
     if (self->listening_) self->reactor_.modify(self->token_, self->listening_.get(), EPOLLIN);
   });
+  reactor_.modify(token_, listening_.get(), 0);
 }
 
 void Acceptor::admit(UniqueFd fd) {
@@ -142,14 +166,14 @@ void Acceptor::admit(UniqueFd fd) {
 }
 
 // The oldest that has not named a key, since a member of a communicator does that at once.
+Acceptor::PendingPosition Acceptor::oldest_silent() {
+  return std::find_if(pending_.begin(), pending_.end(),
+                      [](const Pending& pending) { return pending.stage == Stage::kHello; });
+}
+
 void Acceptor::drop_one() {
-  auto victim = pending_.begin();
-  for (auto position = pending_.begin(); position != pending_.end(); ++position) {
-    if (position->stage != Stage::kHello) continue;
-    victim = position;
-    break;
-  }
-  drop(victim);
+  const auto silent = oldest_silent();
+  drop(silent == pending_.end() ? pending_.begin() : silent);
 }
 
 void Acceptor::drop(PendingPosition position) {

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "bootstrap/address.h"
 #include "bootstrap/fork_guard.h"
@@ -48,6 +49,8 @@ class Acceptor : public Reactor::Leaver, public std::enable_shared_from_this<Acc
   static std::shared_ptr<Acceptor> start(UniqueFd listening, Reactor& reactor, const ServiceTable& services);
   /// Why nobody is let in; 0: all is well. From any thread.
   int error() const { return error_; }
+  /// The same, as long as somebody waits for whom there has been no descriptor or memory for half a second.
+  int lack() const { return lack_; }
   void stop() noexcept { reactor_.ask_to_leave(shared_from_this()); }
 
   Acceptor(GuardedFd listening, Reactor& reactor, const ServiceTable& services);
@@ -69,11 +72,14 @@ class Acceptor : public Reactor::Leaver, public std::enable_shared_from_this<Acc
   void leave() override;
   void begin();
   void on_listening(std::uint32_t events);
+  bool accept_one();  // false: nobody is left, or is to be let in now
+  void on_lack(int error);
   void admit(UniqueFd fd);
   void on_pending(PendingPosition position);
   bool advance(Pending& pending);  // false: drop it
   bool on_hello(Pending& pending);
   void drop(PendingPosition position);
+  PendingPosition oldest_silent();
   void drop_one();
   void sweep();
   void pause();
@@ -83,6 +89,8 @@ class Acceptor : public Reactor::Leaver, public std::enable_shared_from_this<Acc
   GuardedFd listening_;
   Reactor::Token token_ = 0;
   std::atomic<int> error_{0};
+  std::atomic<int> lack_{0};
+  std::optional<Reactor::Clock::time_point> lacks_since_;
   std::list<Pending> pending_;  // oldest first
   bool sweeping_ = false;
 };

@@ -1,11 +1,49 @@
 #include "bootstrap/acceptor.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
+#include <sys/socket.h>
 
+#include <optional>
+
+#include "bootstrap/network.h"
+#include "bootstrap/testing.h"
 #include "failing_allocation.h"
+#include "multiproc/scarcity.h"
 
 namespace nitinol {
 namespace {
+
+using testing::error_of;
+using ::testing::HasSubstr;
+
+/// What somebody who listens there is told, once that is what is wanted.
+Error error_at(const Listener& listener, bool wanted) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (true) {
+    Error error = error_of([&] { listener.check(); });
+    if ((error.code() != ncclSuccess) == wanted || std::chrono::steady_clock::now() > limit) return error;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+TEST(Listener, SaysThatThereIsNoDescriptorForThoseWhoWaitAsLongAsThatIsSo) {
+  if (!testing::kDescriptorsCanBeLimited) GTEST_SKIP();
+  SocketAddress any;
+  any.family = AF_INET;
+  any.host = {127, 0, 0, 1};
+  const auto listener = Network::instance().listen(any);
+  UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage storage;
+  const socklen_t length = listener->address().to_sockaddr(storage);
+  {
+    const testing::FullDescriptors full;
+    ASSERT_EQ(::connect(client.get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
+    const Error error = error_at(*listener, true);
+    EXPECT_EQ(error.code(), ncclSystemError);
+    EXPECT_THAT(error.what(), HasSubstr("Too many open files"));
+  }
+  EXPECT_STREQ(error_at(*listener, false).what(), "no error");
+}
 
 /// It also returns: the lock of the table is not taken twice.
 TEST(ServiceTable, HasNothingOfAServiceThatItGotNoMemoryFor) {

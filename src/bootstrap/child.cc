@@ -132,16 +132,23 @@ std::optional<ParentReply> read_contacts(Tree& tree, const Lines& lines, const s
 // The parent's ranks hear of a failure over the tree that stands: over the new one not everybody could be told yet.
 void come_together(Tree& parent, Tree& tree, const std::optional<ParentReply>& above) {
   const Deadline deadline = std::chrono::steady_clock::now() + tree.options().init_timeout;
-  const Interrupt interrupt = [&parent] { parent.check(); };
+  const Interrupt ask_parent = [&parent] { parent.check(); };
+  const bool is_waited_for = !tree.shape().children(tree.rank()).empty();
+  const Interrupt interrupt = [&] {
+    ask_parent();
+    if (is_waited_for) tree.check_listener();
+  };
   try {
     if (above) tree.connect_parent(*above, deadline, interrupt);
     tree.wait_for_children(deadline, interrupt);
-    enter_together(tree, interrupt);
+    enter_together(tree, ask_parent);
   } catch (const std::exception& thrown) {
     const Error error = as_error(thrown);
-    tree.report({tree.rank(), error.code(), error.what()});
     const std::string sentence = formatted("{} failed in a split: {}", parent.name(), error.what());
-    parent.report({parent.rank(), ncclRemoteError, sentence});
+    const Failure failure{parent.rank(), ncclRemoteError, sentence};
+    parent.report(failure);
+    const Failure first = parent.failure().value_or(failure);
+    tree.report({tree.rank(), first.result, first.sentence});
     throw error;
   }
 }

@@ -92,6 +92,8 @@ void Listener::check() const {
   if (error == EBADF) fail(ncclSystemError, "{}the socket it listens at, {}", kClosedByProgram, address_.to_string());
   if (error != 0)
     fail_errno(error, formatted("the network thread cannot watch the socket at {}", address_.to_string()));
+  const int lack = acceptor_->lack();
+  if (lack != 0) fail_errno(lack, formatted("letting in who connects to {}", address_.to_string()));
 }
 
 std::shared_ptr<Listener> Network::find_listener(const SocketAddress& address) const {
