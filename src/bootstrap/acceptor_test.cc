@@ -8,7 +8,7 @@
 #include "bootstrap/network.h"
 #include "bootstrap/testing.h"
 #include "failing_allocation.h"
-#include "multiproc/scarcity.h"
+#include "scarcity.h"
 
 namespace nitinol {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/unique_fd.h"
 #include "bootstrap/closed_descriptors_testing.h"
 #include "bootstrap/testing.h"
-#include "multiproc/scarcity.h"
+#include "scarcity.h"
 
 namespace nitinol {
 namespace {
