@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "cluster.h"
 #include "ints.h"
@@ -159,13 +160,14 @@ TEST(Streams, CapturesMayTakeTurns) {
             }));
 }
 
-/// One rank launches it long before the other.
-TEST(Streams, GraphsMayBeLaunchedOnceTheirCommunicatorHasEndedOnAllRanks) {
+/// Rank 1 launches it long before rank 0: which comes late, or still ends the communicator for both, where they share a
+/// process.
+TEST(Streams, GraphsMayBeLaunchedOnceTheirCommunicatorHasEnded) {
   for (const std::vector<int>& processes : {std::vector<int>{1, 1}, {2}}) {
-    for (const bool destroys : {false, true}) {
+    for (const auto& [destroys, ends_late] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
       const SharedCount ended;
       const SharedCount right;
-      EXPECT_EQ("", run_ranks(processes, [&](Rank& self) {
+      EXPECT_EQ("", run_ranks(processes, [&, destroys = destroys, ends_late = ends_late](Rank& self) {
                   const Ints in(kCount, self.rank + 1);
                   const Ints sums(kCount);
                   const Ints got(kCount);
@@ -186,9 +188,11 @@ TEST(Streams, GraphsMayBeLaunchedOnceTheirCommunicatorHasEndedOnAllRanks) {
                   EXPECT_CALL(cudaStreamSynchronize(self.stream));
                   sums.fill(-1);
                   got.fill(-1);
+                  const bool is_late = self.rank == 0;
+                  if (is_late && ends_late) std::this_thread::sleep_for(std::chrono::milliseconds(700));
                   EXPECT_CALL(destroys ? ncclCommDestroy(comm) : ncclCommFinalize(comm));
-                  ended.meet(2);
-                  if (self.rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+                  if (!ends_late) ended.meet(2);
+                  if (is_late && !ends_late) std::this_thread::sleep_for(std::chrono::milliseconds(700));
                   EXPECT_CALL(cudaGraphLaunch(executable, self.stream));
                   EXPECT_CALL(cudaStreamSynchronize(self.stream));
                   sums.must_be(3, "the sum");

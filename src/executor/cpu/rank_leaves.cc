@@ -84,8 +84,11 @@ void Rank::leave() {
   own_->header().leaving.store(1, std::memory_order_release);
 }
 
+/// Whoever is back from ending its communicator may have launched a graph of it again, which waits for ranks that this
+/// very thread still holds up: it is not waited for.
 std::optional<std::string> Rank::difference_in_the_end() const {
-  const std::lock_guard lock(turn_);
+  const std::unique_lock lock(turn_, std::try_to_lock);
+  if (!lock) return std::nullopt;
   for (int peer = 0; peer < ranks(); ++peer) {
     const Arena* const arena = arena_of(peer);
     const auto found = arena != nullptr ? first_difference(*arena) : std::nullopt;
