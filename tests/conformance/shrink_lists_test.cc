@@ -72,7 +72,7 @@ void must_tell(const std::string& sentence, const Lists& lists, int self) {
 void must_be_told(ncclComm_t comm, const Lists& lists, int rank, int flags = NCCL_SHRINK_DEFAULT) {
   ncclComm_t child = nullptr;
   const ncclResult_t result = shrink(comm, lists[static_cast<size_t>(rank)], &child, flags);
-  const std::string sentence = ncclGetLastError(nullptr);
+  const std::string sentence = ncclGetLastError(comm);  // that of the process may be another thread's by now
   expect_that(result == ncclInvalidUsage, "code " + std::to_string(result) + ": " + sentence);
   expect_that(child == nullptr, "there is a child");
   must_tell(sentence, lists, rank);
