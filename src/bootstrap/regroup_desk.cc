@@ -10,6 +10,7 @@
 #include <deque>
 
 #include "base/error.h"
+#include "base/listed.h"
 #include "base/log.h"
 #include "bootstrap/network.h"
 #include "bootstrap/wire.h"
@@ -25,16 +26,6 @@ constexpr auto kLongestInterval = 1s;
 constexpr auto kSecondLook = 300ms;  // at those in whom something is wrong
 constexpr auto kAnswerPatience = 250ms;
 constexpr auto kLookPatience = 1s;
-constexpr std::size_t kMostListed = 16;
-
-/// "2", or "2, 3"; the first few.
-std::string listed(const std::vector<int>& ranks) {
-  std::string list;
-  for (std::size_t i = 0; i < std::min(ranks.size(), kMostListed); ++i) {
-    list += formatted("{}{}", list.empty() ? "" : ", ", ranks[i]);
-  }
-  return ranks.size() > kMostListed ? list + " ..." : list;
-}
 
 bool leaves_out(const RegroupWord& word, int rank) {
   return std::binary_search(word.excluded.begin(), word.excluded.end(), rank);

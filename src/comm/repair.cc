@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/listed.h"
 #include "base/log.h"
 #include "base/process_state.h"
 #include "bootstrap/regroup_desk.h"
@@ -24,16 +25,6 @@ constexpr std::chrono::milliseconds kLookForTheDeadEvery{200};
 constexpr std::chrono::milliseconds kPatienceWithTheDying{300};
 /// A program may still hold the text of an older one.
 constexpr size_t kFailedRepairsKept = 16;
-
-/// "0, 2, 3"; the first few.
-std::string listed(const std::vector<int>& ranks) {
-  constexpr size_t kMostListed = 16;
-  std::string list;
-  for (size_t i = 0; i < std::min(ranks.size(), kMostListed); ++i) {
-    list += formatted("{}{}", list.empty() ? "" : ", ", ranks[i]);
-  }
-  return ranks.size() > kMostListed ? list + " ..." : list;
-}
 
 /// The list without duplicates, in order. Throws Error(ncclInvalidArgument).
 std::vector<int> checked_exclusions(std::span<const int> list, const Communicator& parent) {

@@ -71,10 +71,10 @@ bool has_peer_access(const std::vector<Peer>& peers) {
   return !settings().flag(Setting::kP2pDisable) && reach_each_other(peers);
 }
 
-/// Whether that is to be tried before it is relied on.
+/// Whether that is to be tried before it is relied on, where it is there.
 bool tries_peer_access(const std::vector<Peer>& peers) {
   const bool doubtful = are_perhaps_behind_pcie(peers);
-  return has_peer_access(peers) && settings().integer_if_set(Setting::kP2pTry).value_or(doubtful ? 1 : 0) != 0;
+  return settings().integer_if_set(Setting::kP2pTry).value_or(doubtful ? 1 : 0) != 0;
 }
 
 /// By which way data goes from one rank to another.
@@ -213,10 +213,11 @@ void Communicator::meet_peers() {
       std::count_if(peers.begin(), peers.end(), [&](const Peer& peer) { return peer.process == process; }));
   if (strict && rank_ != 0) strict_memory = StrictBoard::fetch(*handles_, ranks_);
   if (strict) strict_board_ = std::make_unique<StrictBoard>(std::move(strict_memory), peers, rank_);
-  make_executor_for(peers, true);
+  bool peer_access = has_peer_access(peers);
+  make_executor_for(peers, peer_access);
   bootstrap_->barrier();
-  const bool keeps_peer_access = !tries_peer_access(peers) || finds_peer_access(peers);
-  if (ranks_ > 1) log_path(peers, rank_, (rank_ + 1) % ranks_, keeps_peer_access && has_peer_access(peers));
+  if (peer_access && tries_peer_access(peers)) peer_access = finds_peer_access(peers);
+  if (ranks_ > 1) log_path(peers, rank_, (rank_ + 1) % ranks_, peer_access);
   if (executor_->meet()) bootstrap_->barrier();
 }
 
@@ -230,12 +231,7 @@ bool Communicator::finds_peer_access(const std::vector<Peer>& peers) {
   if (first - answers.begin() == rank_) {
     log_warn("communicator {} of {} ranks: {}, which this one does now", ras::text_of(identity_), ranks_, wrong);
   }
-  std::unique_ptr<Executor> last;  // ends without the lock, which its reports would take
-  {
-    const std::lock_guard lock(executor_mutex_);
-    last = std::move(executor_);
-  }
-  last.reset();
+  end_executor();
   bootstrap_->barrier();  // what it offered is not to be found any more
   make_executor_for(peers, false);
   bootstrap_->barrier();
@@ -259,7 +255,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers, bool peer_access) 
   setup.max_channels = most_ctas(config_);
   setup.cluster_ctas = config_.cga_cluster_size;
   setup.buffer_bytes = static_cast<size_t>(settings().integer_if_set(Setting::kBuffSize).value_or(0));
-  setup.peer_access = peer_access && has_peer_access(setup.peers);
+  setup.peer_access = peer_access;
   setup.timeout = std::chrono::seconds(settings().integer(Setting::kTimeout));
   setup.set_up_timeout = std::chrono::seconds(settings().integer(Setting::kInitTimeout));
   handles_->set_patience(setup.timeout);

@@ -47,8 +47,8 @@ class Graphs : public Ranks {
   void launch(size_t rank, const std::vector<cudaGraphExec_t>& graphs) const {
     CUDA_OK(cudaGraphLaunch(graphs[rank], streams[rank]));
   }
-  void all_reduce(size_t rank, size_t count) const {
-    NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], count, ncclInt, ncclSum, comms[rank], streams[rank]));
+  void all_reduce(size_t rank, size_t count, ncclRedOp_t op = ncclSum) const {
+    NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], count, ncclInt, op, comms[rank], streams[rank]));
   }
   void broadcast(size_t rank, size_t count, int root) const {
     NCCL_OK(ncclBroadcast(inputs[rank], outputs[rank], count, ncclInt, root, comms[rank], streams[rank]));
@@ -66,9 +66,6 @@ class Graphs : public Ranks {
 
   /// By Simple: messages, and reductions other than sums.
   static constexpr size_t kLongCount = 5'000'000;
-  void reduce(size_t rank, size_t count, ncclRedOp_t op) const {
-    NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], count, ncclInt, op, comms[rank], streams[rank]));
-  }
 
   /// Each rank launches its part, and is told all of `words`.
   void expect_told(const Part& part, const Words& words) const {
@@ -135,7 +132,7 @@ TEST_F(Graphs, WithAnotherOperatorOrTypeAreTold) {
 TEST_F(Graphs, WithAnotherOperatorBySimpleAreTold) {
   make(2);
   if (IsSkipped()) return;
-  const auto graphs = capture([this](size_t rank) { reduce(rank, kLongCount, rank == 0 ? ncclMax : ncclMin); });
+  const auto graphs = capture([this](size_t rank) { all_reduce(rank, kLongCount, rank == 0 ? ncclMax : ncclMin); });
   expect_told([&](size_t rank) { launch(rank, graphs); },
               {"AllReduce (count 5000000, type int32, op max)", "AllReduce (count 5000000, type int32, op min)"});
 }
@@ -144,8 +141,8 @@ TEST_F(Graphs, WithAnotherOperatorInEverySecondCallOfManyAreTold) {
   make(2);
   if (IsSkipped()) return;
   const auto graphs = capture([this](size_t rank) {
-    reduce(rank, kLongCount / 10, ncclMax);
-    reduce(rank, kLongCount / 10, rank == 0 ? ncclMax : ncclMin);
+    all_reduce(rank, kLongCount / 10, ncclMax);
+    all_reduce(rank, kLongCount / 10, rank == 0 ? ncclMax : ncclMin);
   });
   expect_told(
       [&](size_t rank) {
@@ -157,8 +154,8 @@ TEST_F(Graphs, WithAnotherOperatorInEverySecondCallOfManyAreTold) {
 TEST_F(Graphs, LaunchedInDifferentOrdersWithCallsBySimpleAreTold) {
   make(2);
   if (IsSkipped()) return;
-  const auto first = capture([this](size_t rank) { reduce(rank, kLongCount, ncclMax); });
-  const auto second = capture([this](size_t rank) { reduce(rank, kLongCount, ncclMin); });
+  const auto first = capture([this](size_t rank) { all_reduce(rank, kLongCount, ncclMax); });
+  const auto second = capture([this](size_t rank) { all_reduce(rank, kLongCount, ncclMin); });
   expect_told(
       [&](size_t rank) {
         launch(rank, rank == 0 ? first : second);
@@ -274,7 +271,7 @@ TEST_F(Graphs, OfWhichOneIsLateAreRight) {
   const auto graphs = capture([this](size_t rank) {
     all_reduce(rank, 100);
     all_reduce(rank, kBytes / sizeof(int));
-    reduce(rank, kLongCount, ncclMax);
+    all_reduce(rank, kLongCount, ncclMax);
     broadcast(rank, 5000, 1);
     broadcast(rank, kBytes / sizeof(int), 2);
     NCCL_OK(ncclGroupStart());

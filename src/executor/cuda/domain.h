@@ -45,8 +45,8 @@ class Domain {
   /// Offers nothing any more; what peers have mapped stays.
   void close();
 
-  /// Maps the region of every rank for one queue set. Throws Error if one cannot be mapped, NotReached if it is
-  /// another.
+  /// Maps the region of every rank for one queue set. Throws Error if one cannot be mapped, NotReached if it does not
+  /// hold what is written there.
   void reach(Queue queue);
   bool reached(Queue queue) const { return views_[static_cast<size_t>(queue)] != nullptr; }
   const QueueView& view(Queue queue) const;
