@@ -310,6 +310,7 @@ void Bootstrap::set_operation_timeout(std::chrono::milliseconds timeout) { tree_
 void Bootstrap::watch(FailureCallback callback) { tree_->watch(std::move(callback)); }
 std::optional<Failure> Bootstrap::failure() const { return tree_->failure(); }
 void Bootstrap::report_failure(const Failure& failure) { tree_->report(failure); }
+void Bootstrap::report_lack_of_memory() noexcept { tree_->report_lack_of_memory(); }
 void Bootstrap::shutdown() { tree_->shutdown(); }
 
 }  // namespace nitinol
