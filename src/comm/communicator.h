@@ -221,6 +221,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void flush(std::chrono::milliseconds patience);
   bool wait_until_idle(std::chrono::steady_clock::time_point deadline);
   std::string self_description() const;
+  void tell_of_failed_set_up(const std::exception& thrown) noexcept;
   void meet_peers();
   void check_peers(const std::vector<Peer>& peers) const;
   void tell_bootstrap_of(const std::vector<Peer>& peers);
