@@ -11,6 +11,7 @@ constexpr int kNever = -1;
 constinit std::atomic<bool> armed{false};
 constinit std::atomic<bool> everywhere{false};
 constinit std::atomic<int> left{kNever};  // before the one that fails
+constinit std::atomic<bool> all{false};   // behind it, too
 constinit thread_local bool t_concerned = false;
 
 bool is_the_one() {
@@ -18,14 +19,15 @@ bool is_the_one() {
   int now = left;
   while (now != kNever && !left.compare_exchange_weak(now, now - 1)) {
   }
-  return now == 0;
+  return now == 0 || (now == kNever && all);
 }
 
 }  // namespace
 
-FailingAllocation::FailingAllocation(int nth, FailsIn where) {
+FailingAllocation::FailingAllocation(int nth, FailsIn where, Fails which) {
   t_concerned = true;
   everywhere = where == FailsIn::kEveryThread;
+  all = which == Fails::kAllFromThere;
   left = nth;
   armed = true;
 }

@@ -7,12 +7,13 @@
 namespace nitinol::testing {
 
 enum class FailsIn { kThisThread, kEveryThread };
+enum class Fails { kOne, kAllFromThere };
 
-/// Until it goes, the `nth` allocation (from 0) throws std::bad_alloc, and no other: whatever the program does is to
-/// survive that. One at a time.
+/// Until it goes, the `nth` allocation (from 0) throws std::bad_alloc, and no other unless all behind it are to do so:
+/// whatever the program does is to survive that. One at a time.
 class FailingAllocation {
  public:
-  explicit FailingAllocation(int nth, FailsIn where = FailsIn::kThisThread);
+  explicit FailingAllocation(int nth, FailsIn where = FailsIn::kThisThread, Fails which = Fails::kOne);
   ~FailingAllocation();
   FailingAllocation(const FailingAllocation&) = delete;
   FailingAllocation& operator=(const FailingAllocation&) = delete;

@@ -127,8 +127,10 @@ NITINOL_ENTRY(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {
     static_cast<void>(job.communicator->require(Call::kFinalise, "ncclCommFinalize"));
     group::refuse_if_finalised(*job.communicator, "ncclCommFinalize");
     job.finalises = true;
-    job.run = [communicator = job.communicator] { finalise(communicator); };
-    group::add(std::move(job));
+    group::record_for(*job.communicator, [&] {
+      job.run = [communicator = job.communicator] { finalise(communicator); };
+      group::add(job);
+    });
   });
 }
 

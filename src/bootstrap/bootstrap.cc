@@ -23,6 +23,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kGrace = 3s;
 // What the root answers when a rank gives up takes a round trip, and the root's patience with hearsay.
 constexpr auto kWordPatience = 1s;
+constexpr auto kLastWordPatience = 500ms;  // an abort waits for it
 // Ranks that have waited so long compare their lists of ids with the roots of others, a few at a time.
 constexpr auto kCompareEvery = 500ms;
 constexpr std::size_t kComparesAtATime = 8;
@@ -46,6 +47,7 @@ class Joiner {
   void connect_tree(const ParentReply& parent);
   void check_word_of_root() const;
   Failure give_up(const Error& error);
+  void tell_own_root(const Failure& failure) const;
   void tell_roots(const Failure& failure, bool own_root_knows) const;
   const UniqueId& id_of(int block) const { return ids_[static_cast<std::size_t>(block)]; }
 
@@ -212,7 +214,11 @@ Failure Joiner::give_up(const Error& error) {
     if (has_parent_ || !aborts) failure = root_->wait_for_failure(Clock::now() + kWordPatience).value_or(failure);
   }
   root_.reset();
-  if (failure.result == ncclInvalidUsage) tell_roots(failure, own_root_knows);
+  if (failure.result == ncclInvalidUsage) {
+    tell_roots(failure, own_root_knows);
+  } else if (!own_root_knows) {
+    tell_own_root(failure);
+  }
   if (leader_ && block_ > 0 && !tree_->has_parent_connection()) {
     // The other blocks know nothing of this one's trouble yet.
     deadline_ = Clock::now() + kGrace;
@@ -224,6 +230,18 @@ Failure Joiner::give_up(const Error& error) {
   }
   tree_->report(failure);
   return failure;
+}
+
+// A rank that gives up before it has registered, as one that is aborted at once: nobody else knows of it.
+void Joiner::tell_own_root(const Failure& failure) const {
+  try {
+    const auto link = try_root(block_, Clock::now() + kLastWordPatience, {});
+    if (!link) return;
+    link->send(FrameType::kRegister, encode(registration()));  // else it would be no word of this communicator's
+    link->send(FrameType::kError, encode(failure));
+  } catch (const std::exception&) {
+    // Then they hear of it when their time is over.
+  }
 }
 
 // Ranks that contradict each other may have come to different roots, which do not know each other.
@@ -310,6 +328,7 @@ void Bootstrap::set_operation_timeout(std::chrono::milliseconds timeout) { tree_
 void Bootstrap::watch(FailureCallback callback) { tree_->watch(std::move(callback)); }
 std::optional<Failure> Bootstrap::failure() const { return tree_->failure(); }
 void Bootstrap::report_failure(const Failure& failure) { tree_->report(failure); }
+void Bootstrap::report_lack_of_memory() noexcept { tree_->report_lack_of_memory(); }
 void Bootstrap::shutdown() { tree_->shutdown(); }
 
 }  // namespace nitinol

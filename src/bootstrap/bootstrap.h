@@ -124,6 +124,8 @@ class Bootstrap {
   std::optional<Failure> failure() const;
   /// Tells all ranks, this one's callback included; the first failure of a communicator counts, later ones are dropped.
   void report_failure(const Failure& failure);
+  /// The same where there is no memory to say what is wrong, and takes none.
+  void report_lack_of_memory() noexcept;
 
   /// Says goodbye: from now on the others do not take the loss of this rank for a failure. Local, does not wait for
   /// them; does nothing when called again. No callback runs afterwards. Operations throw from then on.

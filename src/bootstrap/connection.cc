@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <system_error>
 
 #include "base/error.h"
@@ -27,6 +28,14 @@ Ending ending_by(int error) {
   // Others see this as the end of this process.
   if (!is_of_somebody_else(error)) return {" (" + std::system_category().message(error) + ")"};
   return {" (a descriptor was closed behind the library's back: " + std::system_category().message(error) + ")", true};
+}
+
+Ending ending_because(const std::exception& thrown) noexcept {
+  try {
+    return {formatted(" ({})", as_error(thrown).what()), true};
+  } catch (const std::exception&) {
+    return {" (no memory)", true};  // short enough to need none
+  }
 }
 
 }  // namespace
@@ -72,11 +81,22 @@ void Connection::send(const Frame& header, const SharedBytes& payload) {
     if (!fd_ || broken_) return;
     const bool idle = queue_.empty();
     queue_.push_back({std::make_shared<const std::vector<std::byte>>(encode_header(header, size))});
-    if (size > 0) queue_.push_back({payload});
+    try {
+      if (size > 0) queue_.push_back({payload});
+    } catch (const std::bad_alloc&) {  // what follows would be taken for the payload
+      queue_.pop_back();
+      throw;
+    }
     if (idle) flush_locked();
     arm = idle && (!queue_.empty() || broken_);
   }
   if (arm) reactor_.post([self = shared_from_this()] { self->attempt([&] { self->update_interest(); }); });
+}
+
+bool Connection::send_at_once(std::span<const std::byte> bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  return fd_ && !broken_ && queue_.empty() &&
+         ::send(fd_.get(), bytes.data(), bytes.size(), kNeverWait) == static_cast<ssize_t>(bytes.size());
 }
 
 bool Connection::send_descriptor(const Frame& frame, int descriptor) {
@@ -168,7 +188,7 @@ void Connection::attempt(const Step& step) {
   try {
     step();
   } catch (const std::exception& thrown) {
-    finish({formatted(" ({})", as_error(thrown).what()), true});
+    finish(ending_because(thrown));
   }
 }
 

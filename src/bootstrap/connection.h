@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,9 @@ class Connection : public Reactor::Leaver, public std::enable_shared_from_this<C
   void send(const Frame& frame);
   /// Sends a frame of the given header with a payload that several connections may share.
   void send(const Frame& header, const SharedBytes& payload);
+  /// Sends bytes of whole frames without taking memory. False: the socket did not take them all, or others are on their
+  /// way; it is to be closed.
+  bool send_at_once(std::span<const std::byte> bytes) noexcept;
   /// Sends a small frame with a descriptor beside it, as the first that this Unix connection sends. False: not
   /// possible.
   bool send_descriptor(const Frame& frame, int descriptor);

@@ -134,6 +134,18 @@ TEST(JoinFailure, WhatTheRootKnowsOfARankIsToldWhileItsNeighboursWaitForIt) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, options.init_timeout);
 }
 
+TEST(JoinFailure, AnAbortBeforeARankHasRegisteredIsToldToAll) {
+  const auto options = quick_options();
+  const auto id = make_unique_id(options);
+  const std::atomic<bool> abort{true};
+  Error error(ncclSuccess, "");
+  std::thread joining([&] { error = error_of([&] { Bootstrap::join({{id}, 1, 2, options, nullptr}); }); });
+  EXPECT_THAT(error_of([&] { Bootstrap::join({{id}, 0, 2, options, &abort}); }).what(), HasSubstr("rank 0 aborts"));
+  joining.join();
+  EXPECT_EQ(error.code(), ncclRemoteError);
+  EXPECT_THAT(error.what(), HasSubstr("rank 0 aborts"));
+}
+
 TEST(JoinFailure, AMissingRankOfAnotherIdIsNamedEverywhere) {
   BootstrapOptions options = quick_options();
   options.init_timeout = std::chrono::seconds(2);

@@ -2,6 +2,9 @@
 #include "bootstrap/tree.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -57,6 +60,12 @@ Tree::Tree(const TreeArguments& arguments)
       operation_timeout_(arguments.options.operation_timeout) {
   for (const int child : shape_.children(rank_)) neighbours_[child];
   if (shape_.parent(rank_) >= 0) neighbours_[shape_.parent(rank_)];
+  prepare_for_lack_locked();
+}
+
+void Tree::prepare_for_lack_locked() {
+  lack_ = {rank_, ncclRemoteError, formatted("{} failed: out of memory: {}", own_name_locked(), std::strerror(ENOMEM))};
+  word_of_lack_ = encode_frame(control_frame(FrameType::kFail, encode(lack_)));
 }
 
 std::shared_ptr<Tree> Tree::start(const TreeArguments& arguments) {
@@ -199,20 +208,27 @@ void Tree::on_frame(const LinkPointer& link, Frame frame) {
   changed_.notify_all();
 }
 
+Failure Tree::failure_of(const Link& link, const Ending& ending) const {
+  const std::lock_guard lock(mutex_);
+  if (ending.closed_here) {
+    return {rank_, ncclSystemError,
+            formatted("{} closed its connection to rank {}{}", own_name_locked(), link.rank, ending.reason)};
+  }
+  return {link.rank, ncclRemoteError,
+          formatted("{} exited or closed its connection{}", name_locked(link.rank), ending.reason)};
+}
+
 void Tree::on_closed(const LinkPointer& link, const Ending& ending) {
   if (link->rank < 0) return;
-  Failure failure;
   {
     const std::lock_guard lock(mutex_);
     if (neighbours_.at(link->rank).gone || shut_down_) return;
-    failure = {link->rank, ncclRemoteError,
-               formatted("{} exited or closed its connection{}", name_locked(link->rank), ending.reason)};
-    if (ending.closed_here) {
-      failure = {rank_, ncclSystemError,
-                 formatted("{} closed its connection to rank {}{}", own_name_locked(), link->rank, ending.reason)};
-    }
   }
-  spread(failure, link->rank);
+  try {
+    spread(failure_of(*link, ending), link->rank);
+  } catch (const std::bad_alloc&) {
+    report_lack_of_memory();
+  }
   // Not before: who finds it gone without a failure takes it for a proper leave.
   const std::lock_guard lock(mutex_);
   neighbours_.at(link->rank).gone = true;
@@ -223,15 +239,47 @@ void Tree::spread(const Failure& failure, int except) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_ || shut_down_) return;
-    // Sent before anybody here can know of it: a thread that does may end the process, and its end must not look like
-    // the first cause to the others.
-    const Frame frame = control_frame(FrameType::kFail, encode(failure));
-    for (const auto& [rank, neighbour] : neighbours_) {
-      if (rank != except && neighbour.connection && !neighbour.gone) neighbour.connection->send(frame);
+    try {
+      tell_locked(failure, except);
+    } catch (const std::bad_alloc&) {
+      tell_lack_locked(except);
     }
-    failure_ = failure;
     changed_.notify_all();
   }
+  call_back(failure);
+}
+
+// Sent before anybody here can know of it: a thread that does may end the process, and its end must not look like the
+// first cause to the others.
+void Tree::tell_locked(const Failure& failure, int except) {
+  std::optional<Failure> kept = failure;
+  const Frame frame = control_frame(FrameType::kFail, encode(failure));
+  for (const auto& [rank, neighbour] : neighbours_) {
+    if (rank != except && neighbour.connection && !neighbour.gone) neighbour.connection->send(frame);
+  }
+  failure_ = std::move(kept);
+}
+
+/// Whom that does not reach either sees at least that this rank is lost.
+void Tree::tell_lack_locked(int except) noexcept {
+  for (const auto& [rank, neighbour] : neighbours_) {
+    if (rank == except || !neighbour.connection || neighbour.gone) continue;
+    if (!neighbour.connection->send_at_once(word_of_lack_)) neighbour.connection->close_now();
+  }
+  failure_ = std::move(lack_);
+}
+
+void Tree::report_lack_of_memory() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_ || shut_down_) return;
+    tell_lack_locked(-1);
+    changed_.notify_all();
+  }
+  call_back(*failure_);  // which no longer changes
+}
+
+void Tree::call_back(const Failure& failure) {
   const std::lock_guard lock(callback_mutex_);
   if (!callback_ || told_) return;
   told_ = true;
@@ -273,6 +321,7 @@ std::string Tree::own_name_locked() const { return describe_rank(rank_, on_its_d
 void Tree::know_devices(std::span<const int> devices) {
   const std::lock_guard lock(mutex_);
   devices_.assign(devices.begin(), devices.end());
+  if (!failure_) prepare_for_lack_locked();
 }
 
 std::vector<int> Tree::devices() const {

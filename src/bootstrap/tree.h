@@ -107,6 +107,8 @@ class Tree : public std::enable_shared_from_this<Tree> {
   void watch(FailureCallback callback);
   std::optional<Failure> failure() const;
   void report(const Failure& failure) { spread(failure, -1); }
+  /// That this rank has no memory to say more. Takes none.
+  void report_lack_of_memory() noexcept;
   bool has_parent_connection() const;
   void shutdown();
 
@@ -129,7 +131,12 @@ class Tree : public std::enable_shared_from_this<Tree> {
   void on_frame(const LinkPointer& link, Frame frame);
   void on_hello(const LinkPointer& link, const Frame& frame);
   void on_closed(const LinkPointer& link, const Ending& ending);
+  Failure failure_of(const Link& link, const Ending& ending) const;
   void spread(const Failure& failure, int except);
+  void tell_locked(const Failure& failure, int except);
+  void tell_lack_locked(int except) noexcept;
+  void prepare_for_lack_locked();
+  void call_back(const Failure& failure);
   void check_locked() const;
   std::string name_locked(int rank) const;
   std::string own_name_locked() const;
@@ -178,6 +185,8 @@ class Tree : public std::enable_shared_from_this<Tree> {
   std::condition_variable changed_;
   std::map<int, Neighbour> neighbours_;  // parent and children
   std::optional<Failure> failure_;
+  Failure lack_;                         // of memory: what is said then is made before
+  std::vector<std::byte> word_of_lack_;  // the same, a frame
   bool shut_down_ = false;
   std::vector<int> devices_;  // by rank, once they have been told
 

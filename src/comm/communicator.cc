@@ -200,6 +200,12 @@ void Communicator::operate(const Launch& launch, Body&& body) {
   try {
     body();
   } catch (const std::exception& thrown) {
+    fail_operation(launch, thrown);
+  }
+}
+
+void Communicator::fail_operation(const Launch& launch, const std::exception& thrown) {
+  try {
     const Error cause = as_error(thrown);
     // A peer that left because of an earlier failure is not the cause; word of that one may still be on its way. But
     // nobody waits for it where this rank's own program has stopped the call.
@@ -208,6 +214,9 @@ void Communicator::operate(const Launch& launch, Body&& body) {
     const Error error(cause.code(), context_of(launch) + cause.what());
     if (is_fatal(error.code())) fail_with(error.code(), error.what(), true);
     throw error;
+  } catch (const std::bad_alloc& lack) {
+    fail_because(lack);
+    throw;
   }
 }
 
@@ -253,17 +262,26 @@ void Communicator::give_up(const Error& error) {
 void Communicator::fail_with(ncclResult_t code, const std::string& sentence, bool tell_others) {
   if (!become_failed(code, sentence, true)) return;
   stop_operations();
-  seat_.note_failure();
   if (tell_others && bootstrap_ && phase_.load() != Phase::kInitialising) {
-    const ncclResult_t told = code == ncclInvalidUsage ? code : ncclRemoteError;
-    bootstrap_->report_failure({rank_, told, formatted("{} failed: {}", self_description(), sentence)});
+    try {
+      const ncclResult_t told = code == ncclInvalidUsage ? code : ncclRemoteError;
+      bootstrap_->report_failure({rank_, told, formatted("{} failed: {}", self_description(), sentence)});
+    } catch (const std::bad_alloc&) {
+      bootstrap_->report_lack_of_memory();
+    }
   }
+  seat_.note_failure();
 }
 
 void Communicator::fail_because(const std::exception& thrown) noexcept {
   const ncclResult_t code = code_of(thrown);
+  const bool lacks_memory = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr;
   try {
-    fail_with(code, as_error(thrown).what(), false);
+    return fail_with(code, as_error(thrown).what(), lacks_memory);
+  } catch (const std::exception&) {  // now there is no memory
+  }
+  try {
+    fail_with(code, "out of memory", true);  // short enough to need none
   } catch (const std::exception&) {
     ncclResult_t busy = ncclInProgress;
     state_.compare_exchange_strong(busy, code, std::memory_order_acq_rel);

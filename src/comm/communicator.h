@@ -193,7 +193,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
 
   /// The first failure counts. Passed on to the other ranks if `tell_others`.
   void fail_with(ncclResult_t code, const std::string& sentence, bool tell_others);
-  /// Because of what was thrown, as far as there is memory to tell it. The others are not told.
+  /// Because of what was thrown, as far as there is memory to tell it. The others are told of lack of memory alone.
   void fail_because(const std::exception& thrown) noexcept;
   /// For one that is being made, perhaps by another thread: it has failed now, and that thread ends soon.
   void give_up(const Error& error);
@@ -207,6 +207,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// Runs the body, in which the launch is planned or handed on, as a visitor; its failures become the communicator's.
   template <class Body>
   void operate(const Launch& launch, Body&& body);
+  [[noreturn]] void fail_operation(const Launch& launch, const std::exception& thrown);
   void plan(Launch& launch);
   bool plan_and_prepare(Launch& launch, cudaStream_t stream, IfNotReady otherwise);
   void enqueue(const Launch& launch, const std::vector<cudaStream_t>& streams);
@@ -220,6 +221,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void flush(std::chrono::milliseconds patience);
   bool wait_until_idle(std::chrono::steady_clock::time_point deadline);
   std::string self_description() const;
+  void tell_of_failed_set_up(const std::exception& thrown) noexcept;
   void meet_peers();
   void check_peers(const std::vector<Peer>& peers) const;
   void tell_bootstrap_of(const std::vector<Peer>& peers);

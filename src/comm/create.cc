@@ -62,6 +62,18 @@ void split_now(Communicator& parent, SplitChoice mine, Communicator* child) {
   child->set_up(std::move(bootstrap));
 }
 
+void fail_split(Communicator& parent, const std::exception& thrown) noexcept {
+  try {
+    const Error error = as_error(thrown);
+    // Whoever aborts the parent because of this must not seem to be the cause.
+    const bool elsewhere = error.code() == ncclRemoteError;  // then the sentence says where
+    if (elsewhere) parent.bootstrap().report_failure({parent.rank(), error.code(), error.what()});
+    if (error.code() != ncclInvalidArgument) parent.fail_with(error.code(), error.what(), !elsewhere);
+  } catch (const std::exception& lack) {
+    parent.fail_because(lack);
+  }
+}
+
 }  // namespace
 
 void hand_over(Job& job, std::shared_ptr<Communicator> made, ncclComm_t* handle) {
@@ -159,9 +171,36 @@ void create_all(ncclComm_t* handles, int devices, const int* device_list) {
   if (group::end() == ncclInProgress) wait_for_all(handles, devices);
 }
 
+namespace {
+
+void record_split(const std::shared_ptr<Communicator>& parent, SplitChoice mine, ncclComm_t* handle,
+                  const ncclConfig_t* config) {
+  const bool shares = parent->config().split_share && !was_revoked(parent->phase());
+  const Config child_config = read_child_config(config, parent->config(), shares);
+  std::shared_ptr<Communicator> child;
+  if (mine.color != NCCL_SPLIT_NOCOLOR) child = std::make_shared<Communicator>(parent->device(), child_config);
+  Job job;
+  job.communicator = parent;
+  job.run = [parent, child, mine] {
+    const Communicator::Visit visit(*parent);
+    const Communicator::Making making(*parent, child);
+    try {
+      split_now(*parent, mine, child.get());
+    } catch (const std::exception& thrown) {
+      if (child) child->fail_because(thrown);
+      fail_split(*parent, thrown);
+      throw;
+    }
+  };
+  if (child) hand_over(job, child, handle);
+  group::add(std::move(job));
+}
+
+}  // namespace
+
 void split(ncclComm_t parent_handle, int color, int key, ncclComm_t* handle, const ncclConfig_t* config) {
   if (handle != nullptr) *handle = nullptr;
-  std::shared_ptr<Communicator> parent = shared_communicator_of(parent_handle, "ncclCommSplit");
+  const std::shared_ptr<Communicator> parent = shared_communicator_of(parent_handle, "ncclCommSplit");
   log_call("ncclCommSplit(comm {}, color {}, key {})", static_cast<void*>(parent_handle), color, key);
   static_cast<void>(parent->require(Call::kSplit, "ncclCommSplit"));
   group::refuse_if_finalised(*parent, "ncclCommSplit");
@@ -169,29 +208,7 @@ void split(ncclComm_t parent_handle, int color, int key, ncclComm_t* handle, con
   if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
     fail(ncclInvalidArgument, "ncclCommSplit : invalid color {}; it must be non-negative or NCCL_SPLIT_NOCOLOR", color);
   }
-  const bool shares = parent->config().split_share && !was_revoked(parent->phase());
-  const Config child_config = read_child_config(config, parent->config(), shares);
-  std::shared_ptr<Communicator> child;
-  if (color != NCCL_SPLIT_NOCOLOR) child = std::make_shared<Communicator>(parent->device(), child_config);
-  Job job;
-  job.communicator = parent;
-  job.run = [parent, child, color, key] {
-    const Communicator::Visit visit(*parent);
-    const Communicator::Making making(*parent, child);
-    try {
-      split_now(*parent, {color, key}, child.get());
-    } catch (const std::exception& thrown) {
-      if (child) child->fail_because(thrown);
-      const Error error = as_error(thrown);
-      // Whoever aborts the parent because of this must not seem to be the cause.
-      const bool elsewhere = error.code() == ncclRemoteError;  // then the sentence says where
-      if (elsewhere) parent->bootstrap().report_failure({parent->rank(), error.code(), error.what()});
-      if (error.code() != ncclInvalidArgument) parent->fail_with(error.code(), error.what(), !elsewhere);
-      throw error;
-    }
-  };
-  if (child) hand_over(job, child, handle);
-  group::add(std::move(job));
+  group::record_for(*parent, [&] { record_split(parent, {color, key}, handle, config); });
 }
 
 }  // namespace nitinol

@@ -4,6 +4,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "base/log.h"
@@ -56,6 +57,15 @@ void give_up(Communicator& communicator, const Error& error) {
   }
 }
 
+/// The same, without taking memory.
+void tell_lack(Communicator& communicator, const std::bad_alloc& lack) noexcept {
+  try {
+    const Communicator::Visit visit(communicator);
+    communicator.fail_because(lack);
+  } catch (const std::exception&) {  // it is aborted
+  }
+}
+
 /// Which of them are to be freed, and wait less. Others may still become so while they wait.
 std::vector<bool> hurries_of(const Leavers& leavers) {
   const std::lock_guard lock(gatherings().mutex);
@@ -79,9 +89,7 @@ void leave_together(Leavers& leavers) {
     try {
       communicator.finish_finalise(hurries);
     } catch (const std::exception& thrown) {
-      // Word of the failure may not have come over the watch yet.
-      const Error error = as_error(thrown);
-      communicator.fail_with(error.code(), error.what(), false);
+      communicator.fail_because(thrown);  // word of the failure may not have come over the watch yet
     }
   };
   try {
@@ -143,8 +151,13 @@ void leave_out(const std::shared_ptr<Communicator>& communicator) {
 }  // namespace
 
 void finalise(const std::shared_ptr<Communicator>& communicator) {
-  communicator->begin_finalise(false);
-  arrive(communicator, false);
+  try {
+    communicator->begin_finalise(false);
+    arrive(communicator, false);
+  } catch (const std::bad_alloc& lack) {
+    tell_lack(*communicator, lack);
+    throw;
+  }
   // Whoever polls is to see that it is not over before the other ranks of the process have come.
   if (!communicator->config().blocking) communicator->wait_until_finalised();
   communicator->throw_failure();
@@ -182,6 +195,8 @@ void destroy(const std::shared_ptr<Communicator>& communicator) {
   }
   try {
     arrive(communicator, true);
+  } catch (const std::bad_alloc& lack) {
+    tell_lack(*communicator, lack);
   } catch (const std::exception& error) {
     note(error);
   }

@@ -165,6 +165,17 @@ void fail_communicators(const State& group, const Error& error) {
   for (const Task& task : group.tasks) fail_communicator(*task.communicator, error);
 }
 
+/// The same, without taking memory where there is none.
+void fail_for(const State& group, const std::exception& thrown) noexcept {
+  try {
+    return fail_communicators(group, as_error(thrown));
+  } catch (const std::exception&) {  // now there is none
+  }
+  const std::bad_alloc lack;
+  for (const Job& job : group.jobs) job.communicator->fail_because(lack);
+  for (const Task& task : group.tasks) task.communicator->fail_because(lack);
+}
+
 /// The thread ends, and nobody will ever end its group. With the main thread ends the process, which others see (or
 /// only the thread, by pthread_exit: that cannot be told apart). In a forked child, too, whose group is its parent's,
 /// it is the main thread.
@@ -222,9 +233,9 @@ ncclResult_t run_jobs(const std::vector<Job>& jobs) {
   try {
     chains = chains_of(jobs);
   } catch (const std::exception& thrown) {
-    const Error error = as_error(thrown);
-    drop_jobs(jobs, error);
-    throw error;
+    for (const Job& job : jobs) job.communicator->fail_because(thrown);
+    drop_jobs(jobs, as_error(thrown));
+    throw;
   }
   if (chains.front()->communicator().config().blocking) {
     run_and_wait(chains);
@@ -274,9 +285,14 @@ ncclResult_t end() {
   if (is_single_call(current)) {  // most calls
     std::vector<Task> tasks;
     tasks.swap(current.tasks);
-    const ncclResult_t result = carry_out(tasks, thread_state().batch);
-    keep_memory(tasks, current);
-    return result;
+    try {
+      const ncclResult_t result = carry_out(tasks, thread_state().batch);
+      keep_memory(tasks, current);
+      return result;
+    } catch (const std::bad_alloc& lack) {
+      tasks.front().communicator->fail_because(lack);
+      throw;
+    }
   }
   State group = std::exchange(current, State{});
   try {
@@ -286,6 +302,9 @@ ncclResult_t end() {
     drop_jobs(group.jobs, error);
     fail_communicators(group, error);
     throw;
+  } catch (const std::bad_alloc& lack) {
+    fail_for(group, lack);
+    throw;
   }
   if (!group.jobs.empty()) return run_jobs(group.jobs);
   try {
@@ -293,7 +312,7 @@ ncclResult_t end() {
     keep_memory(group.tasks, current);
     return result;
   } catch (const std::exception& thrown) {
-    fail_communicators(group, as_error(thrown));  // perhaps only some have their calls
+    fail_for(group, thrown);  // perhaps only some have their calls
     throw;
   }
 }
@@ -332,6 +351,17 @@ void note_error(ncclResult_t code, const char* sentence) noexcept {
     current.sentence = sentence;
   } catch (const std::exception&) {  // no memory for it
     current.sentence.clear();
+  }
+}
+
+void note_lost_record(Communicator& communicator, const std::exception& thrown) noexcept {
+  const ncclResult_t code = code_of(thrown);
+  if (code != ncclSystemError && code != ncclInternalError) return;
+  if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr) return communicator.fail_because(thrown);
+  try {
+    communicator.fail_with(code, thrown.what(), true);
+  } catch (const std::exception& lack) {
+    communicator.fail_because(lack);
   }
 }
 

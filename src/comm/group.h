@@ -1,6 +1,7 @@
 // The calling thread's group: what was recorded since ncclGroupStart, and what its end does with it.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -38,6 +39,19 @@ void add(Job job);
 void add_task(const Task& task);
 /// A call inside the group failed: its end will do nothing and return this, but never that something is in progress.
 void note_error(ncclResult_t code, const char* sentence) noexcept;
+/// What could not be recorded is the communicator's failure if the system is to blame.
+void note_lost_record(Communicator& communicator, const std::exception& thrown) noexcept;
+
+/// Runs what records a call. The others may be in it already: if there is no memory for it, say, they are told.
+template <typename Record>
+void record_for(Communicator& communicator, const Record& record) {
+  try {
+    record();
+  } catch (const std::exception& thrown) {
+    note_lost_record(communicator, thrown);
+    throw;
+  }
+}
 
 }  // namespace group
 }  // namespace nitinol

@@ -137,18 +137,6 @@ void record_message(const MessageCall& call, Communicator& communicator) {
   group::add_task({communicator, call.stream, work});
 }
 
-/// Runs what records an operation. The others may be in it already: if there is no memory for it, say, they are told.
-template <typename Record>
-void record_for(Communicator& communicator, const Record& record) {
-  try {
-    record();
-  } catch (const std::exception& thrown) {
-    const ncclResult_t code = code_of(thrown);
-    if (code == ncclSystemError || code == ncclInternalError) communicator.fail_with(code, thrown.what(), true);
-    throw;
-  }
-}
-
 }  // namespace
 
 DataType checked_type(ncclDataType_t type, const char* function) {
@@ -160,13 +148,13 @@ DataType checked_type(ncclDataType_t type, const char* function) {
 void record_collective(const CollectiveCall& call) {
   Communicator& communicator = communicator_of(call.communicator, call.function);
   communicator.require_ready(call.function);
-  record_for(communicator, [&] { record_collective(call, communicator); });
+  group::record_for(communicator, [&] { record_collective(call, communicator); });
 }
 
 void record_message(const MessageCall& call) {
   Communicator& communicator = communicator_of(call.communicator, call.function);
   communicator.require_ready(call.function);
-  record_for(communicator, [&] { record_message(call, communicator); });
+  group::record_for(communicator, [&] { record_message(call, communicator); });
 }
 
 }  // namespace nitinol

@@ -119,6 +119,17 @@ void Communicator::set_up(const std::vector<UniqueId>& ids) {
   set_up(Bootstrap::join(arguments));
 }
 
+/// The others are to hear why, not that a connection was lost.
+void Communicator::tell_of_failed_set_up(const std::exception& thrown) noexcept {
+  try {
+    const Error error = as_error(thrown);
+    const ncclResult_t told = error.code() == ncclInvalidUsage ? error.code() : ncclRemoteError;
+    bootstrap_->report_failure({rank_, told, formatted("{} failed: {}", self_description(), error.what())});
+  } catch (const std::exception&) {
+    bootstrap_->report_lack_of_memory();
+  }
+}
+
 void Communicator::set_up(std::unique_ptr<Bootstrap> bootstrap) {
   const Visit visit(*this);
   bootstrap_ = std::move(bootstrap);
@@ -127,11 +138,9 @@ void Communicator::set_up(std::unique_ptr<Bootstrap> bootstrap) {
   const RelaxedCaptureGuard relaxed;
   try {
     meet_peers();
-  } catch (const std::exception& thrown) {  // the others are to hear why, not that a connection was lost
-    const Error error = as_error(thrown);
-    const ncclResult_t told = error.code() == ncclInvalidUsage ? error.code() : ncclRemoteError;
-    bootstrap_->report_failure({rank_, told, formatted("{} failed: {}", self_description(), error.what())});
-    throw error;
+  } catch (const std::exception& thrown) {
+    tell_of_failed_set_up(thrown);
+    throw;
   }
   timeout_ = std::chrono::seconds(settings().integer(Setting::kTimeout));
   bootstrap_->set_operation_timeout(timeout_);

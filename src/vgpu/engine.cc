@@ -5,7 +5,9 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <deque>
 #include <limits>
 #include <thread>
@@ -49,6 +51,16 @@ Ticker& ticker() {
   return *instance;
 }
 
+// To be seen by whoever only polls, for whom streams stand still then.
+void tell_of_no_threads() {
+  static std::atomic_flag told;
+  if (told.test_and_set()) return;
+  std::fputs(
+      "vgpu: the system has no thread to run streams: until it has, only who waits for them (cudaStreamSynchronize) "
+      "runs them, and to who polls they are not ready\n",
+      stderr);
+}
+
 // Signals are for the program's own threads.
 bool start_thread(const char* name, void (*body)()) {
   sigset_t all;
@@ -63,6 +75,7 @@ bool start_thread(const char* name, void (*body)()) {
     }).detach();
   } catch (const std::exception&) {
     started = false;
+    tell_of_no_threads();
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return started;

@@ -1,6 +1,7 @@
 // Streams while the system has no thread for the engine. (A thread that an earlier test has left may serve here: in a
 // process of its own, each of these tests begins without any.)
 #include <pthread.h>
+#include <unistd.h>
 
 #include <system_error>
 #include <thread>
@@ -44,6 +45,20 @@ void begin() {
 void ask_for(cudaStream_t stream) {
   static_cast<void>(cudaStreamQuery(stream));
   cudaGetLastError();
+}
+
+[[noreturn]] void poll_without_threads() {
+  begin();
+  const NoThreads none;
+  StreamOwner stream;
+  enqueue(stream, [] {});
+  for (int i = 0; i < 3; ++i) ask_for(stream);
+  _exit(0);
+}
+
+TEST(NoThreads, WhoPollsIsToldOnce) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(poll_without_threads(), ::testing::ExitedWithCode(0), "^vgpu: the system has no thread.*\n$");
 }
 
 TEST(NoThreads, WhoWaitsForAStreamExecutesIt) {
