@@ -131,7 +131,6 @@ Plan Communicator::plan(const CollectiveWork& work) {
                           .type = work.type,
                           .order_free = !reduces(work.what) || work.reduction.order_free(work.type),
                           .sum = !reduces(work.what) || work.reduction.combine == Combine::kSum,
-                          .product = reduces(work.what) && work.reduction.combine == Combine::kProduct,
                           .ranks = ranks_};
   if (question != last_question_) {
     last_plan_ = choose(question, limits_, rules_);

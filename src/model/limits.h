@@ -40,8 +40,6 @@ struct Limits {
   size_t ll_bytes = 0;                             ///< up to this many bytes from one rank to one peer with LL,
   std::array<size_t, kCollectives> ll128_bytes{};  ///< and up to this many with LL128,
   size_t two_shot_ll128_bytes = SIZE_MAX;          ///< for all-reduce in two shots if that is less
-  size_t ll_alone_bytes = 0;                       ///< or this many with LL, if it is no sum: those have no LL128
-  size_t ll_product_bytes = 0;                     ///< the same for products, whose kernels are not made for speed
   size_t bytes_per_channel = 1 << 16;              ///< less than this is not worth another channel
   size_t least_chunk_bytes = 0;    ///< Simple: shorter chunks than slots, but not than this, for more rounds:
   size_t least_rounds = 4;         ///< so many of a channel, where parts do not have CTAs of their own

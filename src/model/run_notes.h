@@ -61,10 +61,9 @@ struct RunLines {
   static constexpr int kCollectives = 4;
 
   static constexpr int count(int ranks) { return kCollectives + 2 * ranks; }
-  /// Of messages to the peer, or from it.
-  NITINOL_HOST_DEVICE static constexpr int of_messages(int peer, bool sends) {
-    return kCollectives + 2 * peer + (sends ? 0 : 1);
-  }
+  /// Of messages to the peer, or from it; and which of those that messages have.
+  static constexpr int of_messages(int peer, bool sends) { return kCollectives + among_messages(peer, sends); }
+  NITINOL_HOST_DEVICE static constexpr int among_messages(int peer, bool sends) { return 2 * peer + (sends ? 0 : 1); }
 };
 
 }  // namespace nitinol

@@ -70,10 +70,6 @@ size_t message_bytes(const Question& question, Algorithm algorithm) {
 }
 
 /// Bytes of one message.
-size_t most_of_ll(const Question& question, const Limits& limits) {
-  if (question.sum) return limits.ll_bytes;
-  return std::max(limits.ll_bytes, question.product ? limits.ll_product_bytes : limits.ll_alone_bytes);
-}
 size_t most_of_ll128(const Question& question, const Limits& limits, Algorithm algorithm) {
   const size_t usual = limits.ll128_bytes[static_cast<size_t>(question.what)];
   const bool twice = question.what == Collective::kAllReduce && algorithm == Algorithm::kTwoShot;
@@ -85,16 +81,14 @@ Protocol choose_protocol(const Question& question, const Limits& limits, const R
   const size_t message = message_bytes(question, algorithm);
   Protocol wanted = Protocol::kSimple;
   if (message <= most_of_ll128(question, limits, algorithm)) wanted = Protocol::kLL128;
-  if (message <= most_of_ll(question, limits)) wanted = Protocol::kLL;
+  if (message <= limits.ll_bytes) wanted = Protocol::kLL;
   const auto usable = [&](Protocol protocol) {
     const int index = static_cast<int>(protocol);
     return limits.slot_bytes[index] > 0 && allowed(rules.protocols[what], index);
   };
-  const bool has_all = question.sum;  // others have no LL128; where the user wants nothing else they go by Simple
   for (const Protocol protocol : {wanted, Protocol::kSimple, Protocol::kLL128, Protocol::kLL}) {
-    if (usable(protocol) && (has_all || protocol != Protocol::kLL128)) return protocol;
+    if (usable(protocol)) return protocol;
   }
-  if (usable(Protocol::kLL128) && limits.slot_bytes[static_cast<int>(Protocol::kSimple)] > 0) return Protocol::kSimple;
   fail(ncclInvalidUsage, "{}: NCCL_PROTO allows no protocol that is available here", name_of(question.what));
 }
 

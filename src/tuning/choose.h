@@ -14,8 +14,7 @@ struct Question {
   size_t count = 0;  ///< elements per rank's block
   DataType type = DataType::kUint8;
   bool order_free = true;
-  bool sum = true;       ///< the reduction adds; true where there is none
-  bool product = false;  ///< it multiplies
+  bool sum = true;  ///< the reduction adds; true where there is none
   int ranks = 1;
 
   bool operator==(const Question&) const = default;

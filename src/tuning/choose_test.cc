@@ -211,32 +211,6 @@ TEST(Choose, ProtocolFollowsTheBytesOfOneMessage) {
   EXPECT_EQ(choose(all_reduce(8 * 8193), limits(), Rules::any()).protocol, Protocol::kSimple);
 }
 
-TEST(Choose, ReductionsOtherThanSumsHaveNoLL128) {
-  Limits crossed = limits();
-  crossed.ll_alone_bytes = 2048;
-  const auto protocol_of = [&](size_t count, const char* allowed) {
-    Question question = all_reduce(count);
-    question.sum = false;
-    Rules rules = Rules::any();
-    if (allowed != nullptr) restrict_protocols(allowed, rules);
-    return choose(question, crossed, rules).protocol;
-  };
-  EXPECT_EQ(protocol_of(512, nullptr), Protocol::kLL);
-  EXPECT_EQ(protocol_of(513, nullptr), Protocol::kSimple);
-  EXPECT_EQ(protocol_of(512, "^LL"), Protocol::kSimple);
-  EXPECT_EQ(protocol_of(512, "LL128"), Protocol::kSimple) << "which the user does not want, but nothing else is there";
-  EXPECT_EQ(protocol_of(513, "LL,LL128"), Protocol::kLL);
-  Question product = all_reduce(384);
-  product.sum = false;
-  product.product = true;
-  EXPECT_EQ(choose(product, crossed, Rules::any()).protocol, Protocol::kSimple);
-  crossed.ll_product_bytes = 1536;
-  EXPECT_EQ(choose(product, crossed, Rules::any()).protocol, Protocol::kLL);
-  crossed.ll_alone_bytes = 0;
-  EXPECT_EQ(protocol_of(256, nullptr), Protocol::kLL);
-  EXPECT_EQ(protocol_of(257, nullptr), Protocol::kSimple);
-}
-
 TEST(Choose, AChunkIsASlotInElements) { EXPECT_EQ(choose(all_reduce(1 << 20), limits(), Rules::any()).chunk, 16384U); }
 
 TEST(Choose, ChunksOfSimpleAreShorterWhereAChannelHasFewOfThem) {

@@ -35,15 +35,14 @@ inline std::string describe(const Case& test, int ranks) {
          (test.in_place ? " in place" : "");
 }
 
-inline bool built(DataType type, Combine combine) { return cuda::find_reduce_kernels(type, combine) != nullptr; }
+inline bool built(DataType type, Combine combine) {
+  return cuda::find_reduce_kernels(type, cuda::combiner_for(combine)) != nullptr;
+}
 
 /// Whether that has kernels for the work's way of doing it.
 inline bool built(const CollectiveWork& work, DataType type, Combine combine, int ranks) {
   if (!built(type, combine)) return false;
-  if (combine != Combine::kSum) {
-    const bool by_lines = work.plan.protocol == Protocol::kLL128 && ranks > 1;  // one rank has kernels for Simple alone
-    if (work.plan.apart || work.plan.small || by_lines) return false;
-  }
+  if (combine != Combine::kSum && (work.plan.apart || work.plan.small)) return false;
   return !work.plan.small || algorithm::suits_small_ctas(work.what, work.plan.algorithm, type, ranks);
 }
 

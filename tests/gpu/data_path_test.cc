@@ -35,9 +35,12 @@ using cuda::Simple;
 constexpr unsigned kWorkers = 3 * 32;
 
 template <DataType type, Combine how>
-class Worker : public cuda::WorkerBase<Simple, type, how> {
+class Worker : public cuda::WorkerBase<Simple, type, cuda::combiner_for(how)> {
  public:
-  explicit Worker(const Connections<Simple>& connections) : cuda::WorkerBase<Simple, type, how>(connections) {}
+  explicit Worker(const Connections<Simple>& connections)
+      : cuda::WorkerBase<Simple, type, cuda::combiner_for(how)>(connections) {
+    this->how_ = how;
+  }
 
   /// Sums as after the waiting, into job.into and into `sink`. The own rank's source is no address.
   void sum(const Job& job, const std::vector<char*>& sources, char* sink) {
@@ -234,10 +237,10 @@ class LongWait : public ::testing::Test {
   static constexpr uint32_t kBytes = 40;  // five units, of which each thread takes every 32nd
   static constexpr uint32_t kMark = 0x12345600;
 
-  class Worker : public cuda::WorkerBase<cuda::LL, DataType::kInt32, Combine::kSum> {
+  class Worker : public cuda::WorkerBase<cuda::LL, DataType::kInt32, cuda::Combiner::kSum> {
    public:
     explicit Worker(const Connections<cuda::LL>& connections)
-        : cuda::WorkerBase<cuda::LL, DataType::kInt32, Combine::kSum>(connections) {
+        : cuda::WorkerBase<cuda::LL, DataType::kInt32, cuda::Combiner::kSum>(connections) {
       begin_call(kMark);
     }
     void await(const std::array<char*, kRanks>& slots) {
@@ -343,6 +346,7 @@ TEST(DataPath, SumsOfFloatsHaveTheBitsOfTheRules) {
   check_all<DataType::kFloat32, Combine::kSum>();
   check_all<DataType::kFloat64, Combine::kSum>();
   check_all<DataType::kFloat32, Combine::kProduct>();
+  check_all<DataType::kFloat64, Combine::kMin>();
 }
 TEST(DataPath, SumsOfSmallFloatsRoundOnce) {
   check_all<DataType::kBfloat16, Combine::kSum>();
@@ -354,6 +358,8 @@ TEST(DataPath, IntegersOfEverySize) {
   check_all<DataType::kInt8, Combine::kSum>();
   check_all<DataType::kUint32, Combine::kMax>();
   check_all<DataType::kInt64, Combine::kMin>();
+  check_all<DataType::kInt8, Combine::kMax>();
+  check_all<DataType::kUint8, Combine::kProduct>();
 }
 
 TEST(DataPath, OwnDataIsPushedFromAnyAddress) {

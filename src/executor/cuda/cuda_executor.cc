@@ -81,7 +81,8 @@ Protocol protocol_of(const CollectiveWork& work, int ranks) {
 }
 
 const void* kernel_of(const CollectiveWork& work, int ranks) {
-  const KernelSet* set = reduces(work.what) ? find_reduce_kernels(work.type, work.reduction.combine) : &move_kernels();
+  const KernelSet* set =
+      reduces(work.what) ? find_reduce_kernels(work.type, combiner_for(work.reduction.combine)) : &move_kernels();
   if (set == nullptr) {
     fail(ncclInvalidUsage,
          "this build of the library leaves out the reduction {} of data type {} (NITINOL_CUDA_TYPES, _OPS)",
@@ -341,6 +342,7 @@ class CudaExecutor : public Executor {
     work.what = from.what;
     work.algorithm = from.plan.algorithm;
     work.mark = Signature::of(from, 0).tag() << 8;
+    work.combine = from.reduction.combine;
     work.average = from.reduction.average;
     work.scalar = from.reduction.scalar;
     work.immediate = from.reduction.scalar == Reduction::Scalar::kDevice

@@ -6,6 +6,7 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
+#include "executor/cuda/combiner.h"
 #include "model/arithmetic.h"
 
 namespace nitinol::cuda {
@@ -112,31 +113,26 @@ struct Elements {
   }
 
   /// What combines with any x to x, bit for bit: a start that needs no special case for the first contribution.
-  template <Combine how>
-  __device__ __forceinline__ static Accumulator identity() {
-    if constexpr (std::is_floating_point_v<Accumulator>) {
-      if constexpr (how == Combine::kSum) return static_cast<Accumulator>(-0.0);
-      if constexpr (how == Combine::kProduct) return static_cast<Accumulator>(1);
-      return static_cast<Accumulator>(__int_as_float(0x7fffffff));
+  template <Combiner with>
+  __device__ __forceinline__ static Accumulator identity(Combine how) {
+    if constexpr (with == Combiner::kSum) {
+      return static_cast<Accumulator>(-0.0);
     } else {
-      if constexpr (how == Combine::kSum) return 0;
-      if constexpr (how == Combine::kProduct) return 1;
-      constexpr bool is_signed = std::is_signed_v<Accumulator>;
-      constexpr auto ones = static_cast<std::make_unsigned_t<Accumulator>>(~0ULL);
-      constexpr auto top = static_cast<Accumulator>(is_signed ? ones >> 1 : ones);
-      return how == Combine::kMin ? top : static_cast<Accumulator>(is_signed ? -top - 1 : 0);
+      const Accumulator one = static_cast<Accumulator>(1);
+      return how == Combine::kProduct ? one : how == Combine::kMax ? least() : greatest();
     }
   }
 
-  template <Combine how>
-  __device__ __forceinline__ static Accumulator combine(Accumulator a, Accumulator b) {
-    // The instruction beats NaN by a number and orders -0 below +0, as the rules ask.
-    if constexpr (std::is_same_v<Accumulator, float> && how == Combine::kMax) {
-      return fmaxf(a, b);
-    } else if constexpr (std::is_same_v<Accumulator, float> && how == Combine::kMin) {
-      return fminf(a, b);
+  /// a and b combined, in that order. Without branches: the threads of a launch would all take the same one, but with
+  /// each element.
+  template <Combiner with>
+  __device__ __forceinline__ static Accumulator combine(Combine how, Accumulator a, Accumulator b) {
+    if constexpr (with == Combiner::kSum) {
+      return nitinol::combine<Combine::kSum>(a, b);
     } else {
-      return nitinol::combine<how>(a, b);
+      const Accumulator product = nitinol::combine<Combine::kProduct>(a, b);
+      const Accumulator extreme = how == Combine::kMax ? maximum(a, b) : minimum(a, b);
+      return how == Combine::kProduct ? product : extreme;
     }
   }
 
@@ -148,6 +144,40 @@ struct Elements {
       return std::bit_cast<Element>(static_cast<uint32_t>(bytes));
     } else {
       return static_cast<Element>(bytes);
+    }
+  }
+
+ private:
+  // float has an instruction that beats NaN by a number and orders -0 below +0, as the rules ask.
+  __device__ __forceinline__ static Accumulator maximum(Accumulator a, Accumulator b) {
+    if constexpr (std::is_same_v<Accumulator, float>) {
+      return fmaxf(a, b);
+    } else {
+      return nitinol::combine<Combine::kMax>(a, b);
+    }
+  }
+  __device__ __forceinline__ static Accumulator minimum(Accumulator a, Accumulator b) {
+    if constexpr (std::is_same_v<Accumulator, float>) {
+      return fminf(a, b);
+    } else {
+      return nitinol::combine<Combine::kMin>(a, b);
+    }
+  }
+
+  /// The identities of maximum and minimum: not a number where there is such a thing.
+  __device__ __forceinline__ static Accumulator least() {
+    if constexpr (std::is_floating_point_v<Accumulator>) {
+      return static_cast<Accumulator>(__int_as_float(0x7fffffff));
+    } else {
+      return std::is_signed_v<Accumulator> ? -greatest() - 1 : 0;
+    }
+  }
+  __device__ __forceinline__ static Accumulator greatest() {
+    if constexpr (std::is_floating_point_v<Accumulator>) {
+      return least();
+    } else {
+      constexpr auto ones = static_cast<std::make_unsigned_t<Accumulator>>(~0ULL);
+      return static_cast<Accumulator>(std::is_signed_v<Accumulator> ? ones >> 1 : ones);
     }
   }
 };

@@ -1,10 +1,11 @@
-// The kernels: one for each protocol, type and reduction, which runs every algorithm that reduces; and for each
-// protocol one that runs those that only move bytes, and one for messages.
+// The kernels: for each protocol and type those that sum and those that combine otherwise, some of one algorithm and
+// one of all others; and for each protocol such that only move bytes, and one for messages.
 #pragma once
 
 #include <array>
 #include <type_traits>
 
+#include "executor/cuda/combiner.h"
 #include "executor/cuda/parameters.h"
 
 #if defined(__CUDACC__)
@@ -132,7 +133,7 @@ __device__ __forceinline__ void note_runs(RunCounter& runs, const CollectivePara
 }
 
 /// Runs works whose algorithms are among Entries; kAlone: a communicator of one rank, where all algorithms are copies.
-template <class Wire, DataType type, Combine how, class Entries, bool kInline, bool kAlone = false>
+template <class Wire, DataType type, Combiner with, class Entries, bool kInline, bool kAlone = false>
 __global__ void __launch_bounds__(Wire::kSmall ? (kFewWorkers + 1) * 32 : max_threads(Wire::kProtocol),
                                   Wire::kSmall ? 2 : 1)
     run_collectives(const __grid_constant__ CollectiveParameters parameters) {
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(Wire::kSmall ? (kFewWorkers + 1) * 32 : max_th
     run_all<Wire, Entries, kAlone>(clerk, parameters);
     clerk.close();
   } else {
-    Worker<Wire, type, how, kInline> worker(connections);
+    Worker<Wire, type, with, kInline> worker(connections);
     run_all<Wire, Entries, kAlone>(worker, parameters);
     worker.close();
   }
@@ -212,7 +213,7 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
     carry_all<Wire>(clerk, lane, parameters);
     clerk.close();
   } else {
-    Worker<Wire, DataType::kUint8, Combine::kSum, true> worker(connections);
+    Worker<Wire, DataType::kUint8, Combiner::kSum, true> worker(connections);
     carry_all<Wire>(worker, lane, parameters);
     worker.close();
   }
@@ -221,7 +222,7 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
 
 #endif
 
-/// The kernel of each algorithm and protocol for one type and reduction, as the launch functions of the CUDA runtime
+/// The kernel of each algorithm and protocol for one type and combiner, as the launch functions of the CUDA runtime
 /// take them. Null: there is none. Rows: collectives; the last row holds the kernels for a communicator of one rank.
 struct KernelSet {
   const void* kernel[kCollectives + 1][kAlgorithms][kProtocols] = {};
@@ -231,13 +232,13 @@ struct KernelSet {
   const void* apart[kCollectives][kAlgorithms] = {};
 };
 
-/// Defined in the generated files, one for each type and reduction of the build.
-template <DataType type, Combine how>
+/// Defined in the generated files, one for each type and combiner of the build.
+template <DataType type, Combiner with>
 const KernelSet& reduce_kernels();
 const KernelSet& move_kernels();
 
 /// The kernels of a reduction; null if the build leaves it out.
-const KernelSet* find_reduce_kernels(DataType type, Combine how);
+const KernelSet* find_reduce_kernels(DataType type, Combiner with);
 
 /// By protocol; for launches with few messages and for those with many.
 std::array<std::array<const void*, kProtocols>, 2> message_kernels();
@@ -251,12 +252,10 @@ constexpr bool is_built() {
   return !Wire::kSmall || algorithm::suits_small_ctas(Entry::row.what, Entry::row.algorithm, type, 2);
 }
 
-/// Whether the algorithm has a kernel of its own, where every transfer is inlined; the others share one. Products are
-/// rare.
-template <class Wire, Combine how, class Entry>
+/// Whether the algorithm has a kernel of its own, where every transfer is inlined; the others share one.
+template <class Wire, class Entry>
 constexpr bool is_hot() {
   constexpr Algorithm algorithm = Entry::row.algorithm;
-  if (how == Combine::kProduct) return false;
   if (Wire::kSmall && !Wire::kApart) return true;
   if (Wire::kCounted) return false;  // with so much data per transfer a call matters little
   constexpr bool is_ring = Entry::row.what == Collective::kBroadcast && algorithm == Algorithm::kRing;
@@ -264,21 +263,21 @@ constexpr bool is_hot() {
 }
 
 /// The entries of the table that reduce (or that do not) and share a kernel, for size.
-template <class Wire, DataType type, Combine how, bool kReduces, class... Chosen, class Entry, class... More>
+template <class Wire, DataType type, bool kReduces, class... Chosen, class Entry, class... More>
 constexpr auto shared_entries(algorithm::List<Chosen...>, algorithm::List<Entry, More...>) {
   constexpr bool shares =
-      reduces(Entry::row.what) == kReduces && is_built<Wire, type, Entry>() && !is_hot<Wire, how, Entry>();
+      reduces(Entry::row.what) == kReduces && is_built<Wire, type, Entry>() && !is_hot<Wire, Entry>();
   using Found = std::conditional_t<shares, algorithm::List<Chosen..., Entry>, algorithm::List<Chosen...>>;
   if constexpr (sizeof...(More) == 0) {
     return Found{};
   } else {
-    return shared_entries<Wire, type, how, kReduces>(Found{}, algorithm::List<More...>{});
+    return shared_entries<Wire, type, kReduces>(Found{}, algorithm::List<More...>{});
   }
 }
 
-template <class Wire, DataType type, Combine how, bool kReduces>
+template <class Wire, DataType type, Combiner with, bool kReduces>
 void add_kernels(KernelSet& set) {
-  using Shared = decltype(shared_entries<Wire, type, how, kReduces>(algorithm::List<>{}, algorithm::Table{}));
+  using Shared = decltype(shared_entries<Wire, type, kReduces>(algorithm::List<>{}, algorithm::Table{}));
   const auto protocol = static_cast<size_t>(Wire::kProtocol);
   algorithm::Table::for_each([&](auto entry) {
     using Entry = decltype(entry);
@@ -288,27 +287,26 @@ void add_kernels(KernelSet& set) {
       const void*& place = Wire::kApart   ? set.apart[what][which]
                            : Wire::kSmall ? set.small[what][which]
                                           : set.kernel[what][which][protocol];
-      if constexpr (is_hot<Wire, how, Entry>()) {
-        place = reinterpret_cast<const void*>(&run_collectives<Wire, type, how, algorithm::List<Entry>, true>);
+      if constexpr (is_hot<Wire, Entry>()) {
+        place = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, algorithm::List<Entry>, true>);
       } else {
-        place = reinterpret_cast<const void*>(&run_collectives<Wire, type, how, Shared, false>);
+        place = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, Shared, false>);
       }
     }
   });
 }
 
-template <DataType type, Combine how, bool kReduces>
+template <DataType type, Combiner with, bool kReduces>
 KernelSet make_kernel_set() {
   KernelSet set;
-  add_kernels<LL, type, how, kReduces>(set);
-  // Sums are what matters; for the rest LL128 is not worth the space. The executor then takes Simple.
-  if constexpr (how == Combine::kSum) {
-    add_kernels<LL128, type, how, kReduces>(set);
-    add_kernels<Small, type, how, kReduces>(set);
-    add_kernels<Apart<kReduces>, type, how, kReduces>(set);
+  add_kernels<LL, type, with, kReduces>(set);
+  add_kernels<LL128, type, with, kReduces>(set);
+  if constexpr (with == Combiner::kSum) {
+    add_kernels<Small, type, with, kReduces>(set);
+    add_kernels<Apart<kReduces>, type, with, kReduces>(set);
   }
-  add_kernels<Simple, type, how, kReduces>(set);
-  const void* alone = reinterpret_cast<const void*>(&run_collectives<Simple, type, how, algorithm::Table, true, true>);
+  add_kernels<Simple, type, with, kReduces>(set);
+  const void* alone = reinterpret_cast<const void*>(&run_collectives<Simple, type, with, algorithm::Table, true, true>);
   for (auto& algorithms : set.kernel[kCollectives]) {
     for (const void*& protocol : algorithms) protocol = alone;
   }

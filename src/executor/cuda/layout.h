@@ -70,7 +70,7 @@ struct QueueLayout {
   NITINOL_HOST_DEVICE uint32_t counter_bytes() const { return slots_at - state_at; }
   NITINOL_HOST_DEVICE RunCount* run_count(char* counters, int peer, bool sends) const {
     char* const first = counters + counter_bytes() - kProbeBytes - run_bytes(ranks);
-    return reinterpret_cast<RunCount*>(first) + (2 * peer + (sends ? 0 : 1));
+    return reinterpret_cast<RunCount*>(first) + RunLines::among_messages(peer, sends);
   }
   NITINOL_HOST_DEVICE static constexpr uint32_t run_bytes(int ranks) {
     return aligned(static_cast<size_t>(ranks) * 2 * sizeof(RunCount));

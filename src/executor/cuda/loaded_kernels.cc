@@ -63,23 +63,20 @@ void LoadedKernels::load_moves() {
   }
 }
 
-void LoadedKernels::load_reduction(DataType type, Combine how) {
-  if (const KernelSet* set = find_reduce_kernels(type, how)) load_set(*set);
+void LoadedKernels::load_reduction(DataType type, Combiner with) {
+  if (const KernelSet* set = find_reduce_kernels(type, with)) load_set(*set);
 }
 
 void LoadedKernels::load_usual() {
   load_moves();
-  for (const DataType type : kOftenAdded) load_reduction(type, Combine::kSum);
-  for (const DataType type : kOftenCompared) {
-    load_reduction(type, Combine::kMax);
-    load_reduction(type, Combine::kMin);
-  }
+  for (const DataType type : kOftenAdded) load_reduction(type, Combiner::kSum);
+  for (const DataType type : kOftenCompared) load_reduction(type, Combiner::kOther);
 }
 
 void LoadedKernels::load_all() {
   load_moves();
   for (int type = 0; type < kDataTypes; ++type) {
-    for (int how = 0; how < kCombines; ++how) load_reduction(static_cast<DataType>(type), static_cast<Combine>(how));
+    for (const Combiner with : {Combiner::kSum, Combiner::kOther}) load_reduction(static_cast<DataType>(type), with);
   }
 }
 

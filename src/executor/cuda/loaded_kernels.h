@@ -6,6 +6,7 @@
 #include <limits>
 #include <unordered_set>
 
+#include "executor/cuda/combiner.h"
 #include "model/types.h"
 
 namespace nitinol::cuda {
@@ -30,7 +31,7 @@ class LoadedKernels {
 
  private:
   void load_moves();
-  void load_reduction(DataType type, Combine how);
+  void load_reduction(DataType type, Combiner with);
   void load_set(const KernelSet& set);
 
   const int ranks_;

@@ -20,7 +20,7 @@ struct Job {
   bool average;  ///< divide the result
 };
 
-template <class Wire, DataType type, Combine how>
+template <class Wire, DataType type, Combiner with>
 class WorkerBase : public WorkerConnections<Wire> {
  public:
   using E = Elements<type>;
@@ -50,7 +50,7 @@ class WorkerBase : public WorkerConnections<Wire> {
     return job.bytes % Wire::kPieceBytes == 0 ? units_in(job.bytes) : job.bytes / Wire::kUnitBytes;
   }
 
-  static constexpr bool kShifts = Wire::kCounted && how == Combine::kSum;
+  static constexpr bool kShifts = Wire::kCounted && with == Combiner::kSum;
   /// Units of own data that may be loaded shifted: where the result goes is aligned but the own data is not. The last
   /// one would need a vector that ends beyond the buffer.
   __device__ __forceinline__ static uint32_t shifted_units(const Job& job) {
@@ -103,12 +103,12 @@ class WorkerBase : public WorkerConnections<Wire> {
     }
     E::template narrow<kWords>(values, words);
   }
-  __device__ __forceinline__ static void combine_words(Accumulator (&values)[kElements],
-                                                       const uint32_t (&words)[kWords]) {
+  __device__ __forceinline__ void combine_words(Accumulator (&values)[kElements],
+                                                const uint32_t (&words)[kWords]) const {
     Accumulator more[kElements];
     E::template widen<kWords>(words, more);
 #pragma unroll
-    for (int i = 0; i < kElements; ++i) values[i] = E::template combine<how>(values[i], more[i]);
+    for (int i = 0; i < kElements; ++i) values[i] = E::template combine<with>(how_, values[i], more[i]);
   }
   __device__ __forceinline__ void finish_words(Accumulator (&values)[kElements], bool divide,
                                                uint32_t (&words)[kWords]) const {
@@ -320,7 +320,7 @@ class WorkerBase : public WorkerConnections<Wire> {
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
 #pragma unroll
-      for (int i = 0; i < kElements; ++i) values[u][i] = E::template identity<how>();
+      for (int i = 0; i < kElements; ++i) values[u][i] = E::template identity<with>(how_);
     }
     for (int first = 0; first < this->ranks(); first += kRanks) {
       uint32_t wanted = 0;
@@ -378,7 +378,7 @@ class WorkerBase : public WorkerConnections<Wire> {
       for (int u = 0; u < kUnits; ++u) {
         Accumulator values[kElements];
 #pragma unroll
-        for (int i = 0; i < kElements; ++i) values[i] = E::template identity<how>();
+        for (int i = 0; i < kElements; ++i) values[i] = E::template identity<with>(how_);
 #pragma unroll
         for (int r = 0; r < kRanks; ++r) {
           Wire::open(raw[r][u], this->lane_, words[u]);
@@ -429,6 +429,7 @@ class WorkerBase : public WorkerConnections<Wire> {
     }
   }
 
+  Combine how_ = Combine::kSum;
   uint64_t scalar_ = 0;
   bool scaled_ = false;
 };

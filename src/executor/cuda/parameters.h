@@ -63,6 +63,7 @@ struct Work {
   uint32_t mark = 0;  ///< the call's tag (Signature::tag), above 8 bits that are free
   Collective what = Collective::kAllReduce;
   Algorithm algorithm = Algorithm::kOneShot;
+  Combine combine = Combine::kSum;
   bool average = false;
   Reduction::Scalar scalar = Reduction::Scalar::kNone;
   uint64_t immediate = 0;  ///< the scalar, or its address

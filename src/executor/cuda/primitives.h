@@ -12,10 +12,10 @@ using algorithm::Span;
 
 /// kInline: transfers become part of the algorithm's code, for speed; else they are functions that all algorithms of a
 /// kernel share, for size.
-template <class Wire, DataType type, Combine how, bool kInline>
-class Worker : public WorkerBase<Wire, type, how>, public algorithm::Verbs<Worker<Wire, type, how, kInline>> {
+template <class Wire, DataType type, Combiner with, bool kInline>
+class Worker : public WorkerBase<Wire, type, with>, public algorithm::Verbs<Worker<Wire, type, with, kInline>> {
  public:
-  using Base = WorkerBase<Wire, type, how>;
+  using Base = WorkerBase<Wire, type, with>;
 
   __device__ __forceinline__ explicit Worker(const Connections<Wire>& connections) : Base(connections) {}
 
@@ -27,6 +27,7 @@ class Worker : public WorkerBase<Wire, type, how>, public algorithm::Verbs<Worke
     output_ = work.output;
     root_ = work.root;
     average_ = work.average;
+    this->how_ = work.combine;
     this->scaled_ = work.scalar != Reduction::Scalar::kNone;
     this->scalar_ = work.immediate;
     if (work.scalar == Reduction::Scalar::kDevice) read_scalar(reinterpret_cast<const char*>(work.immediate));

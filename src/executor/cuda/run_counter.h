@@ -14,7 +14,7 @@ class RunCounter {
   __device__ __forceinline__ RunCounter(const QueueView& queue, int peer, bool sends, bool begins)
       : notes_(begins ? queue.notes : nullptr) {
     if (notes_ == nullptr) return;
-    if (peer != queue.rank) notes_ += 2 * peer + (sends ? 0 : 1);
+    if (peer != queue.rank) notes_ += RunLines::among_messages(peer, sends);
     place_ = queue.layout.run_count(queue.counters, peer, sends);
     count_ = *place_;
   }

@@ -114,15 +114,6 @@ void set_crossovers(const Machine& m, Limits& limits) {
   limits.broadcast_one_shot_bytes = (m.ranks == 2 ? 512 : m.ranks <= 4 ? 256 : 64) * kKi;
   limits.reduce_one_shot_bytes = 4 * limits.broadcast_one_shot_bytes;  // the root alone receives from all
   limits.ll_bytes = 32 * kKi;
-  // Between 2 all-reduce by max of 512 KB took 12.9 us with LL and 14.9 with Simple, of 1 MB 24.6 and 17.5; of 128 KB
-  // 5.3 and 10.9. Reduce-scatter and reduce of so much in a message likewise.
-  // Products, which share kernels, gained by 64 and 128 KB (1.26 and 1.12 times as fast as NCCL's with LL) and lost by
-  // 256 KB (0.81, with Simple 0.86).
-  if (m.lines_stay_whole) {
-    const auto peers = static_cast<size_t>(std::max(m.ranks - 1, 1));
-    limits.ll_alone_bytes = size_t{512} * kKi / peers;
-    limits.ll_product_bytes = size_t{128} * kKi / peers;
-  }
   // Between 4 GPUs 32 MB of all-reduce took 183 us with LL128 and 190 with Simple, of reduce-scatter 98 and 105.
   limits.ll128_bytes.fill((m.ranks <= 4 ? 8192 : 4096) * kKi);
   // Reduce of 64 MB took 247 us with LL128 and 311 with Simple, 256 MB 892 and 1029.
