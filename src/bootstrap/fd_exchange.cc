@@ -55,6 +55,12 @@ UniqueFd listen_at(const FdServerName& name) {
 
 }  // namespace
 
+/// What a peer that asks is given; or why there is nothing.
+struct Given {
+  SharedFd shared;
+  std::string reason{};
+};
+
 /// What one communicator has published in this process. Shared by its ranks here.
 class FdStore : public std::enable_shared_from_this<FdStore> {
  public:
@@ -109,7 +115,7 @@ class FdStore : public std::enable_shared_from_this<FdStore> {
     if (frame.type != FrameType::kFetch || !reader.complete()) return connection->close_now();
     const auto maker = find(key);
     if (maker && maker->on_demand && send_for({maker, connection})) return;
-    give(*connection, maker && !maker->on_demand ? made_by(*maker) : SharedFd());
+    give(*connection, maker && !maker->on_demand ? made_by(*maker) : Given());
   }
 
   /// False: there is no thread, or no memory, for it.
@@ -132,10 +138,14 @@ class FdStore : public std::enable_shared_from_this<FdStore> {
   void run_errands(Reactor& reactor) {
     while (const auto errand = next_errand()) {
       if (errand->client.expired()) continue;  // has given up
-      const auto shared = std::make_shared<SharedFd>(made_by(*errand->maker));
-      reactor.post([client = errand->client, shared] {
-        if (const auto connection = client.lock()) give(*connection, *shared);
-      });
+      try {
+        const auto given = std::make_shared<Given>(made_by(*errand->maker));
+        reactor.post([client = errand->client, given] {
+          if (const auto connection = client.lock()) give(*connection, *given);
+        });
+      } catch (const std::exception&) {  // no memory even to say why
+        if (const auto connection = errand->client.lock()) connection->close_now();
+      }
     }
   }
 
@@ -148,25 +158,28 @@ class FdStore : public std::enable_shared_from_this<FdStore> {
     return next;
   }
 
-  static SharedFd made_by(const Maker& maker) {
+  static Given made_by(const Maker& maker) {
     try {
-      return maker.make();
-    } catch (const std::exception& error) {
+      return {maker.make()};
+    } catch (const std::exception& thrown) {
+      const Error error = as_error(thrown);
       log_info(Subsystem::kInit, "nothing to share for a peer that asks: {}", error.what());
-      return {};
+      return {{}, error.what()};
     }
   }
 
-  static void give(Connection& connection, const SharedFd& shared) {
+  static void give(Connection& connection, const Given& given) {
     Frame answer;
     answer.type = FrameType::kDescriptor;
     ByteWriter writer;
-    writer.integer(static_cast<std::uint8_t>(shared.fd ? 1 : 0));
-    writer.integer(shared.metadata);
+    writer.integer(static_cast<std::uint8_t>(given.shared.fd ? 1 : 0));
+    writer.integer(given.shared.metadata);
+    writer.text(given.reason, kLongestFdReason);
     answer.payload = writer.take();
-    if (!shared.fd) {
+    answer.payload.resize(kFdAnswerPayload);
+    if (!given.shared.fd) {
       connection.send(answer);
-    } else if (!connection.send_descriptor(answer, shared.fd.get())) {
+    } else if (!connection.send_descriptor(answer, given.shared.fd.get())) {
       return connection.close_now();
     }
     connection.close_after_flush();

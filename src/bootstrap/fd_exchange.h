@@ -58,8 +58,8 @@ class FdExchange {
   void withdraw(const FdKey& key);
 
   /// Fetches what another process (or this one) published. Throws Error if the process is gone, does not know the
-  /// secret, has not published the key, or the deadline passes. `interrupt` is called now and then, and throws to end
-  /// the wait.
+  /// secret, has not published the key, cannot make what it has (then with its reason), or the deadline passes.
+  /// `interrupt` is called now and then, and throws to end the wait.
   SharedFd fetch(const FdServerName& server, const FdKey& key, std::chrono::steady_clock::time_point deadline,
                  const std::function<void()>& interrupt = {}) const;
 

@@ -8,9 +8,12 @@
 
 #include <atomic>
 #include <future>
+#include <new>
+#include <optional>
 #include <thread>
 
 #include "bootstrap/testing.h"
+#include "failing_allocation.h"
 
 namespace nitinol {
 namespace {
@@ -104,6 +107,38 @@ TEST(FdExchangeOf, WhoeverWaitsMayBeInterrupted) {
   EXPECT_EQ(error_of([&] { exchange.fetch(exchange.server_name(), key, soon(), interrupt); }).code(),
             ncclInternalError);
   go_on.set_value();
+}
+
+TEST(FdExchangeOf, WhoCannotMakeWhatItOffersSaysWhy) {
+  FdExchange exchange(random_secret());
+  const FdKey quick = FdKey::random();
+  const FdKey slow = FdKey::random();
+  exchange.publish(quick, []() -> SharedFd { throw std::bad_alloc(); });
+  exchange.publish_on_demand(slow, []() -> SharedFd { fail(ncclUnhandledCudaError, "no room\nfor {} bytes", 4096); });
+  const auto asked = [&](const FdKey& key) {
+    return error_of([&] { static_cast<void>(exchange.fetch(exchange.server_name(), key, soon())); });
+  };
+  EXPECT_THAT(asked(quick).what(), HasSubstr("out of memory"));
+  EXPECT_THAT(asked(slow).what(), HasSubstr("no room?for 4096 bytes"));
+  EXPECT_EQ(asked(slow).code(), ncclRemoteError);
+
+  const FdKey verbose = FdKey::random();
+  exchange.publish(verbose, []() -> SharedFd { fail(ncclSystemError, "{}", std::string(5000, 'x')); });
+  EXPECT_THAT(asked(verbose).what(), HasSubstr(std::string(200, 'x')));
+}
+
+TEST(FdExchangeOf, WhoHasNoMemoryToSayWhyLeavesNobodyWaiting) {
+  FdExchange exchange(random_secret());
+  const FdKey key = FdKey::random();
+  std::optional<testing::FailingAllocation> failing;  // from there on, in the thread that makes it
+  exchange.publish_on_demand(key, [&]() -> SharedFd {
+    failing.emplace(0, testing::FailsIn::kThisThread, testing::Fails::kAllFromThere);
+    throw std::bad_alloc();
+  });
+  const Error error = error_of([&] { static_cast<void>(exchange.fetch(exchange.server_name(), key, soon())); });
+  failing.reset();
+  EXPECT_EQ(error.code(), ncclRemoteError);
+  EXPECT_THAT(error.what(), HasSubstr("closed the connection"));
 }
 
 TEST(FdExchangeOf, WithdrawnUnknownAndForeignKeysAreErrors) {

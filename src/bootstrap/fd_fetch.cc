@@ -88,6 +88,9 @@ SharedFd receive_descriptor(int fd, Deadline deadline, const Interrupt& interrup
   ByteReader payload(frame->payload);
   const bool found = payload.integer<std::uint8_t>() == 1;
   const auto metadata = payload.integer<std::uint64_t>();
+  const std::string reason = payload.text(kLongestFdReason);
+  if (!payload.ok()) fail(ncclSystemError, "a process sent a malformed descriptor message");
+  if (!found && !reason.empty()) fail(ncclRemoteError, "the process cannot offer it: {}", reason);
   if (!found) fail(ncclRemoteError, "the process does not offer this descriptor (any more)");
   if (!received)
     fail(ncclSystemError, "a descriptor got lost on its way: this process may have too many open (ulimit -n)");

@@ -12,7 +12,10 @@
 
 namespace nitinol {
 
-inline constexpr std::size_t kFdAnswerPayload = 1 + 8;  // found or not, metadata
+inline constexpr std::size_t kLongestFdReason = 200;
+// Whether there is a descriptor, its metadata; else why not. Always as long, so that a descriptor beside it is not read
+// with anything behind.
+inline constexpr std::size_t kFdAnswerPayload = 1 + 8 + 2 + kLongestFdReason;
 inline constexpr std::size_t kFdAnswerFrame = kFrameHeaderBytes + kFdAnswerPayload;
 
 inline Secret fd_key(const Secret& secret) { return derive_secret(secret, "descriptors"); }

@@ -26,6 +26,7 @@
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/connect.h"
 #include "bootstrap/fd_exchange.h"
+#include "bootstrap/fd_wire.h"
 #include "bootstrap/frame.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/messages.h"
@@ -211,6 +212,7 @@ void fuzz_fetched(std::span<const std::byte> input, int which) {
     Frame frame;
     frame.type = FrameType::kDescriptor;
     frame.payload.assign(input.begin(), input.end());
+    if (which % 4 == 0) frame.payload.resize(kFdAnswerPayload);
     bytes = encode_frame(frame);
   }
   std::atomic<bool> over{false};

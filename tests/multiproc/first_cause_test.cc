@@ -53,6 +53,7 @@ struct Trouble {
   ncclResult_t code;               // which the victim gets
   std::vector<std::string> words;  // which everybody gets
   bool harms_context = false;      // the victim's: CUDA is of no more use to it
+  bool others_notice = false;      // perhaps before the victim does, which then hears of it from them
 };
 
 /// The victim's place belongs to the words, too.
@@ -84,7 +85,7 @@ std::string all_hear(const Trouble& trouble) {
     }
     if (process == kVictim) {
       const ncclResult_t result = trouble.failing(s);
-      if (result != trouble.code)
+      if (result != trouble.code && !(trouble.others_notice && result == ncclRemoteError))
         throw std::runtime_error("the victim got " + std::to_string(result) + ": " + ncclGetLastError(nullptr));
       must_say(ncclGetLastError(s.comm), trouble.words);
       heard.wait_for(kProcesses - 1);  // its end would be something to hear of, too
@@ -112,6 +113,7 @@ struct Outcome {
 #if defined(NITINOL_VGPU)
 constexpr Outcome kNoAddressSpace{ncclSystemError, "Cannot allocate memory"};
 constexpr bool kUnusableStreamsHarm = false;
+constexpr bool kMemoryIsMadeForPeers = false;
 
 cudaStream_t unusable_stream() {
   cudaStream_t stream = nullptr;
@@ -121,7 +123,8 @@ cudaStream_t unusable_stream() {
 }
 #else
 constexpr Outcome kNoAddressSpace{ncclUnhandledCudaError, "out of memory"};
-constexpr bool kUnusableStreamsHarm = true;  ///< the kernel runs, where nothing is mapped
+constexpr bool kUnusableStreamsHarm = true;   ///< the kernel runs, where nothing is mapped
+constexpr bool kMemoryIsMadeForPeers = true;  ///< when the first of them asks for it
 
 /// Of another context on the same GPU: what has been destroyed CUDA takes no look at, it crashes.
 cudaStream_t unusable_stream() {
@@ -166,7 +169,9 @@ TEST(FirstCause, OfNoMemoryToMapAPeer) {
   EXPECT_EQ("", all_hear({reduce,
                           starved,
                           kNoAddressSpace.code,
-                          {"AllReduce (count 77, type float32, op sum)", kNoAddressSpace.word}}));
+                          {"AllReduce (count 77, type float32, op sum)", kNoAddressSpace.word},
+                          false,
+                          kMemoryIsMadeForPeers}));
 }
 
 TEST(FirstCause, OfACudaError) {
