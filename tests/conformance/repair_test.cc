@@ -352,6 +352,31 @@ TEST(NonBlocking, AChildThatIsReadyOutlivesAnAbortOfItsParent) {
             }));
 }
 
+// Whoever polls the child is not to wait for a split that was aborted before it began.
+TEST(NonBlocking, AnAbortOfItsParentRightBehindTheSplitFailsTheChild) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              constexpr int kRounds = 20;
+              for (int round = 0; round < kRounds; ++round) {
+                const std::vector<ncclComm_t> parents = make_non_blocking(2);
+                std::vector<ncclComm_t> children(parents.size());
+                EXPECT_CALL(ncclGroupStart());
+                for (size_t i = 0; i < parents.size(); ++i) {
+                  EXPECT_CALL(ncclCommSplit(parents[i], 0, 0, &children[i], nullptr));
+                }
+                expect_that(ncclGroupEnd() == ncclInProgress, "split");
+                for (const ncclComm_t parent : parents) EXPECT_CALL(ncclCommAbort(parent));
+                for (const ncclComm_t child : children) {
+                  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+                  while (state_of(child) == ncclInProgress && std::chrono::steady_clock::now() < deadline) {
+                    std::this_thread::yield();
+                  }
+                  expect_that(state_of(child) != ncclInProgress, "the child is in progress for ever");
+                  EXPECT_CALL(ncclCommAbort(child));
+                }
+              }
+            }));
+}
+
 TEST(Revoke, OfANonBlockingCommunicatorIsPolled) {
   EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
               ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
