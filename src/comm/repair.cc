@@ -242,7 +242,8 @@ std::string Communicator::members_that_are(ProcessState state, const std::vector
   const Peer& self = handles_->peer(rank_);
   for (const int member : members) {
     const Peer& peer = handles_->peer(member);
-    if (peer.host != self.host || peer.process == self.process || process_state(peer.pid) != state) continue;
+    if (peer.host != self.host || peer.process == self.process || process_state(peer.pid, peer.pid_namespace) != state)
+      continue;
     list += (list.empty() ? "" : ", ") + describe_rank(member, peer);
   }
   return list;

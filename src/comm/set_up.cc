@@ -10,6 +10,7 @@
 
 #include "base/host.h"
 #include "base/log.h"
+#include "base/process_state.h"
 #include "base/settings.h"
 #include "comm/communicator.h"
 #include "comm/strict_check.h"
@@ -161,6 +162,7 @@ Peer Communicator::describe() const {
   peer.host = host_identity();
   peer.process = process_number();
   peer.pid = getpid();
+  peer.pid_namespace = pid_namespace();
   peer.compute_capability = 10 * properties.major + properties.minor;
   describe_gpu(peer, properties);
   copy_text(host_name(), peer.host_name);
