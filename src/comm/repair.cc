@@ -178,6 +178,15 @@ RegroupDesk& Communicator::desk() {
   return *desk_;
 }
 
+/// Others may shrink with this rank, and wait for it, though it has never done so.
+void Communicator::leave_desk() {
+  constexpr int kFewestToLeaveOutOneAndMeet = 3;
+  const Phase now = phase();
+  const bool is_awaited = now != Phase::kInitialising && now != Phase::kFinalised && handles_ && bootstrap_ &&
+                          ranks_ >= kFewestToLeaveOutOneAndMeet;
+  if (desk_ || is_awaited) desk().leave();
+}
+
 void Communicator::give_up_shrinking_if_told(const Communicator& child) const {
   if (child.abort_flag()->load()) fail(ncclRemoteError, "rank {} aborts its communicator", rank_);
   if (state() == ncclInvalidUsage) {

@@ -13,6 +13,7 @@
 
 #include "cluster.h"
 #include "nccl.h"
+#include "shared_count.h"
 
 namespace nitinol::testing {
 namespace {
@@ -328,6 +329,42 @@ TEST(NonBlocking, CallsOfAGroupThatIsRefusedLeaveNobodyPolling) {
               EXPECT_CALL(ncclCommAbort(first));
               EXPECT_CALL(ncclCommDestroy(alone));
             }));
+}
+
+/// Rank 2 is excluded by one of the others, and `leaver`, the other one, aborts its communicator instead. Its process
+/// lives on, with another communicator or none.
+void shrink_with_one_that_leaves(int leaver, bool has_another) {
+  const SharedCount through;
+  EXPECT_EQ("", run_processes(3, [&](int process, const ncclUniqueId& id) {
+              ncclComm_t another = nullptr;
+              ncclComm_t comm = nullptr;
+              use_device_of(process);
+              EXPECT_CALL(ncclCommInitRank(&another, 3, id, process));
+              EXPECT_CALL(ncclCommSplit(another, 0, process, &comm, nullptr));
+              if (!has_another) EXPECT_CALL(ncclCommDestroy(another));
+              through.meet(3);
+              if (process == leaver) EXPECT_CALL(ncclCommAbort(comm));
+              if (process == 1 - leaver) {
+                int excluded = 2;
+                ncclComm_t smaller = nullptr;
+                const auto begin = std::chrono::steady_clock::now();
+                const ncclResult_t result = ncclCommShrink(comm, &excluded, 1, &smaller, nullptr, NCCL_SHRINK_ABORT);
+                const std::string sentence = ncclGetLastError(nullptr);
+                through.add();
+                expect_that(result == ncclRemoteError, "code " + std::to_string(result) + ": " + sentence);
+                expect_that(sentence.find(") has left the communicator") != std::string::npos, sentence);
+                expect_that(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10), "it took too long");
+              }
+              through.wait_for(4);
+              if (process != leaver) EXPECT_CALL(ncclCommAbort(comm));
+              if (has_another) EXPECT_CALL(ncclCommAbort(another));
+            }));
+}
+
+TEST(Shrink, IsToldOfAMemberThatHasLeftThoughItHasNeverShrunk) {
+  for (const int leaver : {0, 1}) {
+    for (const bool has_another : {false, true}) shrink_with_one_that_leaves(leaver, has_another);
+  }
 }
 
 // The call that made the child may not have ended yet when its state says that it is there.
