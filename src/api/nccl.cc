@@ -19,6 +19,11 @@ void require(const void* pointer, const char* function, const char* argument) {
   if (pointer == nullptr) fail(ncclInvalidArgument, "{} : {} argument is NULL", function, argument);
 }
 
+/// Whatever goes wrong, nobody is to take what stood there for a communicator.
+void clear(ncclComm_t* handle) {
+  if (handle != nullptr) *handle = nullptr;
+}
+
 [[noreturn]] void not_built(const char* function, const char* what) {
   fail(ncclInvalidUsage, "{}: {} not built yet in this version", function, what);
 }
@@ -79,6 +84,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommInitRankConfig,
 NITINOL_ENTRY(ncclResult_t, ncclCommInitRankScalable,
               (ncclComm_t * newcomm, int nranks, int myrank, int nId, ncclUniqueId* commIds, ncclConfig_t* config)) {
   return grouped([&] {
+    clear(newcomm);
     require(commIds, "ncclCommInitRankScalable", "commIds");
     if (nId < 1) fail(ncclInvalidArgument, "ncclCommInitRankScalable : invalid number of ids {}", nId);
     create(newcomm, nranks, {commIds, static_cast<size_t>(nId)}, myrank, config, "ncclCommInitRankScalable");
@@ -103,6 +109,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommShrink,
               (ncclComm_t comm, int* excludeRanksList, int excludeRanksCount, ncclComm_t* newcomm, ncclConfig_t* config,
                int shrinkFlags)) {
   return grouped([&] {
+    clear(newcomm);
     require(comm, "ncclCommShrink", "comm");
     require(excludeRanksList, "ncclCommShrink", "excludeRanksList");
     if (excludeRanksCount < 1) fail(ncclInvalidArgument, "ncclCommShrink : {} ranks to exclude", excludeRanksCount);

@@ -2,6 +2,7 @@
 #include "base/process_state.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <fstream>
@@ -11,7 +12,14 @@
 
 namespace nitinol {
 
-ProcessState process_state(int pid) {
+// Not kept: a child of a process that has gone on in another namespace (unshare) is in that one.
+std::uint64_t pid_namespace() {
+  struct stat found {};
+  return stat("/proc/self/ns/pid", &found) == 0 ? found.st_ino : 0;
+}
+
+ProcessState process_state(int pid, std::uint64_t in_namespace) {
+  if (in_namespace != pid_namespace()) return ProcessState::kUnknown;
   std::ifstream file(formatted("/proc/{}/stat", pid));
   std::string line;
   if (!file || !std::getline(file, line)) {

@@ -1,12 +1,18 @@
 // What the system says about a process of this host.
 #pragma once
 
+#include <cstdint>
+
 namespace nitinol {
+
+/// Names the PID namespace of this process, within which numbers of processes mean something: containers on one host
+/// may have one each. 0: unknown.
+std::uint64_t pid_namespace();
 
 enum class ProcessState { kRunning, kStopped, kDead, kUnknown };
 
-/// Of a process that this one can see: one of another container is taken for dead.
-ProcessState process_state(int pid);
+/// Of the process with that number in that namespace; unknown if that is not the own one.
+ProcessState process_state(int pid, std::uint64_t in_namespace);
 
 /// "its process is stopped (SIGSTOP, or a debugger)" ...
 const char* words_for(ProcessState state);

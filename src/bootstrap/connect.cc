@@ -81,6 +81,7 @@ struct Attempt {
   std::string problem;
   bool repeat = true;
   bool reached = false;  // somebody listens there
+  bool refused = false;  // nobody does
 };
 
 struct Target {
@@ -104,7 +105,7 @@ int connect_socket(int fd, const SocketAddress& to, Deadline deadline, const Int
 Attempt attempt_once(UniqueFd fd, const Target& target, const Interrupt& interrupt) {
   try {
     const int error = connect_socket(fd.get(), target.address, target.deadline, interrupt);
-    if (error != 0) return {UniqueFd(), error_text(error), worth_repeating(error)};
+    if (error != 0) return {UniqueFd(), error_text(error), worth_repeating(error), false, error == ECONNREFUSED};
     tune_tcp(fd.get());
     std::string problem = prove(fd.get(), target.key, target.deadline, interrupt);
     if (!problem.empty()) return {UniqueFd(), std::move(problem), true, true};
@@ -120,10 +121,13 @@ UniqueFd socket_to(const SocketAddress& address) {
 
 }  // namespace
 
-UniqueFd try_to_connect(const SocketAddress& to, const Secret& key, Deadline deadline, const Interrupt& interrupt) {
+UniqueFd try_to_connect(const SocketAddress& to, const Secret& key, Deadline deadline, const Interrupt& interrupt,
+                        bool* refused) {
   UniqueFd fd = socket_to(to);
   if (!fd) return fd;
-  return attempt_once(std::move(fd), {to, key, deadline}, interrupt).fd;
+  Attempt attempt = attempt_once(std::move(fd), {to, key, deadline}, interrupt);
+  if (refused != nullptr) *refused = attempt.refused;
+  return std::move(attempt.fd);
 }
 
 void wait_for_fd(int fd, short events, Deadline deadline, const Interrupt& interrupt) {

@@ -31,8 +31,10 @@ struct ConnectArguments {
 /// A proven TCP connection. Throws Error(ncclSystemError), or what `interrupt` throws.
 UniqueFd connect_to_peer(const ConnectArguments& arguments);
 
-/// One attempt; nothing if it fails. Throws what `interrupt` throws.
-UniqueFd try_to_connect(const SocketAddress& to, const Secret& key, Deadline deadline, const Interrupt& interrupt);
+/// One attempt; nothing if it fails, and then `refused` says whether it was because nobody listens there. Throws what
+/// `interrupt` throws.
+UniqueFd try_to_connect(const SocketAddress& to, const Secret& key, Deadline deadline, const Interrupt& interrupt,
+                        bool* refused = nullptr);
 
 /// Waits until `events` of poll() are there; throws Error(ncclSystemError) at the deadline.
 void wait_for_fd(int fd, short events, Deadline deadline, const Interrupt& interrupt);

@@ -19,12 +19,14 @@ constexpr std::int64_t kLongestTimeout = std::int64_t{1000} * 3600 * 24 * 365;
 void put(ByteWriter& writer, const PeerIdentity& identity) {
   writer.text(identity.host, kLongestHost);
   writer.integer(identity.pid);
+  writer.integer(identity.pid_namespace);
 }
 
 PeerIdentity get_identity(ByteReader& reader) {
   PeerIdentity identity;
   identity.host = reader.text(kLongestHost);
   identity.pid = reader.integer<std::int64_t>();
+  identity.pid_namespace = reader.integer<std::uint64_t>();
   return identity;
 }
 
@@ -42,7 +44,7 @@ std::optional<T> if_complete(const ByteReader& reader, T message) {
 
 ProcessState state_of(const PeerIdentity& identity) {
   if (identity.pid <= 0 || identity.host != this_process().host) return ProcessState::kUnknown;
-  return process_state(static_cast<int>(identity.pid));
+  return process_state(static_cast<int>(identity.pid), identity.pid_namespace);
 }
 
 }  // namespace
@@ -50,7 +52,7 @@ ProcessState state_of(const PeerIdentity& identity) {
 PeerIdentity this_process() {
   char host[256] = "?";
   if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '?';
-  return {.host = std::string(host).substr(0, kLongestHost), .pid = getpid()};
+  return {.host = std::string(host).substr(0, kLongestHost), .pid = getpid(), .pid_namespace = pid_namespace()};
 }
 
 std::string describe_rank(int rank, const PeerIdentity& identity) {

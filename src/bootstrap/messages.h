@@ -19,7 +19,8 @@ namespace nitinol {
 struct PeerIdentity {
   std::string host;
   std::int64_t pid = 0;
-  int device = -1;  // a rank's, if it is known; not sent with the rest
+  std::uint64_t pid_namespace = 0;  // in which the pid counts
+  int device = -1;                  // a rank's, if it is known; not sent with the rest
 };
 PeerIdentity this_process();
 /// "rank 3 (host h, pid 123, device 2)"

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -13,10 +14,10 @@ struct BootstrapOptions {
   std::string interfaces;                                // NCCL_SOCKET_IFNAME; empty: the automatic choice
   int family = AF_UNSPEC;                                // NCCL_SOCKET_FAMILY: AF_INET, AF_INET6, or AF_UNSPEC for both
   std::optional<std::string> comm_id;                    // NCCL_COMM_ID; set but empty is an error
-  int retry_count = 34;                                  // NCCL_SOCKET_RETRY_CNT
+  std::int64_t retry_count = 34;                         // NCCL_SOCKET_RETRY_CNT
   std::chrono::milliseconds retry_sleep{100};            // NCCL_SOCKET_RETRY_SLEEP_MSEC; grows linearly
-  int stagger_threshold = 256;                           // NCCL_UID_STAGGER_THRESHOLD, ranks per id
-  int stagger_rate = 7000;                               // NCCL_UID_STAGGER_RATE, first contacts per second
+  std::int64_t stagger_threshold = 256;                  // NCCL_UID_STAGGER_THRESHOLD, ranks per id
+  std::int64_t stagger_rate = 7000;                      // NCCL_UID_STAGGER_RATE, first contacts per second
   std::chrono::milliseconds init_timeout{300'000};       // NITINOL_INIT_TIMEOUT: how long ranks may take to arrive
   std::chrono::milliseconds operation_timeout{300'000};  // how long one barrier, all_gather ... may wait for the others
 };

@@ -62,6 +62,14 @@ std::optional<RegroupWord> read_word(int fd, Deadline deadline, const Interrupt&
   }
 }
 
+/// Of one at whose place nobody listens any more, as those of the old communicator do.
+RegroupWord word_of_leaver(int rank) {
+  RegroupWord word;
+  word.rank = rank;
+  word.state = State::kLeft;
+  return word;
+}
+
 }  // namespace
 
 /// Somebody who asks; the network thread's.
@@ -171,7 +179,9 @@ std::optional<RegroupWord> RegroupDesk::ask(int rank, const Interrupt& interrupt
     SocketAddress address = SocketAddress::decode(reader);
     if (!reader.ok()) return std::nullopt;
     if (address.is_link_local()) address.scope = arguments_.scope;
-    const UniqueFd fd = try_to_connect(address, desk_key(arguments_.secret, rank), deadline, watched);
+    bool refused = false;
+    const UniqueFd fd = try_to_connect(address, desk_key(arguments_.secret, rank), deadline, watched, &refused);
+    if (refused) return word_of_leaver(rank);
     if (!fd) return std::nullopt;
     std::vector<std::byte> question;
     {

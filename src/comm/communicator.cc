@@ -443,9 +443,7 @@ void Communicator::tear_down() {
   aborted_.store(true);  // nobody is to come in any more
   if (!wait_for_visitors(deadline)) return;
   let_go_of_operations(deadline);
-  attempt([&] {
-    if (desk_) desk_->leave();
-  });
+  attempt([&] { leave_desk(); });
   handles_.reset();
   bootstrap_.reset();
 }

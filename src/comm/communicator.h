@@ -231,6 +231,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
                                      const Communicator& child);
   void give_up_shrinking_if_told(const Communicator& child) const;
   RegroupDesk& desk();
+  void leave_desk();
   std::string members_that_are(ProcessState state, const std::vector<int>& members) const;
   std::string word_of_members(const std::vector<int>& members) const;
   Peer describe() const;

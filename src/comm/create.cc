@@ -182,13 +182,17 @@ void record_split(const std::shared_ptr<Communicator>& parent, SplitChoice mine,
   Job job;
   job.communicator = parent;
   job.run = [parent, child, mine] {
-    const Communicator::Visit visit(*parent);
-    const Communicator::Making making(*parent, child);
     try {
-      split_now(*parent, mine, child.get());
-    } catch (const std::exception& thrown) {
+      const Communicator::Visit visit(*parent);  // throws if the parent was aborted before this began
+      const Communicator::Making making(*parent, child);
+      try {
+        split_now(*parent, mine, child.get());
+      } catch (const std::exception& thrown) {
+        fail_split(*parent, thrown);
+        throw;
+      }
+    } catch (const std::exception& thrown) {  // whoever polls the child is not to wait for it
       if (child) child->fail_because(thrown);
-      fail_split(*parent, thrown);
       throw;
     }
   };

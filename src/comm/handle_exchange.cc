@@ -45,7 +45,8 @@ void SocketHandleExchange::withdraw(uint64_t name) { exchange_.withdraw(key_of(r
 
 MemoryHandle SocketHandleExchange::fetch(int peer, uint64_t name) {
   const Peer& other = peers_.at(static_cast<size_t>(peer));
-  const PeerIdentity process{this_process().host, other.pid};  // descriptors pass within a host only
+  const PeerIdentity process{this_process().host, other.pid,
+                             other.pid_namespace};  // descriptors pass within a host only
   FdServerName server;
   std::copy_n(other.handle_server.begin(), server.text.size(), server.text.begin());
   const auto begin = std::chrono::steady_clock::now();

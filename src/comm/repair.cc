@@ -178,6 +178,15 @@ RegroupDesk& Communicator::desk() {
   return *desk_;
 }
 
+/// Others may shrink with this rank, and wait for it, though it has never done so.
+void Communicator::leave_desk() {
+  constexpr int kFewestToLeaveOutOneAndMeet = 3;
+  const Phase now = phase();
+  const bool is_awaited = now != Phase::kInitialising && now != Phase::kFinalised && handles_ && bootstrap_ &&
+                          ranks_ >= kFewestToLeaveOutOneAndMeet;
+  if (desk_ || is_awaited) desk().leave();
+}
+
 void Communicator::give_up_shrinking_if_told(const Communicator& child) const {
   if (child.abort_flag()->load()) fail(ncclRemoteError, "rank {} aborts its communicator", rank_);
   if (state() == ncclInvalidUsage) {
@@ -242,7 +251,8 @@ std::string Communicator::members_that_are(ProcessState state, const std::vector
   const Peer& self = handles_->peer(rank_);
   for (const int member : members) {
     const Peer& peer = handles_->peer(member);
-    if (peer.host != self.host || peer.process == self.process || process_state(peer.pid) != state) continue;
+    if (peer.host != self.host || peer.process == self.process || process_state(peer.pid, peer.pid_namespace) != state)
+      continue;
     list += (list.empty() ? "" : ", ") + describe_rank(member, peer);
   }
   return list;

@@ -10,6 +10,7 @@
 
 #include "base/host.h"
 #include "base/log.h"
+#include "base/process_state.h"
 #include "base/settings.h"
 #include "comm/communicator.h"
 #include "comm/strict_check.h"
@@ -100,10 +101,10 @@ BootstrapOptions bootstrap_options() {
   if (family == "AF_INET") options.family = AF_INET;
   if (family == "AF_INET6") options.family = AF_INET6;
   options.comm_id = s.text_if_set(Setting::kCommId);
-  options.retry_count = static_cast<int>(s.integer(Setting::kSocketRetryCnt));
+  options.retry_count = s.integer(Setting::kSocketRetryCnt);
   options.retry_sleep = std::chrono::milliseconds(s.integer(Setting::kSocketRetrySleepMsec));
-  options.stagger_threshold = static_cast<int>(s.integer(Setting::kUidStaggerThreshold));
-  options.stagger_rate = static_cast<int>(s.integer(Setting::kUidStaggerRate));
+  options.stagger_threshold = s.integer(Setting::kUidStaggerThreshold);
+  options.stagger_rate = s.integer(Setting::kUidStaggerRate);
   options.init_timeout = std::chrono::seconds(s.integer(Setting::kInitTimeout));
   options.operation_timeout = options.init_timeout;
   return options;
@@ -161,6 +162,7 @@ Peer Communicator::describe() const {
   peer.host = host_identity();
   peer.process = process_number();
   peer.pid = getpid();
+  peer.pid_namespace = pid_namespace();
   peer.compute_capability = 10 * properties.major + properties.minor;
   describe_gpu(peer, properties);
   copy_text(host_name(), peer.host_name);

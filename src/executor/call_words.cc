@@ -13,7 +13,7 @@ std::string describe_rank(int rank, const Peer& who) {
 }
 
 ProcessState process_of(const Peer& who, const Peer& self) {
-  return who.process == self.process ? ProcessState::kRunning : process_state(who.pid);
+  return who.process == self.process ? ProcessState::kRunning : process_state(who.pid, who.pid_namespace);
 }
 
 std::string mismatch_sentence(int rank, const std::string& mine, const std::string& peer, const std::string& theirs) {

@@ -22,6 +22,7 @@ struct Peer {
   uint64_t host = 0;     ///< equal for ranks that can share memory by file descriptors
   uint64_t process = 0;  ///< random number drawn once per process: equal means the same address space
   int32_t pid = 0;
+  uint64_t pid_namespace = 0;      ///< in which the pid counts
   int32_t compute_capability = 0;  ///< 10 * major + minor
   int32_t multiprocessors = 0;     ///< of its GPU; 0: unknown
   uint32_t reach = 0;              ///< what its GPU can do with other GPUs' memory: Reach bits

@@ -171,12 +171,22 @@ TEST(Arguments, ACommunicatorThatCouldNotBeMadeIsNull) {
     is_null();
     refuses(ncclCommInitRankConfig(&made, 1, id, 0, &config), ncclInvalidArgument, "");
     is_null();
+    refuses(ncclCommInitRankScalable(&made, 1, 0, 1, nullptr, nullptr), ncclInvalidArgument, "commIds");
+    is_null();
+    refuses(ncclCommInitRankScalable(&made, 1, 0, 0, &id, nullptr), ncclInvalidArgument, "number of ids");
+    is_null();
     refuses(ncclCommSplit(self.comm, -5, 0, &made, nullptr), ncclInvalidArgument, "color");
     is_null();
     refuses(ncclCommSplit(self.comm, 0, 0, &made, &config), ncclInvalidArgument, "NCCL_CONFIG_INITIALIZER");
     is_null();
     int excluded = 9;
     refuses(ncclCommShrink(self.comm, &excluded, 1, &made, nullptr, 0), ncclInvalidArgument, "exclusion list");
+    is_null();
+    refuses(ncclCommShrink(self.comm, &excluded, 0, &made, nullptr, 0), ncclInvalidArgument, "ranks to exclude");
+    is_null();
+    refuses(ncclCommShrink(self.comm, nullptr, 1, &made, nullptr, 0), ncclInvalidArgument, "excludeRanksList");
+    is_null();
+    refuses(ncclCommShrink(nullptr, &excluded, 1, &made, nullptr, 0), ncclInvalidArgument, "NULL");
     is_null();
   });
 }

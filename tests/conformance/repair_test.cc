@@ -13,6 +13,7 @@
 
 #include "cluster.h"
 #include "nccl.h"
+#include "shared_count.h"
 
 namespace nitinol::testing {
 namespace {
@@ -330,6 +331,42 @@ TEST(NonBlocking, CallsOfAGroupThatIsRefusedLeaveNobodyPolling) {
             }));
 }
 
+/// Rank 2 is excluded by one of the others, and `leaver`, the other one, aborts its communicator instead. Its process
+/// lives on, with another communicator or none.
+void shrink_with_one_that_leaves(int leaver, bool has_another) {
+  const SharedCount through;
+  EXPECT_EQ("", run_processes(3, [&](int process, const ncclUniqueId& id) {
+              ncclComm_t another = nullptr;
+              ncclComm_t comm = nullptr;
+              use_device_of(process);
+              EXPECT_CALL(ncclCommInitRank(&another, 3, id, process));
+              EXPECT_CALL(ncclCommSplit(another, 0, process, &comm, nullptr));
+              if (!has_another) EXPECT_CALL(ncclCommDestroy(another));
+              through.meet(3);
+              if (process == leaver) EXPECT_CALL(ncclCommAbort(comm));
+              if (process == 1 - leaver) {
+                int excluded = 2;
+                ncclComm_t smaller = nullptr;
+                const auto begin = std::chrono::steady_clock::now();
+                const ncclResult_t result = ncclCommShrink(comm, &excluded, 1, &smaller, nullptr, NCCL_SHRINK_ABORT);
+                const std::string sentence = ncclGetLastError(nullptr);
+                through.add();
+                expect_that(result == ncclRemoteError, "code " + std::to_string(result) + ": " + sentence);
+                expect_that(sentence.find(") has left the communicator") != std::string::npos, sentence);
+                expect_that(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10), "it took too long");
+              }
+              through.wait_for(4);
+              if (process != leaver) EXPECT_CALL(ncclCommAbort(comm));
+              if (has_another) EXPECT_CALL(ncclCommAbort(another));
+            }));
+}
+
+TEST(Shrink, IsToldOfAMemberThatHasLeftThoughItHasNeverShrunk) {
+  for (const int leaver : {0, 1}) {
+    for (const bool has_another : {false, true}) shrink_with_one_that_leaves(leaver, has_another);
+  }
+}
+
 // The call that made the child may not have ended yet when its state says that it is there.
 TEST(NonBlocking, AChildThatIsReadyOutlivesAnAbortOfItsParent) {
   EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
@@ -348,6 +385,31 @@ TEST(NonBlocking, AChildThatIsReadyOutlivesAnAbortOfItsParent) {
                 EXPECT_CALL(ncclCommAbort(parent));
                 must_work(child, self.rank, 2, self.stream);
                 EXPECT_CALL(ncclCommDestroy(child));
+              }
+            }));
+}
+
+// Whoever polls the child is not to wait for a split that was aborted before it began.
+TEST(NonBlocking, AnAbortOfItsParentRightBehindTheSplitFailsTheChild) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              constexpr int kRounds = 20;
+              for (int round = 0; round < kRounds; ++round) {
+                const std::vector<ncclComm_t> parents = make_non_blocking(2);
+                std::vector<ncclComm_t> children(parents.size());
+                EXPECT_CALL(ncclGroupStart());
+                for (size_t i = 0; i < parents.size(); ++i) {
+                  EXPECT_CALL(ncclCommSplit(parents[i], 0, 0, &children[i], nullptr));
+                }
+                expect_that(ncclGroupEnd() == ncclInProgress, "split");
+                for (const ncclComm_t parent : parents) EXPECT_CALL(ncclCommAbort(parent));
+                for (const ncclComm_t child : children) {
+                  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+                  while (state_of(child) == ncclInProgress && std::chrono::steady_clock::now() < deadline) {
+                    std::this_thread::yield();
+                  }
+                  expect_that(state_of(child) != ncclInProgress, "the child is in progress for ever");
+                  EXPECT_CALL(ncclCommAbort(child));
+                }
               }
             }));
 }

@@ -1,7 +1,9 @@
 // Environment variables as users meet them: what they change, seen through the API.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <map>
@@ -181,6 +183,23 @@ TEST(Settings, AnAlgorithmCanBeForcedAndOneThatCannotBeUsedIsAnError) {
                        }))
         << list;
   }
+}
+
+// 2^32 is 0 in 32 bits, which would be no new try at all.
+TEST(Settings, CountsOfMoreThanThirtyTwoBitsAreTakenAsTheyAre) {
+  const std::string port = std::to_string(20000 + getpid() % 12000);
+  const auto body = [](int process, const ncclUniqueId&) {
+    ncclUniqueId id;
+    ncclComm_t comm = nullptr;
+    EXPECT_CALL(ncclGetUniqueId(&id));
+    if (process == 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the other finds nobody yet
+    EXPECT_CALL(ncclCommInitRank(&comm, 2, id, process));
+    must_add_up(comm);
+    EXPECT_CALL(ncclCommDestroy(comm));
+  };
+  const std::map<std::string, std::string> variables = {
+      {"NCCL_COMM_ID", "127.0.0.1:" + port}, {"NCCL_SOCKET_RETRY_CNT", "4294967296"}, {"NITINOL_INIT_TIMEOUT", "10"}};
+  EXPECT_EQ("", with(variables, 2, body));
 }
 
 TEST(Settings, OfInterfacesMustMatchSomethingAndUnknownFamiliesAreIgnored) {

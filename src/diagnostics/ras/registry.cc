@@ -65,6 +65,7 @@ Registry::Entry Registry::make_entry(const Newcomer& newcomer) {
       const SocketAddress address = SocketAddress::decode(reader);
       entry.roster.processes.push_back(name_of(peer));
       entry.addresses.push_back(reader.ok() ? std::optional(address) : std::nullopt);
+      entry.pid_namespaces.push_back(peer.pid_namespace);
     }
     entry.roster.members.push_back({place->second, peer.device});
   }
@@ -129,12 +130,13 @@ std::optional<ProcessName> Registry::name() const {
   return std::nullopt;
 }
 
-std::vector<ProcessName> Registry::neighbours(const Entry& entry) {
-  std::vector<ProcessName> found;
+std::vector<Registry::Neighbour> Registry::neighbours(const Entry& entry) {
+  std::vector<Neighbour> found;
   const auto& all = entry.roster.processes;
   const auto self = std::find_if(all.begin(), all.end(), [&](const auto& p) { return p.number == entry.own_process; });
-  for (const ProcessName& process : all) {
-    if (process.number != self->number && process.host == self->host) found.push_back(process);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].number == self->number || all[i].host != self->host) continue;
+    found.push_back({all[i].number, all[i].pid, entry.pid_namespaces[i]});
   }
   return found;
 }
@@ -142,7 +144,7 @@ std::vector<ProcessName> Registry::neighbours(const Entry& entry) {
 ProcessReport Registry::report(const std::vector<CommunicatorId>& known) const {
   ProcessReport report;
   report.name = name().value_or(ProcessName());
-  std::map<std::uint64_t, int> pids;
+  std::map<std::uint64_t, Neighbour> others;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [id, entry] : entries_) {
@@ -153,11 +155,11 @@ ProcessReport Registry::report(const std::vector<CommunicatorId>& known) const {
         ranks.ranks.push_back(occupant.subject->health());
         ranks.ranks.back().rank = occupant.rank;
       }
-      for (const ProcessName& process : neighbours(entry)) pids[process.number] = process.pid;
+      for (const Neighbour& other : neighbours(entry)) others[other.number] = other;
     }
   }
-  for (const auto& [number, pid] : pids) {
-    const ProcessState state = process_state(pid);
+  for (const auto& [number, other] : others) {
+    const ProcessState state = process_state(other.pid, other.pid_namespace);
     if (state == ProcessState::kDead) report.sightings.push_back({number, true});
     if (state == ProcessState::kStopped) report.sightings.push_back({number, false});
   }

@@ -59,6 +59,7 @@ class Registry {
     Roster roster;
     Secret key;
     std::vector<std::optional<SocketAddress>> addresses;  ///< as roster.processes
+    std::vector<std::uint64_t> pid_namespaces;            ///< the same
     std::uint64_t own_process = 0;
     std::vector<Occupant> occupants;
     std::shared_ptr<void> service;
@@ -72,7 +73,13 @@ class Registry {
   static Entry make_entry(const Newcomer& newcomer);
   DueDump take_due(const Entry& entry, Occupant& occupant) const;
   static void write(const DueDump& dump);
-  static std::vector<ProcessName> neighbours(const Entry& entry);
+  /// A process of this host.
+  struct Neighbour {
+    std::uint64_t number = 0;
+    int pid = 0;
+    std::uint64_t pid_namespace = 0;
+  };
+  static std::vector<Neighbour> neighbours(const Entry& entry);
 
   mutable std::mutex mutex_;  // guards what follows
   std::map<CommunicatorId, Entry> entries_;

@@ -138,6 +138,7 @@ struct ArenaHeader {
   std::atomic<uint32_t> in_messages;  ///< whether the rank is in a group of sends and receives
   std::atomic<uint32_t> leaving;      ///< whether it is through with all operations, and calls no more
   std::atomic<uint32_t> settled;      ///< whether it has left, and what it has begun and taken (`consumed`) is all
+  uint64_t pid_namespace;             ///< in which the pid counts
   std::atomic<uint64_t> waits_in;     ///< the number of the group of messages in which it has waited for long; 0: none
   std::atomic<uint64_t> looks;        ///< how often it has seen, where `awaited` says for what, that nothing came of it
   alignas(64) LaunchCounts launches;

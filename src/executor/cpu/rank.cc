@@ -59,8 +59,11 @@ Rank::Rank(ExecutorSetup setup)
   homes_.reserve(setup.peers.size());
   const Peer& self = setup.peers[static_cast<size_t>(rank_)];
   own_->header().pid = self.pid;
+  own_->header().pid_namespace = self.pid_namespace;
   own_->header().device = self.device;
-  for (const Peer& peer : setup.peers) homes_.push_back({peer.host, peer.process, peer.pid});
+  for (const Peer& peer : setup.peers) {
+    homes_.push_back({peer.host, peer.process, peer.pid, peer.pid_namespace});
+  }
   enter_arena({identity_, rank_}, own_);
   if (shareable_) handles_->offer(kArenaName, [arena = own_] { return arena->share(); });
 }

@@ -245,6 +245,7 @@ class Rank {
     uint64_t host;
     uint64_t process;
     int pid;
+    uint64_t pid_namespace;
   };
   struct Reached {
     std::shared_ptr<Arena> arena;

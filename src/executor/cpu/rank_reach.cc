@@ -98,7 +98,7 @@ std::shared_ptr<Arena> Rank::arena_to_look_at(int peer) {
   const Home& other = homes_[static_cast<size_t>(peer)];
   if (other.host != homes_[static_cast<size_t>(rank_)].host) return nullptr;
   if (in_this_process(peer)) return find_arena({identity_, peer}, std::chrono::steady_clock::now());
-  if (process_state(other.pid) == ProcessState::kStopped) return nullptr;  // would not answer
+  if (process_state(other.pid, other.pid_namespace) == ProcessState::kStopped) return nullptr;  // would not answer
   return Arena::map(geometry_, peer, identity_, handles_->fetch(peer, kArenaName));
 }
 

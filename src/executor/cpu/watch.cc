@@ -39,7 +39,8 @@ Doings look_at(const Arena& arena) {
 
 std::string describe_doings(int rank, const Arena& arena, bool same_process) {
   Doings doings = look_at(arena);
-  doings.process = same_process ? ProcessState::kRunning : process_state(arena.header().pid);
+  doings.process =
+      same_process ? ProcessState::kRunning : process_state(arena.header().pid, arena.header().pid_namespace);
   return doings_text(describe(rank, arena), doings);
 }
 

@@ -84,7 +84,7 @@ void LateRanks::adjust_patience(const CallBoard& board) {
 bool LateRanks::is_setting_up(const CallBoard& board, int rank) const {
   if (board.page(rank).setting_up.load(std::memory_order_acquire) == 0) return false;
   const Peer& who = domain_.setup().peers[static_cast<size_t>(rank)];
-  return rank == rank_ || process_state(who.pid) != ProcessState::kStopped;
+  return rank == rank_ || process_state(who.pid, who.pid_namespace) != ProcessState::kStopped;
 }
 
 std::optional<std::string> LateRanks::look(const CallBoard* board) {

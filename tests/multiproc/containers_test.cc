@@ -1,0 +1,88 @@
+// Processes of one host that do not see each other's numbers, as in containers that share network and host name.
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <thread>
+
+#include "cluster.h"
+#include "ints.h"
+#include "nccl.h"
+
+namespace nitinol::testing {
+namespace {
+
+constexpr int kNoNamespace = 7;
+
+/// Runs `body` in a process that sees no others. False: the system forbids it. Throws if it goes wrong.
+bool in_a_container(const std::function<void()>& body) {
+  const int kinds = CLONE_NEWPID | CLONE_NEWNS;
+  if (unshare(kinds) != 0 && unshare(CLONE_NEWUSER | kinds) != 0) return false;
+  const pid_t child = fork();
+  if (child == 0) {
+    if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("proc", "/proc", "proc", 0, nullptr) != 0) {
+      _exit(kNoNamespace);
+    }
+    try {
+      body();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "in the container: %s\n", error.what());
+      _exit(1);
+    }
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNoNamespace) return false;
+  expect_that(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the process in the container failed");
+  return true;
+}
+
+bool there_are_containers() {
+  const pid_t child = fork();
+  if (child == 0) _exit(in_a_container([] {}) ? 0 : 1);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/// Rank 1 waits a while for rank 0 to shrink, too.
+void shrink_beside_one_in_a_container(int rank, const ncclUniqueId& id) {
+  ncclComm_t comm = nullptr;
+  use_device_of(rank);
+  EXPECT_CALL(ncclCommInitRank(&comm, 3, id, rank));
+  const Ints data(10, rank + 1);
+  EXPECT_CALL(ncclAllReduce(data.data(), data.data(), 10, ncclInt, ncclSum, comm, nullptr));
+  EXPECT_CALL(cudaStreamSynchronize(nullptr));
+  data.must_be(6, "the sum");
+  if (rank != 2) {
+    ncclComm_t smaller = nullptr;
+    int excluded = 2;
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    EXPECT_CALL(ncclCommShrink(comm, &excluded, 1, &smaller, nullptr, NCCL_SHRINK_DEFAULT));
+    expect_place(smaller, rank, 2);
+    EXPECT_CALL(ncclCommDestroy(smaller));
+  }
+  EXPECT_CALL(ncclCommDestroy(comm));
+}
+
+TEST(Containers, WhoseProcessesDoNotSeeEachOtherDoNotTakeThemForDeadWhenTheyShrink) {
+  if (!there_are_containers()) GTEST_SKIP() << "this system lets us have no processes of our own";
+  EXPECT_EQ("", run_processes(3, [](int process, const ncclUniqueId& id) {
+              const auto run = [&] { shrink_beside_one_in_a_container(process, id); };
+              if (process == 1) {
+                in_a_container(run);
+              } else {
+                run();
+              }
+            }));
+}
+
+}  // namespace
+}  // namespace nitinol::testing
