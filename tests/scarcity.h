@@ -1,6 +1,7 @@
 // Ways to take something away from this process that the library may need.
 #pragma once
 
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -51,6 +52,28 @@ inline void close_all_sockets() {
     if (is_link && std::string(target).starts_with("socket:") && !is_of_the_c_library(fd)) syscall(SYS_close, fd);
   }
 }
+
+/// Until it goes: no thread can be started, as no address space holds the stack it would get.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_attr_t huge;
+    pthread_getattr_default_np(&before_);
+    pthread_attr_init(&huge);
+    pthread_attr_setstacksize(&huge, size_t{1} << 60);
+    pthread_setattr_default_np(&huge);
+    pthread_attr_destroy(&huge);
+  }
+  ~NoThreads() {
+    pthread_setattr_default_np(&before_);
+    pthread_attr_destroy(&before_);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_{};
+};
 
 /// Until it goes: no descriptor can be opened, whatever is closed meanwhile. Those of the standard streams are open.
 class FullDescriptors {

@@ -114,15 +114,19 @@ class FdStore : public std::enable_shared_from_this<FdStore> {
     reader.block(key.bytes.data(), key.bytes.size());
     if (frame.type != FrameType::kFetch || !reader.complete()) return connection->close_now();
     const auto maker = find(key);
-    if (maker && maker->on_demand && send_for({maker, connection})) return;
-    give(*connection, maker && !maker->on_demand ? made_by(*maker) : Given());
+    if (!maker) return give(*connection, {});
+    if (!maker->on_demand) return give(*connection, made_by(*maker));
+    try {
+      send_for({maker, connection});
+    } catch (const std::exception& thrown) {  // a system without memory for a thread says that it is busy
+      give(*connection, {{}, formatted("out of memory or of threads: {}", as_error(thrown).what())});
+    }
   }
 
-  /// False: there is no thread, or no memory, for it.
-  bool send_for(Errand errand) {
+  void send_for(Errand errand) {
     const std::lock_guard lock(mutex_);
     errands_.push_back(std::move(errand));
-    if (runs_errands_) return true;
+    if (runs_errands_) return;
     try {
       std::thread([self = shared_from_this(), reactor = &Network::instance().reactor()] {
         set_thread_name("NitinolOffers");
@@ -130,9 +134,9 @@ class FdStore : public std::enable_shared_from_this<FdStore> {
       }).detach();  // it ends by itself
     } catch (const std::exception&) {
       errands_.pop_back();
-      return false;
+      throw;
     }
-    return runs_errands_ = true;
+    runs_errands_ = true;
   }
 
   void run_errands(Reactor& reactor) {

@@ -14,6 +14,7 @@
 
 #include "bootstrap/testing.h"
 #include "failing_allocation.h"
+#include "scarcity.h"
 
 namespace nitinol {
 namespace {
@@ -139,6 +140,18 @@ TEST(FdExchangeOf, WhoHasNoMemoryToSayWhyLeavesNobodyWaiting) {
   failing.reset();
   EXPECT_EQ(error.code(), ncclRemoteError);
   EXPECT_THAT(error.what(), HasSubstr("closed the connection"));
+}
+
+TEST(FdExchangeOf, WhoHasNoThreadToMakeItSaysSo) {
+  FdExchange exchange(random_secret());
+  const FdKey key = FdKey::random();
+  exchange.publish_on_demand(key, [] { return SharedFd{memory_with("made"), 7}; });
+  const auto fetch = [&] { return exchange.fetch(exchange.server_name(), key, soon()); };
+  {
+    const testing::NoThreads none;
+    EXPECT_THAT(error_of([&] { static_cast<void>(fetch()); }).what(), HasSubstr("out of memory or of threads"));
+  }
+  EXPECT_EQ(text_of(fetch().fd), "made");
 }
 
 TEST(FdExchangeOf, WithdrawnUnknownAndForeignKeysAreErrors) {

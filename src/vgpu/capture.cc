@@ -69,8 +69,10 @@ cudaError_t active_capture(Stream& stream, Capture** capture) {
 
 cudaError_t append(Stream& stream, GraphNode node) {
   Capture* capture = stream.capture.load(std::memory_order_relaxed);
+  std::vector<GraphNode*> last(1);
   node.dependencies = stream.capture_dependencies;
-  stream.capture_dependencies = {capture->graph->add(std::move(node))};
+  last.front() = capture->graph->add(std::move(node));
+  stream.capture_dependencies = std::move(last);
   return cudaSuccess;
 }
 
@@ -188,8 +190,10 @@ cudaError_t capture_task(Stream& stream, cudaGraphNodeType type, Task& task) {
   if (cudaError_t error = active_capture(stream, &capture)) return error;
   GraphNode node;
   node.type = type;
-  node.task = std::make_shared<Task>(std::move(task));
-  return append(stream, std::move(node));
+  const auto captured = node.task = std::make_shared<Task>();
+  const cudaError_t error = append(stream, std::move(node));
+  if (error == cudaSuccess) *captured = std::move(task);  // else it is still the caller's
+  return error;
 }
 
 cudaError_t capture_event_node(Stream& stream, cudaGraphNodeType type, Event& event) {

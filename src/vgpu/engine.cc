@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <deque>
 #include <limits>
+#include <new>
 #include <thread>
 
 #include "vgpu/runtime.h"
@@ -23,6 +24,7 @@ constexpr microseconds kTick{200};
 constexpr microseconds kLongestTick{800};       // while nothing has been left waiting
 constexpr int kWatchMicroseconds = 10'000;      // a stream with nothing to do is watched for so long
 constexpr std::chrono::seconds kWorkerIdle{2};  // then an idle worker ends
+constexpr std::chrono::milliseconds kWithoutMemory{1};
 constexpr uint64_t kEverything = std::numeric_limits<uint64_t>::max();
 
 struct WorkerPool {
@@ -90,6 +92,15 @@ bool try_claim(Stream& stream) {
   return true;
 }
 
+// Without memory it is left to the next one who queues work in the stream, waits for it or asks for it, as without a
+// thread.
+void watch_if_possible(Stream& stream) {
+  try {
+    watch(stream);
+  } catch (const std::bad_alloc&) {
+  }
+}
+
 // The stream may go on: the point that it was parked on is reached.
 void unpark(Stream& stream) {
   {
@@ -98,28 +109,31 @@ void unpark(Stream& stream) {
     if (stream.claimed || stream.queue.empty()) return;
     stream.aged = true;  // it has waited long enough
     stream.seen_completed = stream.completed.load(std::memory_order_relaxed);
-    if (!stream.listed) watch(stream);
+    if (!stream.listed) watch_if_possible(stream);
     if (stream.sleepers > 0) stream.changed.notify_all();
   }
   ThreadState& thread = thread_state();
-  if (thread.is_worker) thread.released.push_back(&stream);
+  if (!thread.is_worker) return;
+  try {
+    thread.released.push_back(&stream);
+  } catch (const std::bad_alloc&) {  // it is watched, too
+  }
 }
 
 void complete_one(Stream& stream, std::unique_lock<SpinLock>& lock) {
   const uint64_t done = stream.completed.load(std::memory_order_relaxed) + 1;
   stream.completed.store(done, std::memory_order_release);
   if (stream.sleepers > 0) stream.changed.notify_all();
-  if (stream.waiters.empty()) return;
-  std::vector<Stream*> ready;
-  std::erase_if(stream.waiters, [&](const Waiter& waiter) {
-    if (waiter.sequence > done) return false;
-    ready.push_back(waiter.stream);
-    return true;
-  });
-  if (ready.empty()) return;
-  lock.unlock();
-  for (Stream* waiter : ready) unpark(*waiter);
-  lock.lock();
+  const auto is_ready = [done](const Waiter& waiter) { return waiter.sequence <= done; };
+  for (;;) {
+    const auto ready = std::find_if(stream.waiters.begin(), stream.waiters.end(), is_ready);
+    if (ready == stream.waiters.end()) return;
+    Stream& waiter = *ready->stream;
+    stream.waiters.erase(ready);
+    lock.unlock();
+    unpark(waiter);
+    lock.lock();
+  }
 }
 
 // Executes a stream that the caller has claimed until so many operations are complete or none is left. Returns the
@@ -155,24 +169,27 @@ bool release_claim(Stream& stream, bool keep_if_work, std::unique_lock<SpinLock>
   }
   stream.claimed = false;
   if (!empty) {
-    if (!stream.listed && !stream.parked) watch(stream);
+    if (!stream.listed && !stream.parked) watch_if_possible(stream);
     if (stream.sleepers > 0) stream.changed.notify_all();
   }
   return false;
 }
 
-// Leaves a claimed stream to the stream of the point that it waits for. False if the point has been reached meanwhile.
+// Leaves a claimed stream to the stream of the point that it waits for. False if the point has been reached meanwhile,
+// or there is no memory for it.
 bool park(Stream& stream, const Point& point) {
   {
     std::lock_guard lock(stream.mutex);
     stream.parked = true;
   }
-  {
+  try {
     std::lock_guard lock(point.stream->mutex);
     if (!point.reached()) {
       point.stream->waiters.push_back({point.sequence, &stream});
       return true;
     }
+  } catch (const std::bad_alloc&) {
+    std::this_thread::sleep_for(kWithoutMemory);  // then it looks again
   }
   std::lock_guard lock(stream.mutex);
   stream.parked = false;
@@ -208,8 +225,19 @@ void work_on(Stream* stream) {
   }
 }
 
+void become_worker() {
+  for (;;) {
+    try {
+      thread_state().is_worker = true;
+      return;
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(kWithoutMemory);
+    }
+  }
+}
+
 void worker_main() {
-  thread_state().is_worker = true;
+  become_worker();
   WorkerPool& pool = workers();
   std::unique_lock lock(pool.mutex);
   for (;;) {
@@ -248,7 +276,12 @@ bool find_worker(Stream& stream) {
 // Hands a claimed stream to a worker. Without one it is nobody's again: whoever waits for it executes it, or the ticker
 // gives it away later. It is not left for a busy worker, which may be waiting for just this stream.
 void dispatch(Stream& stream) {
-  if (!find_worker(stream)) release_claim(stream, false, std::unique_lock(stream.mutex));
+  bool found = false;
+  try {
+    found = find_worker(stream);
+  } catch (const std::bad_alloc&) {
+  }
+  if (!found) release_claim(stream, false, std::unique_lock(stream.mutex));
 }
 
 enum class Sight { kWaiting, kBusy, kQuiet };
@@ -292,8 +325,11 @@ void ticker_main() {
         self.asleep = false;
         interval = kTick;
       }
-      watched.insert(watched.end(), self.incoming.begin(), self.incoming.end());
-      self.incoming.clear();
+      try {
+        watched.insert(watched.end(), self.incoming.begin(), self.incoming.end());
+        self.incoming.clear();
+      } catch (const std::bad_alloc&) {  // they come later
+      }
     }
     std::this_thread::sleep_for(interval);
     if (engine_stopped()) return;

@@ -1,38 +1,16 @@
 // Streams while the system has no thread for the engine. (A thread that an earlier test has left may serve here: in a
 // process of its own, each of these tests begins without any.)
-#include <pthread.h>
 #include <unistd.h>
 
-#include <system_error>
 #include <thread>
 
+#include "scarcity.h"
 #include "vgpu/test_support.h"
 
 namespace nitinol::vgpu::test {
 namespace {
 
-// Until it goes: no thread can be started, as no address space holds the stack it would get.
-class NoThreads {
- public:
-  NoThreads() {
-    EXPECT_EQ(pthread_getattr_default_np(&before_), 0);
-    pthread_attr_t huge;
-    EXPECT_EQ(pthread_attr_init(&huge), 0);
-    EXPECT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 60), 0);
-    EXPECT_EQ(pthread_setattr_default_np(&huge), 0);
-    pthread_attr_destroy(&huge);
-    EXPECT_THROW(std::thread([] {}).join(), std::system_error);
-  }
-  ~NoThreads() {
-    EXPECT_EQ(pthread_setattr_default_np(&before_), 0);
-    pthread_attr_destroy(&before_);
-  }
-  NoThreads(const NoThreads&) = delete;
-  NoThreads& operator=(const NoThreads&) = delete;
-
- private:
-  pthread_attr_t before_{};
-};
+using testing::NoThreads;
 
 // So that there is the thread that gives work away.
 void begin() {

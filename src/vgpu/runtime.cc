@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <new>
 
 #include "vgpu/engine.h"
 
@@ -69,6 +70,13 @@ ThreadState& make_thread_state() {
   abi::__cxa_thread_atexit(end_thread_state, nullptr, &__dso_handle);
   t_state->id = next_id.fetch_add(1);
   return *t_state;
+}
+
+void keep_last_error(cudaError_t error) noexcept {
+  try {
+    thread_state().last_error = error;
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 void synchronize_device(int device) {

@@ -56,6 +56,9 @@ extern constinit thread_local ThreadState* t_state;  // null: the thread has non
 ThreadState& make_thread_state();
 inline ThreadState& thread_state() { return t_state != nullptr ? *t_state : make_thread_state(); }
 
+// For cudaGetLastError; not where there is no memory for the thread's state.
+void keep_last_error(cudaError_t error) noexcept;
+
 // Whether the process was forked from one that had used the runtime.
 inline constinit std::atomic<bool> g_forked{false};
 
@@ -77,7 +80,7 @@ cudaError_t guarded(Body body) noexcept {
       error = cudaErrorOperatingSystem;
     }
   }
-  if (error != cudaSuccess) thread_state().last_error = error;
+  if (error != cudaSuccess) keep_last_error(error);
   return error;
 }
 

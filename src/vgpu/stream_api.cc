@@ -51,6 +51,18 @@ class LaunchedKernel {
   VgpuKernel kernel_;
 };
 
+// What a task has not been moved out of is not destroyed with it.
+class StaysWithCaller {
+ public:
+  explicit StaysWithCaller(Task& task) : task_(task) {}
+  ~StaysWithCaller() { task_.forget(); }
+  StaysWithCaller(const StaysWithCaller&) = delete;
+  StaysWithCaller& operator=(const StaysWithCaller&) = delete;
+
+ private:
+  Task& task_;
+};
+
 // Any stream but those that do not exist; for questions about it.
 template <typename Answer>
 cudaError_t ask(cudaStream_t handle, const void* output, Answer answer) {
@@ -195,9 +207,8 @@ cudaError_t vgpuLaunchKernel(cudaStream_t handle, const VgpuKernel* kernel) {
     if (kernel == nullptr || kernel->run == nullptr) return cudaErrorInvalidValue;
     if (kernel->run != g_innocent_kernel.load(std::memory_order_relaxed)) note_function_of_program();
     Task task{LaunchedKernel(*kernel)};
-    const cudaError_t error = submit(*stream, cudaGraphNodeTypeKernel, task);
-    if (error != cudaSuccess) task.forget();
-    return error;
+    const StaysWithCaller state(task);
+    return submit(*stream, cudaGraphNodeTypeKernel, task);
   });
 }
 

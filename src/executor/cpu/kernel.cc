@@ -1,5 +1,6 @@
 #include "executor/cpu/kernel.h"
 
+#include <exception>
 #include <utility>
 
 namespace nitinol::cpu {
@@ -59,13 +60,20 @@ void Kernel::run() {
   Rank& rank = engine_->rank();
   const std::lock_guard lock(rank.turn());
   rank.occupancy().begin(stream_);
-  for (const CollectiveWork& work : collectives_) run_collective(rank, engine_->workspace(), work);
-  if (!messages_.empty()) {
-    rank.begin_messages();
-    messages_.run(rank);
-    rank.end_messages();
+  try {
+    run_operations(rank);
+  } catch (const std::exception& thrown) {  // nobody in a stream could catch it
+    rank.give_up(thrown);
   }
   rank.occupancy().end();
+}
+
+void Kernel::run_operations(Rank& rank) {
+  for (const CollectiveWork& work : collectives_) run_collective(rank, engine_->workspace(), work);
+  if (messages_.empty()) return;
+  rank.begin_messages();
+  messages_.run(rank);
+  rank.end_messages();
 }
 
 }  // namespace nitinol::cpu

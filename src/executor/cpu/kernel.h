@@ -18,7 +18,9 @@ class Kernel;
 /// holds it, spare ones too, so that launching takes no reference. close() lets the spare ones go.
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
-  explicit Engine(ExecutorSetup setup) : rank_(std::move(setup)), workspace_(rank_.ranks()) {}
+  explicit Engine(ExecutorSetup setup) : rank_(std::move(setup)), workspace_(rank_.ranks()) {
+    spares_.reserve(kMostSpares);  // so that giving one back takes no memory
+  }
 
   Rank& rank() { return rank_; }
   Workspace& workspace() { return workspace_; }
@@ -52,6 +54,8 @@ class Kernel {
 
  private:
   friend class Engine;
+
+  void run_operations(Rank& rank);
 
   std::shared_ptr<Engine> engine_;
   StreamName stream_;

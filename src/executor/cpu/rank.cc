@@ -87,6 +87,18 @@ void Rank::report(ncclResult_t code, const std::string& sentence) {
   if (tell) tell(code, sentence);
 }
 
+void Rank::give_up(const std::exception& thrown) noexcept {
+  try {
+    const Error error = as_error(thrown);
+    return report(error.code(), formatted("rank {}: {}", rank_, error.what()));
+  } catch (const std::exception&) {  // now there is no memory
+  }
+  try {
+    report(ncclSystemError, "out of memory");  // short enough to need none
+  } catch (const std::exception&) {
+  }
+}
+
 void Rank::stop_reports() {
   const std::lock_guard lock(reporting_);
   failed_ = nullptr;

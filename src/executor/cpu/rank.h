@@ -88,6 +88,8 @@ class Rank {
   /// Of calls in which nobody had to wait for the other, or of messages that nobody received; once all ranks have left.
   std::optional<std::string> difference_in_the_end() const;
   void report(ncclResult_t code, const std::string& sentence);
+  /// What was thrown in a kernel is the communicator's failure, as far as there is memory to tell it.
+  void give_up(const std::exception& thrown) noexcept;
   /// Afterwards nobody is told of failures any more. Not under a lock that whoever is told takes.
   void stop_reports();
 

@@ -123,15 +123,16 @@ struct Elements {
     }
   }
 
-  /// a and b combined, in that order. Without branches: the threads of a launch would all take the same one, but with
-  /// each element.
+  /// a and b combined, in that order. All three ways and then a choice: a branch for each element takes longer.
   template <Combiner with>
   __device__ __forceinline__ static Accumulator combine(Combine how, Accumulator a, Accumulator b) {
     if constexpr (with == Combiner::kSum) {
       return nitinol::combine<Combine::kSum>(a, b);
     } else {
       const Accumulator product = nitinol::combine<Combine::kProduct>(a, b);
-      const Accumulator extreme = how == Combine::kMax ? maximum(a, b) : minimum(a, b);
+      const Accumulator high = maximum(a, b);
+      const Accumulator low = minimum(a, b);
+      const Accumulator extreme = how == Combine::kMax ? high : low;
       return how == Combine::kProduct ? product : extreme;
     }
   }

@@ -1,0 +1,77 @@
+// Calls for which the runtime has no memory.
+#include <thread>
+
+#include "failing_allocation.h"
+#include "vgpu/test_support.h"
+
+namespace nitinol::vgpu::test {
+namespace {
+
+using testing::FailingAllocation;
+using testing::Fails;
+using testing::FailsIn;
+
+struct Counted {
+  int runs = 0;
+  int releases = 0;
+};
+
+cudaError_t launch(cudaStream_t stream, Counted& counted) {
+  const VgpuKernel kernel{[](void* state) { ++static_cast<Counted*>(state)->runs; }, &counted,
+                          [](void* state) { ++static_cast<Counted*>(state)->releases; }};
+  return vgpuLaunchKernel(stream, &kernel);
+}
+
+/// One allocation fails after the other, until one launch needs no more.
+template <typename Launch>
+void expect_state_to_stay_with_the_caller(const Launch& fresh_launch) {
+  constexpr int kMostAllocations = 100;
+  int nth = 0;
+  for (bool failed = true; failed; ++nth) {
+    ASSERT_LT(nth, kMostAllocations);
+    Counted counted;
+    failed = fresh_launch(nth, counted) != cudaSuccess;
+    EXPECT_EQ(counted.runs, failed ? 0 : 1) << "allocation " << nth;
+    EXPECT_EQ(counted.releases, failed ? 0 : 1) << "allocation " << nth;
+  }
+  EXPECT_GT(nth, 1) << "no allocation failed";
+  static_cast<void>(cudaGetLastError());
+}
+
+TEST(NoMemory, ALaunchThatFailsLeavesTheStateToTheCaller) {
+  expect_state_to_stay_with_the_caller([](int nth, Counted& counted) {
+    const StreamOwner stream;
+    cudaError_t error = cudaSuccess;
+    std::thread fresh([&] {  // which has taken no memory for what it does yet
+      const FailingAllocation failing(nth, FailsIn::kThisThread, Fails::kAllFromThere);
+      error = launch(stream, counted);
+    });
+    fresh.join();
+    EXPECT_CUDA(cudaStreamSynchronize(stream));
+    return error;
+  });
+}
+
+TEST(NoMemory, ACaptureThatFailsLeavesTheStateToTheCaller) {
+  expect_state_to_stay_with_the_caller([](int nth, Counted& counted) {
+    const StreamOwner stream;
+    cudaGraph_t graph = nullptr;
+    EXPECT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    cudaError_t error = cudaSuccess;
+    {
+      const FailingAllocation failing(nth, FailsIn::kThisThread, Fails::kAllFromThere);
+      error = launch(stream, counted);
+    }
+    EXPECT_CUDA(cudaStreamEndCapture(stream, &graph));
+    cudaGraphExec_t executable = nullptr;
+    EXPECT_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+    EXPECT_CUDA(cudaGraphLaunch(executable, stream));
+    EXPECT_CUDA(cudaStreamSynchronize(stream));
+    EXPECT_CUDA(cudaGraphExecDestroy(executable));
+    EXPECT_CUDA(cudaGraphDestroy(graph));
+    return error;
+  });
+}
+
+}  // namespace
+}  // namespace nitinol::vgpu::test
