@@ -4,33 +4,14 @@
 #include "cuda_runtime_api.h"
 #include "vgpu/capture.h"
 #include "vgpu/engine.h"
+#include "vgpu/pool.h"
 #include "vgpu/runtime.h"
 
 namespace nitinol::vgpu {
 namespace {
 
-struct Pool {
-  std::mutex mutex;
-  std::vector<Event*> all;
-  std::vector<Event*> free;
-};
-
-Pool& pool() {
-  static Pool* const instance = new Pool;
-  return *instance;
-}
-
 Event* create_event(unsigned flags) {
-  Event* event = nullptr;
-  {
-    std::lock_guard lock(pool().mutex);
-    if (pool().free.empty()) {
-      pool().all.push_back(event = new Event);
-    } else {
-      event = pool().free.back();
-      pool().free.pop_back();
-    }
-  }
+  Event* const event = pool<Event>().take();
   event->flags = flags;
   event->device = thread_state().device;
   event->alive.store(true, std::memory_order_release);
@@ -46,8 +27,7 @@ void destroy_event(Event& event) {
     event.point = {};
     event.captured.reset();
   }
-  std::lock_guard lock(pool().mutex);
-  pool().free.push_back(&event);
+  pool<Event>().give_back(&event);
 }
 
 cudaError_t record_in_capture(Event& event, Stream& stream) {

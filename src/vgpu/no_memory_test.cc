@@ -52,6 +52,19 @@ TEST(NoMemory, ALaunchThatFailsLeavesTheStateToTheCaller) {
   });
 }
 
+/// A leak would be a sanitizer's to find.
+TEST(NoMemory, AnEventThatCouldNotBeMadeIsNone) {
+  std::vector<cudaEvent_t> events;
+  events.reserve(100);
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    cudaEvent_t event = nullptr;
+    const FailingAllocation failing(attempt % 4, FailsIn::kThisThread, Fails::kAllFromThere);
+    if (cudaEventCreate(&event) == cudaSuccess) events.push_back(event);
+  }
+  static_cast<void>(cudaGetLastError());
+  for (const cudaEvent_t event : events) EXPECT_CUDA(cudaEventDestroy(event));
+}
+
 TEST(NoMemory, ACaptureThatFailsLeavesTheStateToTheCaller) {
   expect_state_to_stay_with_the_caller([](int nth, Counted& counted) {
     const StreamOwner stream;

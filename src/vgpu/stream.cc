@@ -5,40 +5,11 @@
 #include <utility>
 
 #include "vgpu/engine.h"
+#include "vgpu/pool.h"
 #include "vgpu/runtime.h"
 
 namespace nitinol::vgpu {
 namespace {
-
-// Every object of a kind there is, so that leak checkers see them, and those free for reuse.
-template <class Object>
-struct Pool {
-  Object* take() {
-    std::lock_guard lock(mutex);
-    if (free.empty()) {
-      if (free.capacity() <= all.size()) free.reserve(2 * all.size() + 1);  // who gives back needs no memory
-      all.push_back(nullptr);
-      return all.back() = new Object;
-    }
-    Object* const object = free.back();
-    free.pop_back();
-    return object;
-  }
-  void give_back(Object* object) {
-    std::lock_guard lock(mutex);
-    free.push_back(object);
-  }
-
-  std::mutex mutex;
-  std::vector<Object*> all;
-  std::vector<Object*> free;
-};
-
-template <class Object>
-Pool<Object>& pool() {
-  static auto* const instance = new Pool<Object>;
-  return *instance;
-}
 
 std::atomic<uint64_t> g_next_id{1};
 
