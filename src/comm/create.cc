@@ -164,7 +164,7 @@ void create_all(ncclComm_t* handles, int devices, const int* device_list) {
       const DeviceGuard device(device_list != nullptr ? device_list[i] : i);
       create(&handles[i], devices, ids, i, &config, "ncclCommInitAll");
     }
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     static_cast<void>(group::drop());
     throw;
   }

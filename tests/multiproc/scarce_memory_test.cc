@@ -131,5 +131,18 @@ TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneForAnOperation) {
   });
 }
 
+/// Before its ranks are made, each by a thread.
+TEST(ScarceMemory, InitAllThatFailsLeavesNoGroupOpen) {
+  constexpr int kAllocations = 10;
+  for (int nth = 0; nth < kAllocations; ++nth) {
+    ncclComm_t comms[2] = {};
+    {
+      const FailingAllocation failing(nth, FailsIn::kThisThread, Fails::kAllFromThere);
+      EXPECT_EQ(ncclCommInitAll(comms, 2, nullptr), ncclSystemError) << "allocation " << nth;
+    }
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage) << "allocation " << nth;
+  }
+}
+
 }  // namespace
 }  // namespace nitinol::testing
