@@ -133,7 +133,7 @@ TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneForAnOperation) {
 
 /// Before its ranks are made, each by a thread.
 TEST(ScarceMemory, InitAllThatFailsLeavesNoGroupOpen) {
-  constexpr int kAllocations = 10;
+  constexpr int kAllocations = 35;
   for (int nth = 0; nth < kAllocations; ++nth) {
     ncclComm_t comms[2] = {};
     {
