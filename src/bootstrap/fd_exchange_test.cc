@@ -132,11 +132,14 @@ TEST(FdExchangeOf, WhoHasNoMemoryToSayWhyLeavesNobodyWaiting) {
   FdExchange exchange(random_secret());
   const FdKey key = FdKey::random();
   std::optional<testing::FailingAllocation> failing;  // from there on, in the thread that makes it
+  std::atomic<bool> begun{false};
   exchange.publish_on_demand(key, [&]() -> SharedFd {
     failing.emplace(0, testing::FailsIn::kThisThread, testing::Fails::kAllFromThere);
+    begun = true;
     throw std::bad_alloc();
   });
   const Error error = error_of([&] { static_cast<void>(exchange.fetch(exchange.server_name(), key, soon())); });
+  ASSERT_TRUE(begun);
   failing.reset();
   EXPECT_EQ(error.code(), ncclRemoteError);
   EXPECT_THAT(error.what(), HasSubstr("closed the connection"));
