@@ -131,18 +131,5 @@ TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneForAnOperation) {
   });
 }
 
-/// Before its ranks are made, each by a thread.
-TEST(ScarceMemory, InitAllThatFailsLeavesNoGroupOpen) {
-  constexpr int kAllocations = 35;
-  for (int nth = 0; nth < kAllocations; ++nth) {
-    ncclComm_t comms[2] = {};
-    {
-      const FailingAllocation failing(nth, FailsIn::kThisThread, Fails::kAllFromThere);
-      EXPECT_EQ(ncclCommInitAll(comms, 2, nullptr), ncclSystemError) << "allocation " << nth;
-    }
-    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage) << "allocation " << nth;
-  }
-}
-
 }  // namespace
 }  // namespace nitinol::testing
