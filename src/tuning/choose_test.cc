@@ -211,6 +211,15 @@ TEST(Choose, ProtocolFollowsTheBytesOfOneMessage) {
   EXPECT_EQ(choose(all_reduce(8 * 8193), limits(), Rules::any()).protocol, Protocol::kSimple);
 }
 
+TEST(Choose, ReductionsOtherThanSumsHaveTheSameProtocols) {
+  for (const size_t count : {256, 257, 8 * 8192, 8 * 8193}) {
+    Question other = all_reduce(count);
+    other.sum = false;
+    EXPECT_EQ(choose(other, limits(), Rules::any()).protocol,
+              choose(all_reduce(count), limits(), Rules::any()).protocol);
+  }
+}
+
 TEST(Choose, AChunkIsASlotInElements) { EXPECT_EQ(choose(all_reduce(1 << 20), limits(), Rules::any()).chunk, 16384U); }
 
 TEST(Choose, ChunksOfSimpleAreShorterWhereAChannelHasFewOfThem) {
