@@ -73,12 +73,18 @@ NITINOL_ENTRY(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * uniqueId)) {
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommInitRank, (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank)) {
-  return grouped([&] { create(comm, nranks, {&commId, 1}, rank, nullptr, "ncclCommInitRank"); });
+  return grouped([&] {
+    clear(comm);
+    create(comm, nranks, {&commId, 1}, rank, nullptr, "ncclCommInitRank");
+  });
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommInitRankConfig,
               (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t* config)) {
-  return grouped([&] { create(comm, nranks, {&commId, 1}, rank, config, "ncclCommInitRankConfig"); });
+  return grouped([&] {
+    clear(comm);
+    create(comm, nranks, {&commId, 1}, rank, config, "ncclCommInitRankConfig");
+  });
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommInitRankScalable,
@@ -102,7 +108,10 @@ NITINOL_ENTRY(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, cons
 
 NITINOL_ENTRY(ncclResult_t, ncclCommSplit,
               (ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config)) {
-  return grouped([&] { split(comm, color, key, newcomm, config); });
+  return grouped([&] {
+    clear(newcomm);
+    split(comm, color, key, newcomm, config);
+  });
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommShrink,

@@ -261,15 +261,17 @@ void Communicator::give_up(const Error& error) {
 void Communicator::fail_with(ncclResult_t code, const std::string& sentence, bool tell_others) {
   if (!become_failed(code, sentence, true)) return;
   stop_operations();
-  if (tell_others && bootstrap_ && phase_.load() != Phase::kInitialising) {
-    try {
-      const ncclResult_t told = code == ncclInvalidUsage ? code : ncclRemoteError;
-      bootstrap_->report_failure({rank_, told, formatted("{} failed: {}", self_description(), sentence)});
-    } catch (const std::bad_alloc&) {
-      bootstrap_->report_lack_of_memory();
-    }
-  }
+  if (tell_others && bootstrap_ && phase_.load() != Phase::kInitialising) tell(code, sentence);
   seat_.note_failure();
+}
+
+void Communicator::tell(ncclResult_t code, const std::string& sentence) noexcept {
+  try {
+    const ncclResult_t told = code == ncclInvalidUsage ? code : ncclRemoteError;
+    bootstrap_->report_failure({rank_, told, formatted("{} failed: {}", self_description(), sentence)});
+  } catch (const std::exception&) {
+    bootstrap_->report_lack_of_memory();
+  }
 }
 
 void Communicator::fail_because(const std::exception& thrown) noexcept {

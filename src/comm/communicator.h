@@ -221,6 +221,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void flush(std::chrono::milliseconds patience);
   bool wait_until_idle(std::chrono::steady_clock::time_point deadline);
   std::string self_description() const;
+  /// The other ranks, that this one has failed; without memory for that, that it has none.
+  void tell(ncclResult_t code, const std::string& sentence) noexcept;
   void tell_of_failed_set_up(const std::exception& thrown) noexcept;
   void meet_peers();
   void check_peers(const std::vector<Peer>& peers) const;

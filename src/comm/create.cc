@@ -96,7 +96,6 @@ ncclUniqueId create_id() { return serialise(make_unique_id(bootstrap_options()))
 void create(ncclComm_t* handle, int ranks, std::span<const ncclUniqueId> ids, int rank, const ncclConfig_t* config,
             const char* function) {
   int device = 0;
-  if (handle != nullptr) *handle = nullptr;  // whatever goes wrong
   cuda_check(cudaFree(nullptr), "CUDA is not usable: cudaFree(0)");
   cuda_check(cudaGetDevice(&device), "cudaGetDevice");
   if (handle == nullptr) fail(ncclInvalidArgument, "{} : comm argument is NULL", function);
@@ -173,6 +172,17 @@ void create_all(ncclComm_t* handles, int devices, const int* device_list) {
 
 namespace {
 
+void run_split(Communicator& parent, SplitChoice mine, const std::shared_ptr<Communicator>& child) {
+  const Communicator::Visit visit(parent);  // throws if the parent was aborted before this began
+  const Communicator::Making making(parent, child);
+  try {
+    split_now(parent, mine, child.get());
+  } catch (const std::exception& thrown) {
+    fail_split(parent, thrown);
+    throw;
+  }
+}
+
 void record_split(const std::shared_ptr<Communicator>& parent, SplitChoice mine, ncclComm_t* handle,
                   const ncclConfig_t* config) {
   const bool shares = parent->config().split_share && !was_revoked(parent->phase());
@@ -183,14 +193,7 @@ void record_split(const std::shared_ptr<Communicator>& parent, SplitChoice mine,
   job.communicator = parent;
   job.run = [parent, child, mine] {
     try {
-      const Communicator::Visit visit(*parent);  // throws if the parent was aborted before this began
-      const Communicator::Making making(*parent, child);
-      try {
-        split_now(*parent, mine, child.get());
-      } catch (const std::exception& thrown) {
-        fail_split(*parent, thrown);
-        throw;
-      }
+      run_split(*parent, mine, child);
     } catch (const std::exception& thrown) {  // whoever polls the child is not to wait for it
       if (child) child->fail_because(thrown);
       throw;
@@ -203,7 +206,6 @@ void record_split(const std::shared_ptr<Communicator>& parent, SplitChoice mine,
 }  // namespace
 
 void split(ncclComm_t parent_handle, int color, int key, ncclComm_t* handle, const ncclConfig_t* config) {
-  if (handle != nullptr) *handle = nullptr;
   const std::shared_ptr<Communicator> parent = shared_communicator_of(parent_handle, "ncclCommSplit");
   log_call("ncclCommSplit(comm {}, color {}, key {})", static_cast<void*>(parent_handle), color, key);
   static_cast<void>(parent->require(Call::kSplit, "ncclCommSplit"));

@@ -53,7 +53,6 @@ Call checked_flags(int flags) {
 
 void shrink(const ShrinkCall& call) {
   constexpr const char* kName = "ncclCommShrink";
-  if (call.handle != nullptr) *call.handle = nullptr;
   std::shared_ptr<Communicator> parent = shared_communicator_of(call.parent, kName);
   log_call("ncclCommShrink(comm {}, {} ranks excluded, flags {})", static_cast<void*>(call.parent),
            call.excluded.size(), call.flags);

@@ -124,8 +124,7 @@ void Communicator::set_up(const std::vector<UniqueId>& ids) {
 void Communicator::tell_of_failed_set_up(const std::exception& thrown) noexcept {
   try {
     const Error error = as_error(thrown);
-    const ncclResult_t told = error.code() == ncclInvalidUsage ? error.code() : ncclRemoteError;
-    bootstrap_->report_failure({rank_, told, formatted("{} failed: {}", self_description(), error.what())});
+    tell(error.code(), error.what());
   } catch (const std::exception&) {
     bootstrap_->report_lack_of_memory();
   }
