@@ -16,6 +16,7 @@
 //
 // An algorithm is a template over a class P that offers, through Verbs<P> below, these primitives plus rank(), ranks()
 // and root(). It knows no CUDA, no socket, no thread. All counts are elements; no transfer is longer than Share::chunk.
+// Where P::kOneChunk holds, its shares are no longer than a chunk, so that nothing is left of the loops over chunks.
 #pragma once
 
 #include "model/plan.h"
@@ -63,10 +64,34 @@ struct Operands {
 // Sources are combined in this order: with Peers::kAll by rank, the own span standing at the own rank (the canonical
 // order); with Peers::kOne the incoming slot first, then the own span.
 
+/// The rank `distance` steps after `rank`, around the end; distance <= ranks.
+NITINOL_HOST_DEVICE int rank_after(int rank, int distance, int ranks) {
+  const int sum = rank + distance;
+  return sum < ranks ? sum : sum - ranks;
+}
+/// The rank `distance` steps before `rank`, around the end; distance <= ranks.
+NITINOL_HOST_DEVICE int rank_before(int rank, int distance, int ranks) {
+  const int difference = rank - distance;
+  return difference < 0 ? difference + ranks : difference;
+}
+
+/// The distance, 1 <= distance < ranks, of the peer that comes as the `index`-th, from 1 on, where ranks visit all
+/// others: each distance once, the first of them 1 + Share::turn.
+NITINOL_HOST_DEVICE int distance_at(int index, int turn, int ranks) {
+  const int distance = index + turn;
+  return distance < ranks ? distance : distance - (ranks - 1);
+}
+/// The turn of a channel: all distances are first in about as many channels.
+NITINOL_HOST_DEVICE int turn_of(int channel, int ranks) {
+  return channel < ranks - 1 ? channel : channel % (ranks - 1);
+}
+
 /// The primitives by their textbook names. P derives from Verbs<P> and has `template <Flow> void transfer(Operands)`.
 template <class P>
 class Verbs {
  public:
+  static constexpr bool kOneChunk = false;
+
   NITINOL_HOST_DEVICE void copy(Span own, Span into) {
     self().template transfer<Flow{.own = true, .into = true}>({.own = own, .into = into, .count = own.count});
   }
@@ -104,6 +129,22 @@ class Verbs {
         {.into = into, .from = from, .to = but, .count = into.count});
   }
 
+  /// To each other rank its block, which lies `stride` elements behind that of the rank before; `first` is that of rank
+  /// 0. The first rank to be sent to is that after `turn` others, as in distance_at().
+  NITINOL_HOST_DEVICE void send_blocks(Span first, size_t stride, int turn) {
+    for (int i = 1; i < self().ranks(); ++i) {
+      const int peer = rank_after(self().rank(), distance_at(i, turn, self().ranks()), self().ranks());
+      self().send(peer, Span{first.side, first.offset + peer * stride, first.count});
+    }
+  }
+  /// From each other rank its block, in the same order the other way round.
+  NITINOL_HOST_DEVICE void recv_blocks(Span first, size_t stride, int turn) {
+    for (int i = 1; i < self().ranks(); ++i) {
+      const int peer = rank_before(self().rank(), distance_at(i, turn, self().ranks()), self().ranks());
+      self().recv(peer, Span{first.side, first.offset + peer * stride, first.count});
+    }
+  }
+
   NITINOL_HOST_DEVICE void recv_reduce(int from, Span own, Span into) {
     self().template transfer<Flow{.own = true, .from = Peers::kOne, .into = true}>(
         {.own = own, .into = into, .from = from, .count = own.count});
@@ -138,28 +179,6 @@ class Verbs {
   NITINOL_HOST_DEVICE P& self() { return static_cast<P&>(*this); }
 };
 
-/// The rank `distance` steps after `rank`, around the end; distance <= ranks.
-NITINOL_HOST_DEVICE int rank_after(int rank, int distance, int ranks) {
-  const int sum = rank + distance;
-  return sum < ranks ? sum : sum - ranks;
-}
-/// The rank `distance` steps before `rank`, around the end; distance <= ranks.
-NITINOL_HOST_DEVICE int rank_before(int rank, int distance, int ranks) {
-  const int difference = rank - distance;
-  return difference < 0 ? difference + ranks : difference;
-}
-
-/// The distance, 1 <= distance < ranks, of the peer that comes as the `index`-th, from 1 on, where ranks visit all
-/// others: each distance once, the first of them 1 + Share::turn.
-NITINOL_HOST_DEVICE int distance_at(int index, int turn, int ranks) {
-  const int distance = index + turn;
-  return distance < ranks ? distance : distance - (ranks - 1);
-}
-/// The turn of a channel: all distances are first in about as many channels.
-NITINOL_HOST_DEVICE int turn_of(int channel, int ranks) {
-  return channel < ranks - 1 ? channel : channel % (ranks - 1);
-}
-
 /// Chunks and blocks keep to multiples of so many elements (but for rests), so that they stay aligned if the share is.
 inline constexpr size_t kGrain = 16;
 
@@ -193,6 +212,35 @@ NITINOL_HOST_DEVICE Run chunk_of(const Share& share, size_t k) {
 }
 NITINOL_HOST_DEVICE size_t chunks_in(const Share& share) {
   return (share.end - share.begin + share.chunk - 1) / share.chunk;
+}
+
+/// Does `each` for all chunks of a share that is not empty, one after the other.
+template <class P, class Each>
+NITINOL_HOST_DEVICE void for_chunks(const Share& share, Each&& each) {
+  if constexpr (P::kOneChunk) {
+    each(Run{share.begin, share.end - share.begin});
+  } else {
+    const size_t chunks = chunks_in(share);
+    for (size_t k = 0; k < chunks; ++k) each(chunk_of(share, k));
+  }
+}
+/// For all chunks `push`, and `take` one chunk behind it: what the others push is on its way meanwhile.
+template <class P, class Push, class Take>
+NITINOL_HOST_DEVICE void for_chunks_ahead(const Share& share, Push&& push, Take&& take) {
+  if constexpr (P::kOneChunk) {
+    const Run all{share.begin, share.end - share.begin};
+    push(all);
+    take(all);
+  } else {
+    Run now{};
+    Run next = chunk_of(share, 0);
+    for (size_t k = 1; now.count + next.count > 0; ++k) {
+      if (next.count > 0) push(next);
+      if (now.count > 0) take(now);
+      now = next;
+      next = chunk_of(share, k);
+    }
+  }
 }
 
 /// A part of a share that is cut into blocks, one for each of some ranks: at most blocks * chunk elements, the last

@@ -10,16 +10,13 @@ struct ReduceOneShot {
 
   template <class P>
   static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
-    const Share even = even_chunks(share, 1);
-    const size_t chunks = chunks_in(even);
-    for (size_t k = 0; k < chunks; ++k) {
-      const Run chunk = chunk_of(even, k);
+    for_chunks<P>(even_chunks(share, 1), [&](const Run& chunk) {
       if (p.rank() == p.root()) {
         p.reduce_from_all(input(chunk.offset, chunk.count), output(chunk.offset, chunk.count));
       } else {
         p.send(p.root(), input(chunk.offset, chunk.count));
       }
-    }
+    });
   }
 };
 

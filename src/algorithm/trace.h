@@ -76,10 +76,13 @@ inline int outgoing_peer(const Step& step, int rank, int ranks, int index) {
   return rank_after(rank, distance, ranks);
 }
 
-/// Primitives that do nothing but take notes.
-class Recorder : public Verbs<Recorder> {
+/// Primitives that do nothing but take notes. `kOne`: of shares no longer than a chunk.
+template <bool kOne>
+class BasicRecorder : public Verbs<BasicRecorder<kOne>> {
  public:
-  Recorder(int rank, const Task& task) : rank_(rank), ranks_(task.ranks), root_(task.root) {}
+  static constexpr bool kOneChunk = kOne;
+
+  BasicRecorder(int rank, const Task& task) : rank_(rank), ranks_(task.ranks), root_(task.root) {}
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
@@ -103,14 +106,15 @@ class Recorder : public Verbs<Recorder> {
   int root_;
   Trace trace_;
 };
+using Recorder = BasicRecorder<false>;
 
 /// The program that an algorithm (a row's type) makes of a task with a share that is not empty.
-template <class Entry>
+template <class Entry, class Notes = Recorder>
 Program record(const Task& task) {
   Program program{.task = task, .traces = {}};
   program.traces.reserve(task.ranks);
   for (int rank = 0; rank < task.ranks; ++rank) {
-    Recorder recorder(rank, task);
+    Notes recorder(rank, task);
     Entry::run(recorder, task.share);
     program.traces.push_back(recorder.take());
   }

@@ -1,0 +1,68 @@
+// What brief operations of GPUs rely on (executor/cuda/brief_connections.h): programs for shares that are no longer
+// than a chunk.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "algorithm/trace.h"
+
+namespace nitinol::algorithm {
+namespace {
+
+template <class Each>
+void for_one_shots(Each each) {
+  Table::for_each([&](auto entry) {
+    if constexpr (decltype(entry)::row.algorithm == Algorithm::kOneShot) {
+      for (const int ranks : {2, 3, 4, 7, 8, 13, 64}) {
+        for (const int root : {0, ranks - 1}) {
+          for (const Share& share : {Share{0, 1, 100, 1}, Share{32, 132, 100, 300, ranks - 2}}) {
+            each(entry, Task{entry.row.what, ranks, root, share});
+          }
+        }
+      }
+    }
+  });
+}
+
+bool same(const Step& one, const Step& other) {
+  return one.flow.own == other.flow.own && one.flow.from == other.flow.from && one.flow.into == other.flow.into &&
+         one.flow.to == other.flow.to && one.flow.finish == other.flow.finish && one.own_side == other.own_side &&
+         one.uneven == other.uneven && one.from == other.from && one.to == other.to && one.own == other.own &&
+         one.into == other.into && one.count == other.count;
+}
+
+TEST(OneChunk, LoopsOverChunksAreLeftOutAndNothingElse) {
+  for_one_shots([](auto entry, const Task& task) {
+    using Entry = decltype(entry);
+    const Program loops = record<Entry>(task);
+    const Program once = record<Entry, BasicRecorder<true>>(task);
+    ASSERT_EQ(once.traces.size(), loops.traces.size());
+    for (size_t rank = 0; rank < loops.traces.size(); ++rank) {
+      EXPECT_TRUE(std::equal(once.traces[rank].begin(), once.traces[rank].end(), loops.traces[rank].begin(),
+                             loops.traces[rank].end(), same))
+          << name_of(task.what) << ", rank " << rank << " of " << task.ranks << ", root " << task.root;
+    }
+  });
+}
+
+TEST(OneChunk, EachConnectionOfAOneShotCarriesOneStepAtMost) {
+  for_one_shots([](auto entry, const Task& task) {
+    const Program program = record<decltype(entry), BasicRecorder<true>>(task);
+    std::map<std::pair<int, int>, int> steps;
+    for (int rank = 0; rank < task.ranks; ++rank) {
+      for (const Step& step : program.traces[rank]) {
+        for (int i = 0; i < peers_in(step.flow.to, task.ranks); ++i) {
+          ++steps[{rank, outgoing_peer(step, rank, task.ranks, i)}];
+        }
+      }
+    }
+    for (const auto& [pair, count] : steps) {
+      EXPECT_EQ(count, 1) << name_of(task.what) << " of " << task.ranks << ": from " << pair.first << " to "
+                          << pair.second;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace nitinol::algorithm
