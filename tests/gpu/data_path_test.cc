@@ -35,10 +35,10 @@ using cuda::Simple;
 constexpr unsigned kWorkers = 3 * 32;
 
 template <DataType type, Combine how>
-class Worker : public cuda::WorkerBase<Simple, type, cuda::combiner_for(how)> {
+class Worker : public cuda::WorkerBase<cuda::WorkerConnections<Simple>, type, cuda::combiner_for(how)> {
  public:
   explicit Worker(const Connections<Simple>& connections)
-      : cuda::WorkerBase<Simple, type, cuda::combiner_for(how)>(connections) {
+      : cuda::WorkerBase<cuda::WorkerConnections<Simple>, type, cuda::combiner_for(how)>(connections) {
     this->how_ = how;
   }
 
@@ -237,10 +237,10 @@ class LongWait : public ::testing::Test {
   static constexpr uint32_t kBytes = 40;  // five units, of which each thread takes every 32nd
   static constexpr uint32_t kMark = 0x12345600;
 
-  class Worker : public cuda::WorkerBase<cuda::LL, DataType::kInt32, cuda::Combiner::kSum> {
+  class Worker : public cuda::WorkerBase<cuda::WorkerConnections<cuda::LL>, DataType::kInt32, cuda::Combiner::kSum> {
    public:
     explicit Worker(const Connections<cuda::LL>& connections)
-        : cuda::WorkerBase<cuda::LL, DataType::kInt32, cuda::Combiner::kSum>(connections) {
+        : cuda::WorkerBase<cuda::WorkerConnections<cuda::LL>, DataType::kInt32, cuda::Combiner::kSum>(connections) {
       begin_call(kMark);
     }
     void await(const std::array<char*, kRanks>& slots) {

@@ -13,18 +13,20 @@ namespace {
 TEST(CudaExecutor, AbortEndsKernelsThatWaitForARankThatNeverCalls) {
   REQUIRE_GPU();
   for (int protocol = 0; protocol < kProtocols; ++protocol) {
-    Cluster cluster(2);
-    Case test;
-    test.work.type = DataType::kFloat32;
-    test.work.count = 100000;
-    test.work.plan.channels = 2;
-    test.work.plan.protocol = static_cast<Protocol>(protocol);
-    const std::vector<Launch> launches = cluster.set_up(test, false);
-    cluster.ranks().prepare(launches);
-    cluster.ranks().executor(0).launch(launches[0], cluster.ranks().stream(0));
-    EXPECT_EQ(cudaStreamQuery(cluster.ranks().stream(0)), cudaErrorNotReady);
-    cluster.ranks().executor(0).abort();
-    cluster.ranks().synchronize();
+    for (const size_t count : {1000, 100000}) {
+      Cluster cluster(2);
+      Case test;
+      test.work.type = DataType::kFloat32;
+      test.work.count = count;
+      test.work.plan.channels = 2;
+      test.work.plan.protocol = static_cast<Protocol>(protocol);
+      const std::vector<Launch> launches = cluster.set_up(test, false);
+      cluster.ranks().prepare(launches);
+      cluster.ranks().executor(0).launch(launches[0], cluster.ranks().stream(0));
+      EXPECT_EQ(cudaStreamQuery(cluster.ranks().stream(0)), cudaErrorNotReady);
+      cluster.ranks().executor(0).abort();
+      cluster.ranks().synchronize();
+    }
   }
 }
 
@@ -38,11 +40,15 @@ TEST(CudaExecutor, WhatAnAbortedRankDidNotSendIsNotTakenForData) {
   REQUIRE_GPU();
   const Limits limits = Ranks(3, gpus()).limits();
   for_each_algorithm(3, limits, [&](CollectiveWork work) {
-    for (const uint32_t chunk : {0U, 1024U}) {
+    struct Length {
+      size_t count;
+      uint32_t chunk;
+    };
+    for (const auto& [count, chunk] : {Length{100000, 0}, Length{100000, 1024}, Length{1500, 0}}) {
       Cluster cluster(3);
       Case test{.work = work};
       test.work.type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
-      test.work.count = 100000;
+      test.work.count = count;
       test.work.root = rooted(work.what) && !reduces(work.what) ? 2 : 0;
       test.work.plan.channels = 2;
       test.work.plan.chunk = chunk;

@@ -230,9 +230,11 @@ class Connections {
 };
 
 /// The waiting that workers do.
-template <class Wire>
-class WorkerConnections : public Connections<Wire> {
+template <class WireOf>
+class WorkerConnections : public Connections<WireOf> {
  public:
+  using Wire = WireOf;
+
   __device__ __forceinline__ explicit WorkerConnections(const Connections<Wire>& connections)
       : Connections<Wire>(connections), aborted_(this->stopped_) {}
 
@@ -293,12 +295,15 @@ class WorkerConnections : public Connections<Wire> {
 
   __device__ __forceinline__ Waiter waiter() const { return {this->queue_, work_}; }
 
+  __device__ __forceinline__ Endpoint sink(int index) const { return this->sinks_[index]; }
+  __device__ __forceinline__ Endpoint source(int index) const { return this->sources_[index]; }
   /// Whose slot a source is.
-  __device__ __forceinline__ int sender_of(const Endpoint& source) const {
+  __device__ __forceinline__ int sender(int index) const {
     const QueueLayout& layout = this->queue_.layout;
+    const char* const slot = this->sources_[index].slot;
     int peer = 0;
     while (peer == this->rank() ||
-           static_cast<size_t>(source.slot - this->slots_[peer].incoming) >= size_t{layout.slots} * layout.slot_bytes) {
+           static_cast<size_t>(slot - this->slots_[peer].incoming) >= size_t{layout.slots} * layout.slot_bytes) {
       ++peer;
     }
     return peer;

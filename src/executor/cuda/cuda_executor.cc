@@ -80,13 +80,25 @@ Protocol protocol_of(const CollectiveWork& work, int ranks) {
   return ranks == 1 ? Protocol::kSimple : work.plan.protocol;
 }
 
-const void* kernel_of(const CollectiveWork& work, int ranks) {
+/// Whether BriefWorker can do it, as far as that is asked of each rank for itself.
+bool is_plain(const CollectiveWork& work) {
+  const size_t piece = brief_piece(work.plan.protocol);
+  const auto addresses = reinterpret_cast<uintptr_t>(work.input) | reinterpret_cast<uintptr_t>(work.output);
+  const bool aligned = (addresses | work.count * bytes_of(work.type)) % piece == 0;
+  return aligned && work.reduction.scalar == Reduction::Scalar::kNone && !work.reduction.average;
+}
+
+const void* kernel_of(const CollectiveWork& work, int ranks, bool brief) {
   const KernelSet* set =
       reduces(work.what) ? find_reduce_kernels(work.type, combiner_for(work.reduction.combine)) : &move_kernels();
   if (set == nullptr) {
     fail(ncclInvalidUsage,
          "this build of the library leaves out the reduction {} of data type {} (NITINOL_CUDA_TYPES, _OPS)",
          static_cast<int>(work.reduction.combine), static_cast<int>(work.type));
+  }
+  if (brief) {
+    const auto& kernels = is_plain(work) ? set->plain : set->any;
+    return kernels[static_cast<size_t>(work.what)][static_cast<size_t>(work.plan.protocol)];
   }
   if (work.plan.apart || work.plan.small) {  // never with one rank: it is offered none
     const auto& kernels = work.plan.apart ? set->apart : set->small;
@@ -171,7 +183,7 @@ class CudaExecutor : public Executor {
 
   bool is_ready_for(const Launch& launch) override {
     const auto collective_is = [this](const CollectiveWork& work) {
-      return work.count == 0 || (domain_->reached(queue_for(work)) && kernels_.has(kernel_of(work, ranks_)));
+      return work.count == 0 || (domain_->reached(queue_for(work)) && kernels_.has(kernel_for(work)));
     };
     const auto message_is = [this](const MessageWork& work) {  // its kernels are loaded
       return work.bytes == 0 || work.peer == rank_ || domain_->reached(queue_for(work));
@@ -190,7 +202,7 @@ class CudaExecutor : public Executor {
     for (const CollectiveWork& work : launch.collectives) {
       if (work.count == 0) continue;
       domain_->reach(queue_for(work));
-      kernels_.load(kernel_of(work, ranks_));
+      kernels_.load(kernel_for(work));
     }
     for (const MessageWork& work : launch.messages) {
       if (work.bytes == 0 || work.peer == rank_) continue;
@@ -233,7 +245,24 @@ class CudaExecutor : public Executor {
   std::shared_ptr<void> memory_of_kernels() const override { return domain_; }
 
  private:
+  size_t elements_per_channel(const CollectiveWork& work, const QueueLayout& layout) const {
+    const size_t grain = std::max<size_t>(1, sizes_.limits.grain_bytes / bytes_of(work.type));
+    const auto channels = static_cast<size_t>(channels_of(work, layout));
+    const size_t grains = (work.count + grain - 1) / grain;
+    return (grains + channels - 1) / channels * grain;
+  }
+  /// Whether it goes by brief_connections.h. All ranks say the same.
+  bool is_brief(const CollectiveWork& work) const {
+    const Plan& plan = work.plan;
+    const size_t most = sizes_.brief_bytes[static_cast<size_t>(plan.protocol)];
+    if (plan.algorithm != Algorithm::kOneShot || most == 0) return false;
+    const QueueLayout& layout = sizes_.layouts[static_cast<size_t>(brief_queue_of(plan.protocol))];
+    return elements_per_channel(work, layout) * bytes_of(work.type) <= most;
+  }
+  const void* kernel_for(const CollectiveWork& work) const { return kernel_of(work, ranks_, is_brief(work)); }
+
   Queue queue_for(const CollectiveWork& work) const {
+    if (is_brief(work)) return brief_queue_of(work.plan.protocol);
     if (work.plan.small) {
       const bool line = algorithm::goes_along_line(work.what, work.plan.algorithm, ranks_);
       return line ? Queue::kLine : Queue::kSmallSums;
@@ -258,10 +287,11 @@ class CudaExecutor : public Executor {
         ++first;
         continue;
       }
-      const void* kernel = kernel_of(all[first], ranks_);
+      const void* kernel = kernel_for(all[first]);
+      const size_t most = most_works(all[first]);
       size_t end = first + 1;
-      while (end < all.size() && end - first < kMaxWorks && all[end].count > 0 && may_follow(all[first]) &&
-             kernel_of(all[end], ranks_) == kernel) {
+      while (end < all.size() && end - first < most && all[end].count > 0 && may_follow(all[first]) &&
+             kernel_for(all[end]) == kernel) {
         ++end;
       }
       launch_run(kernel, all.data() + first, end - first, stream);
@@ -269,6 +299,10 @@ class CudaExecutor : public Executor {
     }
   }
 
+  size_t most_works(const CollectiveWork& work) const {
+    if (!is_brief(work)) return kMaxWorks;
+    return domain_->layout(queue_for(work)).slots / 2;  // BriefConnections says why
+  }
   /// Whether another operation may follow in the same launch. With copies in parts it may not: what a part forwards of
   /// a broadcast goes by connections that another part uses in an all-gather. Reductions use them alike.
   bool may_follow(const CollectiveWork& first) const { return !first.plan.apart || reduces(first.what); }
@@ -325,15 +359,12 @@ class CudaExecutor : public Executor {
   Work translate(const CollectiveWork& from, Protocol protocol) const {
     const QueueLayout& layout = sizes_.layouts[static_cast<size_t>(queue_for(from))];
     const size_t size = bytes_of(from.type);
-    const size_t grain = std::max<size_t>(1, sizes_.limits.grain_bytes / size);
-    const auto channels = static_cast<size_t>(channels_of(from, layout));
-    const size_t grains = (from.count + grain - 1) / grain;
     const size_t slot = payload_of(protocol, layout.slot_bytes) / 128 * 128 / size;
     Work work;
     work.input = static_cast<const char*>(from.input);
     work.output = static_cast<char*>(from.output);
     work.count = from.count;
-    work.per_channel = (grains + channels - 1) / channels * grain;
+    work.per_channel = elements_per_channel(from, layout);
     work.chunk = static_cast<uint32_t>(from.plan.chunk == 0 || from.plan.chunk > slot ? slot : from.plan.chunk);
     if (from.plan.algorithm == Algorithm::kTwoShot && protocol == Protocol::kLL128) {
       work.chunk = std::min(work.chunk, static_cast<uint32_t>(sizes_.two_shot_chunk / size / 16 * 16));
@@ -415,6 +446,8 @@ class CudaExecutor : public Executor {
   template <class Parameters>
   void run(const void* kernel, int blocks, int cluster, int threads, Parameters& parameters, cudaStream_t stream) {
     parameters.next_may_begin = kernels_.compiled_for(kCanWaitForEarlierKernels) && blocks <= ctas_ahead_;
+    // Eager launches have events between them: none begins before the one before it has ended.
+    if constexpr (requires { parameters.rehearses; }) parameters.rehearses = parameters.next_may_begin && captured_;
     std::array<cudaLaunchAttribute, 2> attributes{};
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(blocks));

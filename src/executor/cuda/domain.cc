@@ -207,7 +207,9 @@ RunNotes* Domain::runs_of(Queue queue) const {
     case Queue::kLL:
     case Queue::kLL128:
     case Queue::kMessageLL:
-    case Queue::kMessageLL128: return nullptr;
+    case Queue::kMessageLL128:
+    case Queue::kBriefLL:
+    case Queue::kBriefLL128: return nullptr;
   }
   return nullptr;
 }

@@ -10,6 +10,7 @@
 
 #if defined(__CUDACC__)
 #include "algorithm/table.h"
+#include "executor/cuda/brief_worker.h"
 #include "executor/cuda/clerk.h"
 #include "executor/cuda/primitives.h"
 #include "executor/cuda/run_counter.h"
@@ -132,15 +133,19 @@ __device__ __forceinline__ void note_runs(RunCounter& runs, const CollectivePara
   runs.close();
 }
 
+/// Each line of the parameters costs a trip to memory at its first use: better all at once.
+__device__ __forceinline__ void touch(const CollectiveParameters& parameters) {
+  asm volatile("" ::"r"(parameters.queue.rank), "l"(parameters.queue.region[0]), "l"(parameters.queue.region[4]),
+               "l"(parameters.queue.region[8]), "r"(parameters.works), "l"(parameters.work[0].input),
+               "l"(parameters.work[0].immediate));
+}
+
 /// Runs works whose algorithms are among Entries; kAlone: a communicator of one rank, where all algorithms are copies.
 template <class Wire, DataType type, Combiner with, class Entries, bool kInline, bool kAlone = false>
 __global__ void __launch_bounds__(Wire::kSmall ? (kFewWorkers + 1) * 32 : max_threads(Wire::kProtocol),
                                   Wire::kSmall ? 2 : 1)
     run_collectives(const __grid_constant__ CollectiveParameters parameters) {
-  // Each line of the parameters costs a trip to memory at its first use: better all at once.
-  asm volatile("" ::"r"(parameters.queue.rank), "l"(parameters.queue.region[0]), "l"(parameters.queue.region[4]),
-               "l"(parameters.queue.region[8]), "r"(parameters.works), "l"(parameters.work[0].input),
-               "l"(parameters.work[0].immediate));
+  touch(parameters);
   auto connections = connect<Wire>(parameters);
   await_earlier_kernels();
   if (parameters.next_may_begin) let_next_kernel_begin();
@@ -154,11 +159,63 @@ __global__ void __launch_bounds__(Wire::kSmall ? (kFewWorkers + 1) * 32 : max_th
     run_all<Wire, Entries, kAlone>(clerk, parameters);
     clerk.close();
   } else {
-    Worker<Wire, type, with, kInline> worker(connections);
+    Worker<WorkerConnections<Wire>, type, with, kInline> worker(connections);
     run_all<Wire, Entries, kAlone>(worker, parameters);
     worker.close();
   }
   connections.suspend();
+}
+
+/// What the kernels for brief works have in common. Nearly half of the time of a kernel that exchanges a kilobyte is
+/// spent on fetching its instructions. So one that begins while the kernel before it still runs goes through all of
+/// them meanwhile, without touching memory.
+template <class Wire, class Entries, DataType type, class P>
+__device__ __forceinline__ void run_briefly(P& p, const CollectiveParameters& parameters) {
+  touch(parameters);
+  uint32_t live = P::kRehearses && parameters.rehearses ? 0 : 1;  // the compiler is to make one code of both
+#pragma unroll 1
+  while (true) {
+    if constexpr (P::kRehearses) p.be(live != 0);
+    if (live != 0) {
+      await_earlier_kernels();
+      if (parameters.next_may_begin) let_next_kernel_begin();
+      read_ahead<Wire, type>(parameters.work[0]);
+    }
+    p.resume(live != 0);
+    // Brief operations are short enough for 32 bits.
+    const auto channel = static_cast<uint32_t>(blockIdx.x);
+    const int works = live != 0 ? parameters.works : 1;
+#pragma unroll 1
+    for (int i = 0; i < works; ++i) {
+      const Work& work = parameters.work[i];
+      const auto count = static_cast<uint32_t>(work.count);
+      const auto per_channel = static_cast<uint32_t>(work.per_channel);
+      const uint32_t begin = per_channel * channel;
+      if (begin >= count) continue;
+      p.begin(work, i);
+      run_one_of(Entries{}, p, work, Share{begin, min(begin + per_channel, count), per_channel, count, 0});
+    }
+    p.suspend(live != 0);
+    if (live != 0) return;
+    asm volatile("mov.u32 %0, 1;" : "=r"(live));
+  }
+}
+
+/// Brief works on aligned buffers, without rests, scalars and averages.
+template <class Wire, DataType type, Combiner with, class Entry>
+__global__ void __launch_bounds__(max_threads(Wire::kProtocol), 1)
+    run_plain(const __grid_constant__ CollectiveParameters parameters) {
+  BriefWorker<Wire, type, with> worker(parameters.queue, static_cast<int>(blockIdx.x));
+  run_briefly<Wire, algorithm::List<Entry>, type>(worker, parameters);
+}
+
+/// All brief works.
+template <class Wire, DataType type, Combiner with, class Entries>
+__global__ void __launch_bounds__(max_threads(Wire::kProtocol), 1)
+    run_any(const __grid_constant__ CollectiveParameters parameters) {
+  using Link = BriefConnections<Wire>;
+  Worker<Link, type, with, true> worker(Link(parameters.queue, static_cast<int>(blockIdx.x)));
+  run_briefly<Wire, Entries, type>(worker, parameters);
 }
 
 /// The channel's part of a message, chunk by chunk.
@@ -213,7 +270,7 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
     carry_all<Wire>(clerk, lane, parameters);
     clerk.close();
   } else {
-    Worker<Wire, DataType::kUint8, Combiner::kSum, true> worker(connections);
+    Worker<WorkerConnections<Wire>, DataType::kUint8, Combiner::kSum, true> worker(connections);
     carry_all<Wire>(worker, lane, parameters);
     worker.close();
   }
@@ -230,6 +287,9 @@ struct KernelSet {
   const void* small[kCollectives][kAlgorithms] = {};
   /// and with such for each part of a rank's program.
   const void* apart[kCollectives][kAlgorithms] = {};
+  /// For brief operations, which go in one shot: those that BriefWorker can do, and all.
+  const void* plain[kCollectives][kProtocols] = {};
+  const void* any[kCollectives][kProtocols] = {};
 };
 
 /// Defined in the generated files, one for each type and combiner of the build.
@@ -296,9 +356,35 @@ void add_kernels(KernelSet& set) {
   });
 }
 
+/// The entries of the table that go in one shot and reduce (or do not).
+template <bool kReduces, class... Chosen, class Entry, class... More>
+constexpr auto one_shots(algorithm::List<Chosen...>, algorithm::List<Entry, More...>) {
+  constexpr bool fits = Entry::row.algorithm == Algorithm::kOneShot && reduces(Entry::row.what) == kReduces;
+  using Found = std::conditional_t<fits, algorithm::List<Chosen..., Entry>, algorithm::List<Chosen...>>;
+  if constexpr (sizeof...(More) == 0) {
+    return Found{};
+  } else {
+    return one_shots<kReduces>(Found{}, algorithm::List<More...>{});
+  }
+}
+
+template <class Wire, DataType type, Combiner with, bool kReduces>
+void add_brief_kernels(KernelSet& set) {
+  using OneShots = decltype(one_shots<kReduces>(algorithm::List<>{}, algorithm::Table{}));
+  constexpr auto kProtocol = static_cast<size_t>(Wire::kProtocol);
+  OneShots::for_each([&](auto entry) {
+    using Entry = decltype(entry);
+    const auto what = static_cast<size_t>(Entry::row.what);
+    set.plain[what][kProtocol] = reinterpret_cast<const void*>(&run_plain<Wire, type, with, Entry>);
+    set.any[what][kProtocol] = reinterpret_cast<const void*>(&run_any<Wire, type, with, OneShots>);
+  });
+}
+
 template <DataType type, Combiner with, bool kReduces>
 KernelSet make_kernel_set() {
   KernelSet set;
+  add_brief_kernels<LL, type, with, kReduces>(set);
+  add_brief_kernels<LL128, type, with, kReduces>(set);
   add_kernels<LL, type, with, kReduces>(set);
   add_kernels<LL128, type, with, kReduces>(set);
   if constexpr (with == Combiner::kSum) {

@@ -5,10 +5,12 @@
 //   credits  [channel][peer]          how many of R's steps `peer` has consumed; written by `peer`
 //   filled   [channel][peer]          how many steps `peer` has published to R; written by `peer` (Simple only)
 //   state    [channel][peer]          R's own counters, from one operation to the next; unused in host memory. Not zero
-//                                     for R itself: a kernel has aborted, and later ones send nothing
+//                                     for R itself: a kernel has aborted, and later ones send nothing. In brief queue
+//                                     sets R's own is all there is (BriefState)
 //   runs     [peer][direction]        how many calls have run (run_counter.h): messages to and from the peer; for R
 //                                     itself collectives
-//   slots    [channel][sender][slot]  written by `sender`: all others, or the rank before R alone
+//   slots    [channel][sender][slot]  written by `sender`: all others, or the rank before R alone. In brief queue sets
+//                                     [channel][slot][sender], with an empty place for R itself
 // Channels keep their credits and flags in lines of their own: looks at the same line of host memory wait for each
 // other, a microsecond each.
 #pragma once
@@ -26,9 +28,24 @@ inline constexpr int kMaxRanks = 72;
 /// The queue sets. Messages have their own, so that they and collectives never share a connection; and so have sums
 /// whose parts have CTAs of their own, as they take many channels with few short slots; those by small CTAs, with twice
 /// as many slots; and data that goes along a line of ranks (kLine), where each takes from the one before it alone, so
-/// that there is room for many slots.
-enum class Queue : int { kLL, kLL128, kSimple, kMessageLL, kMessageLL128, kMessageSimple, kSums, kSmallSums, kLine };
-inline constexpr int kQueues = 9;
+/// that there is room for many slots. And brief operations (brief_connections.h) have theirs.
+enum class Queue : int {
+  kLL,
+  kLL128,
+  kSimple,
+  kMessageLL,
+  kMessageLL128,
+  kMessageSimple,
+  kSums,
+  kSmallSums,
+  kLine,
+  kBriefLL,
+  kBriefLL128
+};
+inline constexpr int kQueues = 11;
+constexpr Queue brief_queue_of(Protocol protocol) {
+  return static_cast<Queue>(static_cast<int>(Queue::kBriefLL) + static_cast<int>(protocol));
+}
 
 constexpr Queue queue_of(Protocol protocol) { return static_cast<Queue>(protocol); }
 constexpr Queue message_queue_of(Protocol protocol) {
@@ -43,10 +60,19 @@ struct ConnectionState {
   uint32_t credit = 0;    ///< steps of this rank that the peer is known to have consumed
 };
 
+/// Counters of a channel that carries brief operations, in the place of the rank's own ConnectionState. They wrap.
+struct BriefState {
+  uint32_t stopped = 0;  ///< as in ConnectionState::sent of the rank itself
+  uint32_t posted = 0;   ///< the epoch that peers were last told
+  uint32_t epoch = 0;    ///< operations that this rank has carried out
+  uint32_t credit = 0;   ///< those that all peers are known to have carried out
+};
+static_assert(sizeof(BriefState) == sizeof(ConnectionState));
+
 struct QueueLayout {
   int ranks = 0;
   int channels = 0;
-  int senders = 0;          ///< of each rank: all others, or one, the rank before it
+  int senders = 0;          ///< of each rank: all others; or one, the rank before it; or all (brief)
   uint32_t slots = 0;       ///< per connection, a power of two
   uint32_t slot_bytes = 0;  ///< as stored, flags included; a multiple of 1024
   int row = 0;              ///< words of a channel's credits, and of its flags
@@ -66,6 +92,14 @@ struct QueueLayout {
   /// Among the rank's counters, which are a table by themselves.
   NITINOL_HOST_DEVICE ConnectionState* state(char* counters, int channel, int peer) const {
     return reinterpret_cast<ConnectionState*>(counters) + (channel * ranks + peer);
+  }
+  NITINOL_HOST_DEVICE BriefState* brief_state(char* counters, int channel, int rank) const {
+    return reinterpret_cast<BriefState*>(state(counters, channel, rank));
+  }
+  /// Where the slots of a step of a channel begin in each rank's region: one for each sender, the rank itself included.
+  NITINOL_HOST_DEVICE uint32_t brief_slots(int channel, uint32_t step) const {
+    const uint32_t index = static_cast<uint32_t>(channel) * slots + (step & (slots - 1));
+    return slots_at + index * static_cast<uint32_t>(ranks) * slot_bytes;
   }
   NITINOL_HOST_DEVICE uint32_t counter_bytes() const { return slots_at - state_at; }
   NITINOL_HOST_DEVICE RunCount* run_count(char* counters, int peer, bool sends) const {
@@ -88,19 +122,25 @@ struct QueueLayout {
   }
 };
 
-/// How a protocol packs payload: units of `bytes` that take `stored` bytes in a slot, each moved by `threads` threads.
+/// How a protocol packs payload: units of `bytes` that take `stored` bytes in a slot, each moved by `threads` threads
+/// in pieces of user data of `piece` bytes.
 struct WireShape {
   uint32_t bytes;
   uint32_t stored;
   uint32_t threads;
+  uint32_t piece;
 };
 NITINOL_HOST_DEVICE constexpr WireShape shape_of(Protocol protocol) {
   switch (protocol) {
-    case Protocol::kLL: return {8, 16, 1};
-    case Protocol::kLL128: return {960, 1024, 32};
-    case Protocol::kSimple: return {16, 16, 1};
+    case Protocol::kLL: return {8, 16, 1, 8};
+    case Protocol::kLL128: return {960, 1024, 32, 16};
+    case Protocol::kSimple: return {16, 16, 1, 16};
   }
   return {};
+}
+/// What brief operations on aligned buffers begin and end with (brief_worker.h), in bytes.
+NITINOL_HOST_DEVICE constexpr uint32_t brief_piece(Protocol protocol) {
+  return protocol == Protocol::kLL ? 4 : shape_of(protocol).piece;
 }
 /// Payload bytes that fit into a slot.
 NITINOL_HOST_DEVICE constexpr uint32_t payload_of(Protocol protocol, uint32_t slot_bytes) {

@@ -53,6 +53,8 @@ void LoadedKernels::load_set(const KernelSet& set) {
     }
     for (const void* kernel : set.small[what]) load(kernel);
     for (const void* kernel : set.apart[what]) load(kernel);
+    for (const void* kernel : set.plain[what]) load(kernel);
+    for (const void* kernel : set.any[what]) load(kernel);
   }
 }
 

@@ -20,17 +20,19 @@ struct Job {
   bool average;  ///< divide the result
 };
 
-template <class Wire, DataType type, Combiner with>
-class WorkerBase : public WorkerConnections<Wire> {
+/// `Link`: WorkerConnections, or BriefConnections.
+template <class Link, DataType type, Combiner with>
+class WorkerBase : public Link {
  public:
+  using Wire = typename Link::Wire;
   using E = Elements<type>;
   using Accumulator = typename E::Accumulator;
   static constexpr int kWords = Wire::kWords;
   static constexpr int kElements = E::template kCount<kWords>;
   static constexpr uint32_t kElementBytes = E::kSize;
 
-  __device__ __forceinline__ explicit WorkerBase(const Connections<Wire>& connections)
-      : WorkerConnections<Wire>(connections) {}
+  template <class Seen>
+  __device__ __forceinline__ explicit WorkerBase(const Seen& connections) : Link(connections) {}
 
  protected:
   using Memory = UserMemory<Wire>;
@@ -86,7 +88,7 @@ class WorkerBase : public WorkerConnections<Wire> {
     for (int u = 0; u < kUnits; ++u) store<kAccess>(job, unit + u * units_apart(), words[u]);
     if constexpr (Wire::kPerWarp && kAccess == Access::kAny) __syncwarp();  // loads may have parted the lanes
     for (int s = 0; s < sinks; ++s) {
-      const Endpoint sink = this->sinks_[s];
+      const Endpoint sink = this->sink(s);
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) Wire::put(sink, this->mark_, unit + u * units_apart(), this->lane_, words[u]);
     }
@@ -119,37 +121,28 @@ class WorkerBase : public WorkerConnections<Wire> {
     E::template narrow<kWords>(values, words);
   }
 
-  /// Bit s of `missing`: the unit of from[s] has not arrived.
-  __device__ __forceinline__ bool give_up(Patience& patience, const Endpoint* from, uint32_t missing, uint32_t unit) {
+  /// Bit s of `missing`: the unit of the source first + s has not arrived.
+  __device__ __forceinline__ bool give_up(Patience& patience, int first, uint32_t missing, uint32_t unit) {
     bool exhausted = patience.exhausted([&](bool late) {
       for (uint32_t left = missing; left != 0; left &= left - 1) {
-        const Endpoint& source = from[__ffs(left) - 1];
-        const int peer = this->sender_of(source);
+        const int index = first + __ffs(left) - 1;
+        const int peer = this->sender(index);
         patience.note(peer, For::kData, late);
-        tell_what_arrived(peer, source, unit);
+        tell_what_arrived<Wire>(this->queue_, peer, this->source(index), unit);
       }
     });
     if constexpr (Wire::kPerWarp) exhausted = __any_sync(0xffffffffU, exhausted);
     this->aborted_ = this->aborted_ || exhausted;
     return exhausted;
   }
-  /// If it is the awaited step, but of another call: perhaps of one in which the peer waits for nobody.
-  __device__ __forceinline__ void tell_what_arrived(int peer, const Endpoint& source, uint32_t unit) const {
-    Flags flags;
-    const Raw raw = Wire::fetch(source.slot, unit, this->lane_);
-    if (!Wire::shows_flags(raw, this->lane_, flags)) return;
-    if (flags.first != source.flag || flags.second == source.second) return;
-    note_arrived(this->queue_, peer, {source.flag, source.second, flags.second, Wire::kMarkedBytes});
-  }
-
-  /// Fetches units from kSlots slots. Bit s of `wanted`: slot s takes part.
+  /// Fetches units from kSlots slots, from the source `first` on. Bit s of `wanted`: slot s takes part.
   template <int kSlots, int kUnits>
-  __device__ __forceinline__ void fetch_now(const Endpoint* from, uint32_t wanted, uint32_t unit,
+  __device__ __forceinline__ void fetch_now(int first, uint32_t wanted, uint32_t unit,
                                             Raw (&raw)[kSlots][kUnits]) const {
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
       if (wanted >> s & 1U) {
-        const char* slot = from[s].slot;
+        const char* slot = this->source(first + s).slot;
 #pragma unroll
         for (int u = 0; u < kUnits; ++u) raw[s][u] = Wire::fetch(slot, unit + u * units_apart(), this->lane_);
       }
@@ -157,20 +150,19 @@ class WorkerBase : public WorkerConnections<Wire> {
   }
   /// The same again and again until all are there. False: aborted.
   template <int kSlots, int kUnits>
-  __device__ __forceinline__ bool fetch(const Endpoint* from, uint32_t wanted, uint32_t unit,
-                                        Raw (&raw)[kSlots][kUnits]) {
+  __device__ __forceinline__ bool fetch(int first, uint32_t wanted, uint32_t unit, Raw (&raw)[kSlots][kUnits]) {
     if constexpr (Wire::kCounted) {  // which has been waited for
-      fetch_now<kSlots, kUnits>(from, wanted, unit, raw);
+      fetch_now<kSlots, kUnits>(first, wanted, unit, raw);
       return true;
     } else {
       uint32_t missing = wanted;
       Patience patience(this->waiter());
       while (true) {
-        fetch_now<kSlots, kUnits>(from, missing, unit, raw);
+        fetch_now<kSlots, kUnits>(first, missing, unit, raw);
 #pragma unroll
         for (int s = 0; s < kSlots; ++s) {
           if (missing >> s & 1U) {
-            const Endpoint source = from[s];
+            const Endpoint source = this->source(first + s);
             bool ready = true;
 #pragma unroll
             for (int u = 0; u < kUnits; ++u) ready = Wire::ready(raw[s][u], source, this->lane_) && ready;
@@ -178,7 +170,7 @@ class WorkerBase : public WorkerConnections<Wire> {
           }
         }
         if (missing == 0) return true;
-        if (give_up(patience, from, missing, unit)) return false;
+        if (give_up(patience, first, missing, unit)) return false;
       }
     }
   }
@@ -226,7 +218,7 @@ class WorkerBase : public WorkerConnections<Wire> {
   template <int kUnits, Access kAccess>
   __device__ __forceinline__ bool move_arrived_units(const Job& job, uint32_t unit, int sinks) {
     Raw raw[1][kUnits];
-    if (!fetch<1, kUnits>(this->sources_, 1, unit, raw)) return false;
+    if (!fetch<1, kUnits>(0, 1, unit, raw)) return false;
     uint32_t words[kUnits][kWords];
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) Wire::open(raw[0][u], this->lane_, words[u]);
@@ -273,7 +265,7 @@ class WorkerBase : public WorkerConnections<Wire> {
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) load<kAccess>(job, unit + u * units_apart(), words[u]);
     Raw raw[1][kUnits];
-    if (!fetch<1, kUnits>(this->sources_, 1, unit, raw)) return false;
+    if (!fetch<1, kUnits>(0, 1, unit, raw)) return false;
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
       uint32_t arrived[kWords];
@@ -310,6 +302,17 @@ class WorkerBase : public WorkerConnections<Wire> {
     }
   }
 
+  /// Bit r: there is a rank first + r, and it is not this one.
+  template <int kRanks>
+  __device__ __forceinline__ uint32_t peers_from(int first) const {
+    uint32_t peers = 0;
+#pragma unroll
+    for (int r = 0; r < kRanks; ++r) {
+      if (first + r < this->ranks() && first + r != this->rank()) peers |= 1U << r;
+    }
+    return peers;
+  }
+
   /// All ranks' data in rank order, kRanks ranks in flight at a time.
   template <int kRanks, int kUnits, Access kAccess>
   __device__ __forceinline__ bool combine_all_units(const Job& job, uint32_t unit, int sinks) {
@@ -323,13 +326,9 @@ class WorkerBase : public WorkerConnections<Wire> {
       for (int i = 0; i < kElements; ++i) values[u][i] = E::template identity<with>(how_);
     }
     for (int first = 0; first < this->ranks(); first += kRanks) {
-      uint32_t wanted = 0;
-#pragma unroll
-      for (int r = 0; r < kRanks; ++r) {
-        if (first + r < this->ranks() && first + r != this->rank()) wanted |= 1U << r;
-      }
+      const uint32_t wanted = peers_from<kRanks>(first);
       Raw raw[kRanks][kUnits];
-      if (!fetch<kRanks, kUnits>(this->sources_ + first, wanted, unit, raw)) return false;
+      if (!fetch<kRanks, kUnits>(first, wanted, unit, raw)) return false;
 #pragma unroll
       for (int r = 0; r < kRanks; ++r) {
         const bool mine = first + r == this->rank();
@@ -365,7 +364,7 @@ class WorkerBase : public WorkerConnections<Wire> {
     const uint32_t apart = units_apart();
     const char* from[kRanks];
 #pragma unroll
-    for (int r = 0; r < kRanks; ++r) from[r] = r == this->rank() ? job.own : this->sources_[r].slot;
+    for (int r = 0; r < kRanks; ++r) from[r] = r == this->rank() ? job.own : this->source(r).slot;
     for (; unit + (kUnits - 1) * apart < plain; unit += kUnits * apart) {
       Raw raw[kRanks][kUnits];
 #pragma unroll
@@ -432,6 +431,7 @@ class WorkerBase : public WorkerConnections<Wire> {
   Combine how_ = Combine::kSum;
   uint64_t scalar_ = 0;
   bool scaled_ = false;
+  bool average_ = false;
 };
 
 }  // namespace nitinol::cuda

@@ -77,6 +77,7 @@ struct CollectiveParameters {
   int works = 0;
   int channels = 1;             ///< of each part, where parts have CTAs of their own
   bool next_may_begin = false;  ///< the stream's next kernel, as far as it does without memory
+  bool rehearses = false;       ///< brief works: goes through its instructions while the kernel before still runs
   Work work[kMaxWorks] = {};
 };
 static_assert(sizeof(CollectiveParameters) < 4096);

@@ -12,12 +12,15 @@ using algorithm::Span;
 
 /// kInline: transfers become part of the algorithm's code, for speed; else they are functions that all algorithms of a
 /// kernel share, for size.
-template <class Wire, DataType type, Combiner with, bool kInline>
-class Worker : public WorkerBase<Wire, type, with>, public algorithm::Verbs<Worker<Wire, type, with, kInline>> {
+template <class Link, DataType type, Combiner with, bool kInline>
+class Worker : public WorkerBase<Link, type, with>, public algorithm::Verbs<Worker<Link, type, with, kInline>> {
  public:
-  using Base = WorkerBase<Wire, type, with>;
+  using Base = WorkerBase<Link, type, with>;
+  using Wire = typename Link::Wire;
+  static constexpr bool kRehearses = false;
 
-  __device__ __forceinline__ explicit Worker(const Connections<Wire>& connections) : Base(connections) {}
+  template <class Seen>
+  __device__ __forceinline__ explicit Worker(const Seen& connections) : Base(connections) {}
 
   /// Makes the buffers, the root and the reduction's extras those of `work`.
   __device__ __forceinline__ void begin(const Work& work, int index) {
@@ -26,11 +29,13 @@ class Worker : public WorkerBase<Wire, type, with>, public algorithm::Verbs<Work
     input_ = work.input;
     output_ = work.output;
     root_ = work.root;
-    average_ = work.average;
+    this->average_ = work.average;
     this->how_ = work.combine;
     this->scaled_ = work.scalar != Reduction::Scalar::kNone;
     this->scalar_ = work.immediate;
-    if (work.scalar == Reduction::Scalar::kDevice) read_scalar(reinterpret_cast<const char*>(work.immediate));
+    if (work.scalar == Reduction::Scalar::kDevice) [[unlikely]] {
+      this->scalar_ = read_scalar(reinterpret_cast<const char*>(work.immediate));
+    }
   }
   /// The same for a message, which is both.
   __device__ __forceinline__ void begin(const Message& message) {
@@ -45,14 +50,13 @@ class Worker : public WorkerBase<Wire, type, with>, public algorithm::Verbs<Work
     if (!this->is_own(flow, o.from, o.to)) return;
     if (!this->aborted_) {
       Job job{};
-      if constexpr (flow.own)
-        job.own = (o.own.side == Side::kInput ? input_ : output_) + o.own.offset * Base::kElementBytes;
+      if constexpr (flow.own) job.own = buffer(o.own.side) + o.own.offset * Base::kElementBytes;
       if constexpr (flow.into) job.into = output_ + o.into.offset * Base::kElementBytes;
       job.bytes = static_cast<uint32_t>(o.count) * Base::kElementBytes;
       // The rule for one rank: its numbers still take the form that reductions give.
       constexpr bool alone = flow.finish && flow.from == Peers::kNone;
       job.scale = flow.own && ((o.own.side == Side::kInput && this->scaled_) || alone);
-      job.average = flow.finish && average_;
+      job.average = flow.finish && this->average_;
       if constexpr (flow.own && flow.into && flow.from == Peers::kNone) {
         if (job.into == job.own && !job.scale) job.into = nullptr;  // in place: it is there
       }
@@ -65,6 +69,11 @@ class Worker : public WorkerBase<Wire, type, with>, public algorithm::Verbs<Work
       this->skip(flow.from, o.from, flow.to, o.to);
     }
     this->arrive();
+  }
+
+ protected:
+  __device__ __forceinline__ char* buffer(Side side) const {
+    return side == Side::kInput ? const_cast<char*>(input_) : output_;
   }
 
  private:
@@ -101,17 +110,17 @@ class Worker : public WorkerBase<Wire, type, with>, public algorithm::Verbs<Work
   }
   __device__ __noinline__ void call_combine_all(Job job, Peers to_kind, int to) { this->combine_all(job, to_kind, to); }
 
-  __device__ void read_scalar(const char* from) {
-    this->scalar_ = 0;
+  __device__ __noinline__ static uint64_t read_scalar(const char* from) {
+    uint64_t scalar = 0;
     for (uint32_t i = 0; i < Base::kElementBytes; ++i) {
-      this->scalar_ |= static_cast<uint64_t>(static_cast<uint8_t>(from[i])) << (8 * i);
+      scalar |= static_cast<uint64_t>(static_cast<uint8_t>(from[i])) << (8 * i);
     }
+    return scalar;
   }
 
   const char* input_ = nullptr;
   char* output_ = nullptr;
   int root_ = 0;
-  bool average_ = false;
 };
 
 }  // namespace nitinol::cuda

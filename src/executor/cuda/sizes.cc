@@ -21,6 +21,12 @@ struct Wish {
   size_t budget;          ///< bytes of the whole region
   bool from_one = false;  ///< each rank takes from one other alone
 };
+struct BriefWish {
+  int channels;
+  uint32_t slots;
+  uint32_t most;  ///< stored bytes per slot
+  size_t budget;
+};
 
 /// What all workers of a CTA move in one go with Simple: slots that are multiples of it are filled without rests.
 constexpr size_t kStride = 64 * kKi;
@@ -31,6 +37,13 @@ QueueLayout fit(int ranks, const Wish& wish) {
   if (share > kStride) share = share / kStride * kStride;
   const auto bytes = static_cast<uint32_t>(std::clamp<size_t>(share, std::min(wish.least, wish.most), wish.most));
   return make_layout(ranks, wish.channels, wish.slots, bytes, wish.from_one ? 1 : ranks - 1);
+}
+
+QueueLayout fit(int ranks, const BriefWish& wish) {
+  const size_t slots = static_cast<size_t>(ranks) * static_cast<size_t>(wish.channels) * wish.slots;
+  const size_t share = wish.budget / slots / kKi * kKi;
+  return make_layout(ranks, wish.channels, wish.slots, static_cast<uint32_t>(std::clamp<size_t>(share, kKi, wish.most)),
+                     ranks);
 }
 
 /// From where on parts with CTAs of their own are faster, in bytes of a block; measured with 2 and 4 H200.
@@ -229,23 +242,31 @@ Sizes sizes_for(const Machine& m) {
   // Between 2 GPUs all-reduce of 256 MB took 829 us with 256 KB, 871 with 128 KB; reduce of 64 MB 197 and 209.
   const bool near_pair = m.buffer_bytes == 0 && m.ranks == 2 && !m.in_host_memory;
   sizes.layouts = {
-      fit(m.ranks, {low_channels, 8, 1 * kKi, 16 * kKi, size_t{16} << 20}),
+      // The least go by brief kernels, but not in host memory.
+      fit(m.ranks, Wish{low_channels, 8, 1 * kKi, 16 * kKi, size_t{m.in_host_memory ? 16U : 4U} << 20}),
       // Between 2 all-gather of 64 MB took 121 us with 4 slots of a channel, 111 with 8.
-      fit(m.ranks, {channels, channels > 32 && m.ranks > 2 ? 4U : 8U, 1 * kKi, 32 * kKi, size_t{28} << 20}),
-      fit(m.ranks, {simple_channels, simple_slots, 2 * kKi, near_pair ? 2 * most : most, size_t{116} << 20}),
-      fit(m.ranks, {message_channels(m, 8), 8, 1 * kKi, 8 * kKi, size_t{6} << 20}),
-      fit(m.ranks, {message_lines, 8, 1 * kKi, 16 * kKi, size_t{14} << 20}),
+      fit(m.ranks, Wish{channels, channels > 32 && m.ranks > 2 ? 4U : 8U, 1 * kKi, 32 * kKi, size_t{28} << 20}),
+      fit(m.ranks, Wish{simple_channels, simple_slots, 2 * kKi, near_pair ? 2 * most : most, size_t{116} << 20}),
+      fit(m.ranks, Wish{message_channels(m, 8), 8, 1 * kKi, 8 * kKi, size_t{6} << 20}),
+      fit(m.ranks, Wish{message_lines, 8, 1 * kKi, 16 * kKi, size_t{14} << 20}),
       // 256 MB to a neighbour took 780 us with 512 KB of slots for a connection, 940 with 256 KB.
-      fit(m.ranks, {message_slots, simple_slots, 2 * kKi, most, size_t{52} << 20}),
+      fit(m.ranks, Wish{message_slots, simple_slots, 2 * kKi, most, size_t{52} << 20}),
       // Between 2 GPUs reduce-scatter of 64 MB was 1.26 times as fast as NCCL's so, with twice as many slots 1.09.
-      fit(m.ranks, {2 * std::max(sums, 1), simple_slots, 2 * kKi, std::min(most, 32 * kKi), size_t{128} << 20}),
-      fit(m.ranks, {2 * std::max(sums, 1), 8, 2 * kKi, std::min(most, 32 * kKi), size_t{128} << 20}),
-      fit(m.ranks, {channels_in_line(m), 16, 1 * kKi, std::min(most, 32 * kKi), size_t{65} << 20, true}),
+      fit(m.ranks, Wish{2 * std::max(sums, 1), simple_slots, 2 * kKi, std::min(most, 32 * kKi), size_t{128} << 20}),
+      fit(m.ranks, Wish{2 * std::max(sums, 1), 8, 2 * kKi, std::min(most, 32 * kKi), size_t{128} << 20}),
+      fit(m.ranks, Wish{channels_in_line(m), 16, 1 * kKi, std::min(most, 32 * kKi), size_t{65} << 20, true}),
+      fit(m.ranks, BriefWish{low_channels, 8, 8 * kKi, size_t{5} << 20}),
+      fit(m.ranks, BriefWish{channels, 4, 16 * kKi, size_t{6} << 20}),
   };
   sizes.limits.slot_bytes = {payload_of(Protocol::kLL, sizes.layouts[0].slot_bytes),
                              payload_of(Protocol::kLL128, sizes.layouts[1].slot_bytes),
                              payload_of(Protocol::kSimple, sizes.layouts[2].slot_bytes)};
   for (size_t& bytes : sizes.limits.slot_bytes) bytes = bytes / 128 * 128;
+  for (const Protocol protocol : {Protocol::kLL, Protocol::kLL128}) {
+    if (m.ranks == 1 || m.in_host_memory) break;
+    const QueueLayout& layout = sizes.layouts[static_cast<size_t>(brief_queue_of(protocol))];
+    sizes.brief_bytes[static_cast<size_t>(protocol)] = payload_of(protocol, layout.slot_bytes);
+  }
   // What the warps of a CTA move at once: shorter chunks leave some of them idle, longer ones fill the pipeline later.
   sizes.two_shot_chunk = size_t{kMaxWorkers} * shape_of(Protocol::kLL128).bytes;
   if (!m.lines_stay_whole) sizes.limits.slot_bytes[static_cast<size_t>(Protocol::kLL128)] = 0;

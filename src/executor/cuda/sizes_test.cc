@@ -19,7 +19,8 @@ TEST(Sizes, SmallMessagesNeedLessThan64MegabytesWhateverTheNumberOfRanks) {
   for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
     const Sizes sizes = sizes_for(machine(ranks));
     size_t small = 0;
-    for (const Queue queue : {Queue::kLL, Queue::kLL128, Queue::kMessageLL, Queue::kMessageLL128}) {
+    for (const Queue queue :
+         {Queue::kLL, Queue::kLL128, Queue::kMessageLL, Queue::kMessageLL128, Queue::kBriefLL, Queue::kBriefLL128}) {
       small += sizes.layouts[static_cast<size_t>(queue)].bytes();
     }
     EXPECT_LT(small, size_t{64} << 20) << ranks << " ranks";
@@ -313,6 +314,34 @@ TEST(Sizes, SlotsOfDifferentSendersChannelsAndStepsDoNotOverlap) {
   EXPECT_EQ(begins.front(), static_cast<std::ptrdiff_t>(layout.slots_at));
   for (size_t i = 1; i < begins.size(); ++i) EXPECT_EQ(begins[i] - begins[i - 1], 1024);
   EXPECT_EQ(static_cast<size_t>(begins.back()) + 1024, layout.bytes());
+}
+
+TEST(Sizes, SlotsOfBriefOperationsOfDifferentChannelsStepsAndSendersDoNotOverlap) {
+  for (const int ranks : {2, 3, 8, kMaxRanks}) {
+    const Sizes sizes = sizes_for(machine(ranks));
+    for (const Protocol protocol : {Protocol::kLL, Protocol::kLL128}) {
+      const QueueLayout& layout = sizes.layouts[static_cast<size_t>(brief_queue_of(protocol))];
+      uint32_t next = layout.slots_at;
+      for (int channel = 0; channel < layout.channels; ++channel) {
+        for (uint32_t step = 0; step < layout.slots; ++step) {
+          ASSERT_EQ(layout.brief_slots(channel, step), next);
+          ASSERT_EQ(layout.brief_slots(channel, step + 5 * layout.slots), next);
+          next += static_cast<uint32_t>(ranks) * layout.slot_bytes;
+        }
+      }
+      EXPECT_EQ(next, layout.bytes());
+      EXPECT_GE(sizes.brief_bytes[static_cast<size_t>(protocol)], 512U);
+      EXPECT_LE(sizes.brief_bytes[static_cast<size_t>(protocol)], payload_of(protocol, layout.slot_bytes));
+    }
+  }
+}
+
+TEST(Sizes, NothingIsBriefForOneRankOrThroughHostMemory) {
+  Machine host = machine(4);
+  host.in_host_memory = true;
+  for (const Machine& m : {machine(1), host}) {
+    for (const size_t bytes : sizes_for(m).brief_bytes) EXPECT_EQ(bytes, 0U);
+  }
 }
 
 }  // namespace

@@ -77,6 +77,18 @@ __device__ __forceinline__ void note_arrived(const QueueView& queue, int peer, c
              make_uint4(seen.flag, seen.awaited, seen.found, seen.marked_bytes));
 }
 
+/// The same if it is the awaited step, but of another call: perhaps of one in which the peer waits for nobody.
+template <class Wire>
+__device__ __forceinline__ void tell_what_arrived(const QueueView& queue, int peer, const Endpoint& source,
+                                                  uint32_t unit) {
+  Flags flags;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const typename Wire::Raw raw = Wire::fetch(source.slot, unit, lane);
+  if (!Wire::shows_flags(raw, lane, flags)) return;
+  if (flags.first != source.flag || flags.second == source.second) return;
+  note_arrived(queue, peer, {source.flag, source.second, flags.second, Wire::kMarkedBytes});
+}
+
 /// Marks for all kernels of this rank that come later that one has aborted: they send nothing, as it might be made of
 /// what that one has not received. All lanes of a warp.
 __device__ __noinline__ inline void stop_later_kernels(const QueueView& queue) {

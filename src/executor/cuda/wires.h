@@ -36,7 +36,7 @@ struct LL {
   static constexpr bool kApart = false;    ///< a CTA carries out one part of the program (algorithm/parts.h)
   static constexpr int kWords = 2;         ///< payload of a thread and unit, in 4-byte words
   static constexpr int kPieces = 1;        ///< contiguous runs of user data that this is
-  static constexpr int kPieceBytes = 8;
+  static constexpr int kPieceBytes = shape_of(kProtocol).piece;
   static constexpr uint32_t kUnitBytes = shape_of(kProtocol).bytes;
   static constexpr uint32_t kUnitStored = shape_of(kProtocol).stored;
   static constexpr int kBatch = 1;  ///< units in flight per thread when data only moves
@@ -81,7 +81,7 @@ struct LL128 {
   static constexpr bool kApart = false;
   static constexpr int kWords = 8;
   static constexpr int kPieces = 2;
-  static constexpr int kPieceBytes = 16;
+  static constexpr int kPieceBytes = shape_of(kProtocol).piece;
   static constexpr uint32_t kUnitBytes = shape_of(kProtocol).bytes;
   static constexpr uint32_t kUnitStored = shape_of(kProtocol).stored;
   static constexpr int kBatch = 2;
@@ -143,7 +143,7 @@ struct Simple {
   static constexpr bool kApart = false;
   static constexpr int kWords = 4;
   static constexpr int kPieces = 1;
-  static constexpr int kPieceBytes = 16;
+  static constexpr int kPieceBytes = shape_of(kProtocol).piece;
   static constexpr uint32_t kUnitBytes = shape_of(kProtocol).bytes;
   static constexpr uint32_t kUnitStored = shape_of(kProtocol).stored;
   static constexpr int kBatch = 8;

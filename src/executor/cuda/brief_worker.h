@@ -1,0 +1,267 @@
+// The communication primitives of brief operations on aligned buffers, in as few instructions as possible: a kernel
+// that exchanges a kilobyte takes as long as those take one after the other. What else there is (buffers that begin
+// anywhere, rests of vectors, scalars, averages) has kernels of its own, with the same connections: calls of functions
+// for it would have registers spilled on the way.
+#pragma once
+
+#include "executor/cuda/brief_connections.h"
+#include "executor/cuda/elements.h"
+#include "executor/cuda/user_memory.h"
+
+namespace nitinol::cuda {
+
+using algorithm::Peers;
+using algorithm::Side;
+using algorithm::Span;
+
+template <class Wire, DataType type, Combiner with>
+class BriefWorker : public BriefConnections<Wire> {
+ public:
+  static constexpr bool kOneChunk = true;
+  static constexpr bool kRehearses = true;
+  using Connections = BriefConnections<Wire>;
+
+  __device__ __forceinline__ BriefWorker(const QueueView& queue, int channel) : Connections(queue, channel) {}
+
+  __device__ __forceinline__ void begin(const Work& work, int index) {
+    this->work_ = index;
+    this->begin_call(work.mark);
+    input_ = work.input;
+    output_ = work.output;
+    root_ = work.root;
+    how_ = work.combine;
+  }
+  __device__ __forceinline__ int root() const { return root_; }
+
+  /// Whether it moves data, or only goes through the instructions.
+  __device__ __forceinline__ void be(bool live) { live_ = live; }
+
+  // The primitives of one-shot algorithms, as algorithm::Verbs has them.
+
+  __device__ __forceinline__ void copy(Span own, Span into) { push<Peers::kNone>(own, at(into), -1); }
+  __device__ __forceinline__ void send(int to, Span own) { push<Peers::kOne>(own, nullptr, to); }
+  __device__ __forceinline__ void push_to_all(Span own) { push<Peers::kAll>(own, nullptr, -1); }
+  __device__ __forceinline__ void copy_and_push_to_all(Span own, Span into) { push<Peers::kAll>(own, at(into), -1); }
+
+  __device__ __forceinline__ void recv(int from, Span into) {
+    char* const to = at(into);
+    const uint32_t bytes = bytes_of_span(into);
+    for_units(bytes, [&](uint32_t unit) {
+      Raw raw[1];
+      if (fetch(from, 1, unit, raw)) store(to, bytes, unit, raw[0]);
+    });
+  }
+
+  __device__ __forceinline__ void reduce_from_all(Span own, Span into) {
+    const char* const from = at(own);
+    char* const to = at(into);
+    const uint32_t bytes = bytes_of_span(own);
+    if (this->ranks() == 2) {
+      reduce<2>(from, to, bytes);
+    } else if (this->ranks() <= 4 || Wire::kPerWarp) {
+      reduce<4>(from, to, bytes);
+    } else {
+      reduce<8>(from, to, bytes);
+    }
+  }
+
+  __device__ __forceinline__ void send_blocks(Span first, size_t stride, int) {
+    const char* const from = at(first);
+    const uint32_t bytes = bytes_of_span(first);
+    const size_t apart = stride * E::kSize;
+    for_units(bytes, [&](uint32_t unit) {
+#pragma unroll 1
+      for (int i = 1; i < this->ranks(); i += kFlight) {
+        uint32_t words[kFlight][Wire::kWords];
+#pragma unroll
+        for (int f = 0; f < kFlight; ++f) {
+          if (i + f < this->ranks()) load(from + peer_at(i + f) * apart, bytes, unit, words[f]);
+        }
+#pragma unroll
+        for (int f = 0; f < kFlight; ++f) {
+          if (i + f < this->ranks()) put(peer_at(i + f), unit, words[f]);
+        }
+      }
+    });
+  }
+  __device__ __forceinline__ void recv_blocks(Span first, size_t stride, int) {
+    char* const to = at(first);
+    const uint32_t bytes = bytes_of_span(first);
+    const size_t apart = stride * E::kSize;
+    for_units(bytes, [&](uint32_t unit) {
+#pragma unroll 1
+      for (int rank = 0; rank < this->ranks(); rank += kFlight) {
+        const uint32_t wanted = peers_from<kFlight>(rank);
+        Raw raw[kFlight];
+        if (!fetch(rank, wanted, unit, raw)) return;
+#pragma unroll
+        for (int f = 0; f < kFlight; ++f) {
+          if ((wanted >> f & 1U) != 0) store(to + (rank + f) * apart, bytes, unit, raw[f]);
+        }
+      }
+    });
+  }
+
+ private:
+  using E = Elements<type>;
+  using Memory = UserMemory<Wire>;
+  using Raw = typename Wire::Raw;
+  static constexpr int kFlight = 4;
+  static constexpr int kElements = E::template kCount<Wire::kWords>;
+
+  __device__ __forceinline__ char* at(const Span& span) const {
+    return (span.side == Side::kInput ? const_cast<char*>(input_) : output_) + span.offset * E::kSize;
+  }
+  __device__ __forceinline__ static uint32_t bytes_of_span(const Span& span) {
+    return static_cast<uint32_t>(span.count) * E::kSize;
+  }
+  __device__ __forceinline__ int peer_at(int distance) const {
+    return algorithm::rank_after(this->rank(), distance, this->ranks());
+  }
+  /// Bit r: there is a rank first + r, and it is not this one.
+  template <int kRanks>
+  __device__ __forceinline__ uint32_t peers_from(int first) const {
+    const uint32_t there = (1U << min(this->ranks() - first, kRanks)) - 1;
+    const int own = this->rank() - first;
+    return own >= 0 && own < kRanks ? there & ~(1U << own) : there;
+  }
+
+  /// Each unit of this thread (warp), unless one before was given up.
+  template <class Each>
+  __device__ __forceinline__ void for_units(uint32_t bytes, Each&& each) {
+    const uint32_t first = Wire::kPerWarp ? this->warp_ : threadIdx.x;
+    const uint32_t units = live_ ? (bytes + Wire::kUnitBytes - 1) / Wire::kUnitBytes : first + 1;
+    const uint32_t apart = Wire::kPerWarp ? blockDim.x / 32 : blockDim.x;
+#pragma unroll 1
+    for (uint32_t unit = first; unit < units && !this->aborted_; unit += apart) each(unit);
+    if constexpr (Wire::kPerWarp) __syncwarp();
+  }
+  __device__ __forceinline__ void load(const char* from, uint32_t bytes, uint32_t unit,
+                                       uint32_t (&words)[Wire::kWords]) const {
+    if constexpr (Wire::kPerWarp) {
+      if (live_) Memory::load_pieces(from, bytes, unit, this->lane_, words);
+    } else {
+      const auto* const source = reinterpret_cast<const uint32_t*>(from) + unit * Wire::kWords;
+#pragma unroll
+      for (int w = 0; w < Wire::kWords; ++w) words[w] = has_word(bytes, unit, w) ? source[w] : 0;
+    }
+  }
+  __device__ __forceinline__ void store(char* to, uint32_t bytes, uint32_t unit,
+                                        const uint32_t (&words)[Wire::kWords]) const {
+    if constexpr (Wire::kPerWarp) {
+      if (live_) Memory::store_pieces(to, bytes, unit, this->lane_, words);
+    } else {
+      auto* const target = reinterpret_cast<uint32_t*>(to) + unit * Wire::kWords;
+#pragma unroll
+      for (int w = 0; w < Wire::kWords; ++w) {
+        if (has_word(bytes, unit, w)) target[w] = words[w];
+      }
+    }
+  }
+  /// LL: whether the word of the unit is to be moved. The last unit may have but one.
+  __device__ __forceinline__ bool has_word(uint32_t bytes, uint32_t unit, int word) const {
+    return live_ && (word == 0 || (unit * Wire::kWords + word) * 4 < bytes);
+  }
+  __device__ __forceinline__ void store(char* to, uint32_t bytes, uint32_t unit, const Raw& raw) const {
+    uint32_t words[Wire::kWords];
+    Wire::open(raw, this->lane_, words);
+    store(to, bytes, unit, words);
+  }
+  __device__ __forceinline__ void put(int peer, uint32_t unit, const uint32_t (&words)[Wire::kWords]) const {
+    if (live_) Wire::put(this->sink_of(peer), this->mark_, unit, this->lane_, words);
+  }
+
+  template <Peers kind>
+  __device__ __forceinline__ void push(const Span& own, char* into, int to) {
+    const char* const from = at(own);
+    const uint32_t bytes = bytes_of_span(own);
+    for_units(bytes, [&](uint32_t unit) {
+      uint32_t words[Wire::kWords];
+      load(from, bytes, unit, words);
+      if constexpr (kind == Peers::kOne) put(to, unit, words);
+      if constexpr (kind == Peers::kAll) {
+#pragma unroll 1
+        for (int i = 1; i < this->ranks(); ++i) put(peer_at(i), unit, words);
+      }
+      if (into != nullptr && into != from) store(into, bytes, unit, words);
+    });
+  }
+
+  /// All ranks' data in rank order, kRanks ranks in flight at a time.
+  template <int kRanks>
+  __device__ __forceinline__ void reduce(const char* own, char* into, uint32_t bytes) {
+    using Accumulator = typename E::Accumulator;
+    for_units(bytes, [&](uint32_t unit) {
+      uint32_t words[Wire::kWords];
+      load(own, bytes, unit, words);
+      Accumulator values[kElements];
+#pragma unroll
+      for (int i = 0; i < kElements; ++i) values[i] = E::template identity<with>(how_);
+#pragma unroll 1
+      for (int first = 0; first < this->ranks(); first += kRanks) {
+        Raw raw[kRanks];
+        if (!fetch(first, peers_from<kRanks>(first), unit, raw)) return;
+#pragma unroll
+        for (int r = 0; r < kRanks; ++r) {
+          if (kRanks > 2 && first + r >= this->ranks()) break;
+          uint32_t part[Wire::kWords];
+          Wire::open(raw[r], this->lane_, part);
+          const bool mine = first + r == this->rank();
+#pragma unroll
+          for (int w = 0; w < Wire::kWords; ++w) part[w] = mine ? words[w] : part[w];
+          Accumulator more[kElements];
+          E::template widen<Wire::kWords>(part, more);
+#pragma unroll
+          for (int i = 0; i < kElements; ++i) values[i] = E::template combine<with>(how_, values[i], more[i]);
+        }
+      }
+      E::template narrow<Wire::kWords>(values, words);
+      store(into, bytes, unit, words);
+    });
+  }
+
+  /// The unit of the ranks from `first` on of which `wanted` has a bit, once all are there. False: aborted.
+  template <int kSlots>
+  __device__ __forceinline__ bool fetch(int first, uint32_t wanted, uint32_t unit, Raw (&raw)[kSlots]) {
+    const Endpoint source = this->source_of(first);
+    const uint32_t apart = this->queue_.layout.slot_bytes;
+    uint32_t missing = live_ ? wanted : 0;
+    Patience patience(this->waiter());
+    while (true) {
+#pragma unroll
+      for (int s = 0; s < kSlots; ++s) {
+        if ((missing >> s & 1U) != 0) raw[s] = Wire::fetch(source.slot + s * apart, unit, this->lane_);
+      }
+#pragma unroll
+      for (int s = 0; s < kSlots; ++s) {
+        if ((missing >> s & 1U) != 0 && Wire::ready(raw[s], source, this->lane_)) missing &= ~(1U << s);
+      }
+      if (missing == 0) return true;
+      if (give_up(patience, source, first, missing, unit)) return false;
+    }
+  }
+  __device__ __forceinline__ bool give_up(Patience& patience, const Endpoint& first_source, int first, uint32_t missing,
+                                          uint32_t unit) {
+    bool exhausted = patience.exhausted([&](bool late) {
+#pragma unroll 1
+      for (uint32_t left = missing; left != 0; left &= left - 1) {
+        const int index = __ffs(left) - 1;
+        patience.note(first + index, For::kData, late);
+        Endpoint source = first_source;
+        source.slot += index * this->queue_.layout.slot_bytes;
+        tell_what_arrived<Wire>(this->queue_, first + index, source, unit);
+      }
+    });
+    if constexpr (Wire::kPerWarp) exhausted = __any_sync(0xffffffffU, exhausted);
+    this->aborted_ = exhausted;
+    return exhausted;
+  }
+
+  const char* input_ = nullptr;
+  char* output_ = nullptr;
+  int root_ = 0;
+  bool live_ = true;
+  Combine how_ = Combine::kSum;
+};
+
+}  // namespace nitinol::cuda
