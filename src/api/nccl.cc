@@ -140,9 +140,8 @@ NITINOL_ENTRY(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {
     log_call("ncclCommFinalize(comm {})", static_cast<void*>(comm));
     Job job;
     job.communicator = shared_communicator_of(comm, "ncclCommFinalize");
-    static_cast<void>(job.communicator->require(Call::kFinalise, "ncclCommFinalize"));
-    group::refuse_if_finalised(*job.communicator, "ncclCommFinalize");
-    job.finalises = true;
+    static_cast<void>(group::require(*job.communicator, Call::kFinalise, "ncclCommFinalize"));
+    job.leads_to = Stage::kFinalising;
     group::record_for(*job.communicator, [&] {
       job.run = [communicator = job.communicator] { finalise(communicator); };
       group::add(job);
@@ -321,11 +320,16 @@ NITINOL_ENTRY(ncclResult_t, ncclGroupEnd, ()) {
 NITINOL_ENTRY(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * simInfo)) {
   return guarded([&]() -> ncclResult_t {
     constexpr unsigned kMagic = 0x74685283;
-    const bool operations = group::drop();
+    const group::Content dropped = group::drop();
     if (simInfo != nullptr && simInfo->magic != kMagic) {
       fail(ncclInvalidArgument, "ncclGroupSimulateEnd : simInfo was not initialised with NCCL_SIM_INFO_INITIALIZER");
     }
-    if (operations) not_built("ncclGroupSimulateEnd", "the estimate of a group's time is");
+    if (dropped.jobs) {
+      fail(ncclInvalidUsage,
+           "ncclGroupSimulateEnd: calls that make, revoke or finalize communicators are not simulated, and were not "
+           "carried out");
+    }
+    if (dropped.operations) not_built("ncclGroupSimulateEnd", "the estimate of a group's time is");
     return ncclSuccess;
   });
 }
