@@ -20,15 +20,15 @@
 namespace nitinol {
 namespace {
 
-/// Drawn once per process; a child after fork draws again.
+/// Drawn once; a child after fork has another.
 uint64_t process_number() {
-  static const std::pair<pid_t, uint64_t> drawn = [] {
+  static const uint64_t drawn = [] {
     uint64_t number = 0;
     ensure_crypto();
     fill_random({reinterpret_cast<uint8_t*>(&number), sizeof(number)});
-    return std::pair{getpid(), number};
+    return number;
   }();
-  return drawn.second ^ static_cast<uint64_t>(getpid() ^ drawn.first);
+  return of_this_process(drawn);
 }
 
 template <size_t N>
