@@ -358,6 +358,16 @@ bool require(const Communicator& communicator, Call call, const char* function) 
   return last == jobs.rend() || permits(call, *last->leads_to, function);
 }
 
+void begin_early(const Communicator& communicator) noexcept {
+  if (t_state == nullptr) return;
+  try {
+    for (const Job& job : state().jobs) {
+      if (job.communicator.get() == &communicator) begin(job);
+    }
+  } catch (const std::exception&) {  // no memory; it ends now, whether it has said that it is revoked or not
+  }
+}
+
 void add(Job job) { state().jobs.push_back(std::move(job)); }
 
 void add_task(const Task& task) {

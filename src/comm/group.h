@@ -42,6 +42,9 @@ bool open();
 
 /// Communicator::require(), but what the group has recorded counts as done.
 bool require(const Communicator& communicator, Call call, const char* function);
+/// For a communicator that is destroyed or aborted within the group, at once: what the group has recorded to begin does
+/// so now, as whoever destroys what was revoked waits for nobody.
+void begin_early(const Communicator& communicator) noexcept;
 void add(Job job);
 void add_task(const Task& task);
 /// A call inside the group failed: its end will do nothing and return this, but never that something is in progress.

@@ -1,4 +1,5 @@
-// Groups that end in ncclGroupSimulateEnd, or are refused at their end: nothing of them has had an effect.
+// Groups that end in ncclGroupSimulateEnd, or are refused at their end: nothing of them has had an effect. What groups
+// revoke they revoke at their end.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -10,6 +11,7 @@
 #include "ints.h"
 #include "nccl.h"
 #include "scarcity.h"
+#include "shared_count.h"
 
 namespace nitinol::testing {
 namespace {
@@ -148,6 +150,25 @@ TEST(RefusedGroup, RevokesNothing) {
                 for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
               }));
   }
+}
+
+// Who destroys what was revoked waits for nobody, not for the end of the group either.
+TEST(Group, MayDestroyWhatItRevokes) {
+  const SharedCount through;
+  EXPECT_EQ("", run_ranks({1, 1}, [&](Rank& self) {
+              ncclComm_t comm = nullptr;
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+              const Ints data(kCount, 1);
+              if (self.rank == 0) {  // the other never comes
+                EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, comm, self.stream));
+                EXPECT_CALL(ncclGroupStart());
+                EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+                EXPECT_CALL(ncclCommDestroy(comm));
+                expect_that(ncclGroupEnd() == ncclInvalidUsage, "the group has lost one");
+              }
+              through.meet(2);
+              if (self.rank == 1) EXPECT_CALL(ncclCommAbort(comm));
+            }));
 }
 
 TEST(Group, ThatRevokesAndHasNoThreadsLeavesNobodyPolling) {
