@@ -75,38 +75,36 @@ class NoThreads {
   pthread_attr_t before_{};
 };
 
-/// Until it goes: no descriptor can be opened, whatever is closed meanwhile. Those of the standard streams are open.
-class FullDescriptors {
+/// Until it goes: this process gets no more of something than so much.
+class Limit {
  public:
-  FullDescriptors() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    const rlimit none{STDERR_FILENO + 1, before_.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &none);
+  Limit(decltype(RLIMIT_AS) resource, rlim_t most) : resource_(resource) {
+    getrlimit(resource_, &before_);
+    const rlimit less{most, before_.rlim_max};
+    setrlimit(resource_, &less);
   }
-  ~FullDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-  FullDescriptors(const FullDescriptors&) = delete;
-  FullDescriptors& operator=(const FullDescriptors&) = delete;
+  ~Limit() { setrlimit(resource_, &before_); }
+  Limit(const Limit&) = delete;
+  Limit& operator=(const Limit&) = delete;
 
  private:
+  decltype(RLIMIT_AS) resource_;
   rlimit before_{};
+};
+
+/// Until it goes: no descriptor can be opened, whatever is closed meanwhile. Those of the standard streams are open.
+class FullDescriptors {
+  Limit limit_{RLIMIT_NOFILE, STDERR_FILENO + 1};
 };
 
 /// Until it goes: nothing large can be mapped, no thread be started. Small pieces of the heap are still there.
 class NoMemory {
- public:
-  NoMemory() {
-    getrlimit(RLIMIT_AS, &before_);
+  static rlim_t mapped_bytes() {
     size_t pages = 0;
     std::ifstream("/proc/self/statm") >> pages;
-    const rlimit small{pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)) + (64 << 10), before_.rlim_max};
-    setrlimit(RLIMIT_AS, &small);
+    return pages * static_cast<size_t>(sysconf(_SC_PAGESIZE));
   }
-  ~NoMemory() { setrlimit(RLIMIT_AS, &before_); }
-  NoMemory(const NoMemory&) = delete;
-  NoMemory& operator=(const NoMemory&) = delete;
-
- private:
-  rlimit before_{};
+  Limit limit_{RLIMIT_AS, mapped_bytes() + (64 << 10)};
 };
 
 }  // namespace nitinol::testing

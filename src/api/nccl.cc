@@ -1,11 +1,14 @@
 // The C API: thin functions over comm/. Each body is one expression of what the call means.
 #include "nccl.h"
 
+#include <memory>
+
 #include "api/entry.h"
 #include "base/last_error.h"
 #include "base/settings.h"
 #include "comm/create.h"
 #include "comm/departure.h"
+#include "comm/group.h"
 #include "comm/handle.h"
 #include "comm/memory.h"
 #include "comm/operations.h"
@@ -22,6 +25,13 @@ void require(const void* pointer, const char* function, const char* argument) {
 /// Whatever goes wrong, nobody is to take what stood there for a communicator.
 void clear(ncclComm_t* handle) {
   if (handle != nullptr) *handle = nullptr;
+}
+
+/// The communicator that is ended, in a group, too.
+std::shared_ptr<Communicator> take(ncclComm_t handle, const char* function) {
+  std::shared_ptr<Communicator> communicator = release_handle(handle, function);
+  group::begin_early(*communicator);
+  return communicator;
 }
 
 [[noreturn]] void not_built(const char* function, const char* what) {
@@ -140,9 +150,8 @@ NITINOL_ENTRY(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {
     log_call("ncclCommFinalize(comm {})", static_cast<void*>(comm));
     Job job;
     job.communicator = shared_communicator_of(comm, "ncclCommFinalize");
-    static_cast<void>(job.communicator->require(Call::kFinalise, "ncclCommFinalize"));
-    group::refuse_if_finalised(*job.communicator, "ncclCommFinalize");
-    job.finalises = true;
+    static_cast<void>(group::require(*job.communicator, Call::kFinalise, "ncclCommFinalize"));
+    job.leads_to = Stage::kFinalising;
     group::record_for(*job.communicator, [&] {
       job.run = [communicator = job.communicator] { finalise(communicator); };
       group::add(job);
@@ -155,7 +164,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommDestroy, (ncclComm_t comm)) {
   return guarded([&] {
     log_call("ncclCommDestroy(comm {})", static_cast<void*>(comm));
     if (communicator_of(comm, "ncclCommDestroy").is_inherited()) return ncclSuccess;
-    destroy(release_handle(comm, "ncclCommDestroy"));
+    destroy(take(comm, "ncclCommDestroy"));
     return ncclSuccess;
   });
 }
@@ -165,7 +174,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
   return guarded([&] {
     log_call("ncclCommAbort(comm {})", static_cast<void*>(comm));
     if (communicator_of(comm, "ncclCommAbort").is_inherited()) return ncclSuccess;
-    abort(release_handle(comm, "ncclCommAbort"));
+    abort(take(comm, "ncclCommAbort"));
     return ncclSuccess;
   });
 }
@@ -321,11 +330,16 @@ NITINOL_ENTRY(ncclResult_t, ncclGroupEnd, ()) {
 NITINOL_ENTRY(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * simInfo)) {
   return guarded([&]() -> ncclResult_t {
     constexpr unsigned kMagic = 0x74685283;
-    const bool operations = group::drop();
+    const group::Content dropped = group::drop();
     if (simInfo != nullptr && simInfo->magic != kMagic) {
       fail(ncclInvalidArgument, "ncclGroupSimulateEnd : simInfo was not initialised with NCCL_SIM_INFO_INITIALIZER");
     }
-    if (operations) not_built("ncclGroupSimulateEnd", "the estimate of a group's time is");
+    if (dropped.jobs) {
+      fail(ncclInvalidUsage,
+           "ncclGroupSimulateEnd: calls that make, revoke or finalize communicators are not simulated, and were not "
+           "carried out");
+    }
+    if (dropped.operations) not_built("ncclGroupSimulateEnd", "the estimate of a group's time is");
     return ncclSuccess;
   });
 }

@@ -3,12 +3,14 @@
 
 #include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <fstream>
 #include <string>
 
 #include "base/error.h"
+#include "base/host.h"
 
 namespace nitinol {
 
@@ -16,6 +18,11 @@ namespace nitinol {
 std::uint64_t pid_namespace() {
   struct stat found {};
   return stat("/proc/self/ns/pid", &found) == 0 ? found.st_ino : 0;
+}
+
+// Children in namespaces of their own may have one number.
+std::uint64_t of_this_process(std::uint64_t drawn) {
+  return drawn ^ stable_hash(formatted("{} {}", getpid(), pid_namespace()));
 }
 
 ProcessState process_state(int pid, std::uint64_t in_namespace) {

@@ -9,6 +9,10 @@ namespace nitinol {
 /// may have one each. 0: unknown.
 std::uint64_t pid_namespace();
 
+/// Of a number that was drawn in this process, or in one that it was forked from: one that no other process has which
+/// that holds for.
+std::uint64_t of_this_process(std::uint64_t drawn);
+
 enum class ProcessState { kRunning, kStopped, kDead, kUnknown };
 
 /// Of the process with that number in that namespace; unknown if that is not the own one.

@@ -111,13 +111,7 @@ bool Communicator::require(Call call, const char* function) const {
   const ncclResult_t now = state();
   const Stage stage = stage_at(now);
   const char* const failure = failure_sentence();
-  switch (verdict_on(call, stage)) {
-    case Verdict::kAllowed: return true;
-    case Verdict::kNoEffect: return false;
-    case Verdict::kInvalidUsage: fail(ncclInvalidUsage, "{}: the communicator {}", function, explain(stage));
-    case Verdict::kInvalidArgument: fail(ncclInvalidArgument, "{}: the communicator {}", function, explain(stage));
-    case Verdict::kReturnsState: break;
-  }
+  if (verdict_on(call, stage) != Verdict::kReturnsState) return permits(call, stage, function);
   if (now != ncclInProgress && failure != nullptr) {
     fail(now, "{}: the communicator has failed: {}", function, failure);
   }

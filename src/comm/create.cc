@@ -208,8 +208,7 @@ void record_split(const std::shared_ptr<Communicator>& parent, SplitChoice mine,
 void split(ncclComm_t parent_handle, int color, int key, ncclComm_t* handle, const ncclConfig_t* config) {
   const std::shared_ptr<Communicator> parent = shared_communicator_of(parent_handle, "ncclCommSplit");
   log_call("ncclCommSplit(comm {}, color {}, key {})", static_cast<void*>(parent_handle), color, key);
-  static_cast<void>(parent->require(Call::kSplit, "ncclCommSplit"));
-  group::refuse_if_finalised(*parent, "ncclCommSplit");
+  static_cast<void>(group::require(*parent, Call::kSplit, "ncclCommSplit"));
   if (handle == nullptr) fail(ncclInvalidArgument, "ncclCommSplit : newcomm argument is NULL");
   if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
     fail(ncclInvalidArgument, "ncclCommSplit : invalid color {}; it must be non-negative or NCCL_SPLIT_NOCOLOR", color);

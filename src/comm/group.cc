@@ -34,8 +34,8 @@ struct ThreadState {
   Batch batch;  ///< for its memory
 };
 
-void fail_if_a_call_failed(const State& group) {
-  if (group.error != ncclSuccess) fail(group.error, "ncclGroupEnd: a call inside the group failed: {}", group.sentence);
+void fail_if_a_call_failed(const State& group, const char* function) {
+  if (group.error != ncclSuccess) fail(group.error, "{}: a call inside the group failed: {}", function, group.sentence);
 }
 
 /// What is checked of a group as a whole before any of it is done.
@@ -102,12 +102,25 @@ Chains chains_of(const std::vector<Job>& jobs) {
   return chains;
 }
 
+/// They have begun, and will never run.
+void let_go(std::span<const Job> jobs) {
+  for (const Job& job : jobs) {
+    try {
+      if (job.dropped) job.dropped();
+    } catch (const std::exception&) {  // it has been aborted, and is polled by nobody
+    }
+  }
+}
+
 /// Runs all chains at the same time, since they wait for each other; throws the first error.
 void run_and_wait(const Chains& chains) {
   try {
     run_together(chains.size(), [&](size_t i) { chains[i]->run(); });
   } catch (...) {
-    for (const auto& chain : chains) chain->errors.assign(chain->jobs.size(), std::current_exception());
+    for (const auto& chain : chains) {
+      chain->errors.assign(chain->jobs.size(), std::current_exception());
+      let_go(chain->jobs);
+    }
   }
   for (const auto& chain : chains) {
     for (size_t i = 0; i < chain->jobs.size(); ++i) {
@@ -142,10 +155,6 @@ void drop_jobs(std::span<const Job> jobs, const Error& error) {
   for (const Job& job : jobs) {
     if (job.finished) job.finished(false);
     give_up_making(job, error);
-    try {
-      if (job.dropped) job.dropped();
-    } catch (const std::exception&) {  // it has been aborted, and is polled by nobody
-    }
   }
 }
 
@@ -223,16 +232,29 @@ void begin(const std::shared_ptr<Chain>& chain) {
 void end_all(const Chains& chains, size_t begun, const std::exception& thrown) {
   const Error error(code_of(thrown), formatted("a group was not carried out: {}", thrown.what()));
   for (size_t i = 0; i < chains.size(); ++i) {
-    if (i >= begun) drop_jobs(chains[i]->jobs, error);
+    if (i >= begun) {
+      let_go(chains[i]->jobs);
+      drop_jobs(chains[i]->jobs, error);
+    }
     stop_jobs(chains[i]->jobs, error);
+  }
+}
+
+void begin(const Job& job) {
+  try {
+    if (job.begin) job.begin();
+  } catch (const Error&) {  // it has been aborted, as it will say when it runs
   }
 }
 
 ncclResult_t run_jobs(const std::vector<Job>& jobs) {
   Chains chains;
+  size_t begun_jobs = 0;
   try {
     chains = chains_of(jobs);
+    while (begun_jobs < jobs.size()) begin(jobs[begun_jobs++]);
   } catch (const std::exception& thrown) {
+    let_go({jobs.data(), begun_jobs});
     for (const Job& job : jobs) job.communicator->fail_because(thrown);
     drop_jobs(jobs, as_error(thrown));
     throw;
@@ -296,7 +318,7 @@ ncclResult_t end() {
   }
   State group = std::exchange(current, State{});
   try {
-    fail_if_a_call_failed(group);
+    fail_if_a_call_failed(group, "ncclGroupEnd");
     check(group);
   } catch (const Error& error) {
     drop_jobs(group.jobs, error);
@@ -317,21 +339,33 @@ ncclResult_t end() {
   }
 }
 
-bool drop() {
+Content drop() {
   State& current = state();
   if (current.depth == 0) fail(ncclInvalidUsage, "ncclGroupSimulateEnd: not in a group call.");
-  if (--current.depth > 0) return false;
+  if (--current.depth > 0) return {};
   State group = std::exchange(current, State{});
   drop_jobs(group.jobs, Error(ncclInvalidUsage, "ncclGroupSimulateEnd: the call was not carried out"));
-  fail_if_a_call_failed(group);
-  return !group.tasks.empty();
+  fail_if_a_call_failed(group, "ncclGroupSimulateEnd");
+  return {.operations = !group.tasks.empty(), .jobs = !group.jobs.empty()};
 }
 
-void refuse_if_finalised(const Communicator& communicator, const char* function) {
+bool require(const Communicator& communicator, Call call, const char* function) {
+  if (!communicator.require(call, function)) return false;
   const std::vector<Job>& jobs = state().jobs;
-  const auto finalises = [&](const Job& job) { return job.finalises && job.communicator.get() == &communicator; };
-  if (std::none_of(jobs.begin(), jobs.end(), finalises)) return;
-  fail(ncclInvalidArgument, "{}: the communicator {}", function, explain(Stage::kFinalising));
+  const auto last = std::find_if(jobs.rbegin(), jobs.rend(), [&](const Job& job) {
+    return job.leads_to && job.communicator.get() == &communicator;
+  });
+  return last == jobs.rend() || permits(call, *last->leads_to, function);
+}
+
+void begin_early(const Communicator& communicator) noexcept {
+  if (t_state == nullptr) return;
+  try {
+    for (const Job& job : state().jobs) {
+      if (job.communicator.get() == &communicator) begin(job);
+    }
+  } catch (const std::exception&) {  // no memory; it ends now, whether it has said that it is revoked or not
+  }
 }
 
 void add(Job job) { state().jobs.push_back(std::move(job)); }

@@ -4,6 +4,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "comm/batch.h"
@@ -16,10 +17,11 @@ struct Job {
   std::shared_ptr<Communicator> communicator;  ///< the one whose blocking mode and state count
   std::function<void()> run;                   ///< on a thread of its own; may throw Error
   std::function<void(bool)> finished{};  ///< on the calling thread, for blocking communicators: whether it succeeded
-  std::function<void()> dropped{};       ///< on the calling thread: it will never run
+  std::function<void()> begin{};    ///< on the calling thread at the group's end: what takes effect before any job runs
+  std::function<void()> dropped{};  ///< on the calling thread: it has begun and will never run
   Communicator::Awaits awaits = Communicator::Awaits::kRanks;  ///< in the background
   std::shared_ptr<Communicator> made{};  ///< what it makes, if the caller has the handle already, and may poll it
-  bool finalises = false;
+  std::optional<Stage> leads_to{};       ///< for what the group calls behind it
 };
 
 namespace group {
@@ -28,13 +30,21 @@ void start();
 /// Ends the innermost group; the outermost end does the work. Throws Error(ncclInvalidUsage) outside of a group, and
 /// the group's error. Returns ncclSuccess, or ncclInProgress if a non-blocking communicator goes on in the background.
 ncclResult_t end();
-/// Ends the group without doing its work; throws as end() does. True if the outermost group was ended and had
-/// operations in it.
-bool drop();
+/// What was in a group.
+struct Content {
+  bool operations = false;
+  bool jobs = false;
+};
+/// Ends the group without doing its work, of which nothing has had an effect; throws as end() does. Returns what was in
+/// the outermost group, if that was ended.
+Content drop();
 bool open();
 
-/// Throws Error(ncclInvalidArgument) if the group finalises the communicator: then nothing may follow, as outside.
-void refuse_if_finalised(const Communicator& communicator, const char* function);
+/// Communicator::require(), but what the group has recorded counts as done.
+bool require(const Communicator& communicator, Call call, const char* function);
+/// For a communicator that is destroyed or aborted within the group, at once: what the group has recorded to begin does
+/// so now, as whoever destroys what was revoked waits for nobody.
+void begin_early(const Communicator& communicator) noexcept;
 void add(Job job);
 void add_task(const Task& task);
 /// A call inside the group failed: its end will do nothing and return this, but never that something is in progress.

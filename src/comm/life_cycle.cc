@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "base/error.h"
+
 namespace nitinol {
 namespace {
 
@@ -45,6 +47,17 @@ Stage stage_of(Phase phase, ncclResult_t state, bool regroups) {
 }
 
 Verdict verdict_on(Call call, Stage stage) { return kTable[static_cast<size_t>(call)][static_cast<size_t>(stage)]; }
+
+bool permits(Call call, Stage stage, const char* function) {
+  switch (verdict_on(call, stage)) {
+    case Verdict::kNoEffect: return false;
+    case Verdict::kInvalidUsage: fail(ncclInvalidUsage, "{}: the communicator {}", function, explain(stage));
+    case Verdict::kInvalidArgument: fail(ncclInvalidArgument, "{}: the communicator {}", function, explain(stage));
+    case Verdict::kAllowed:
+    case Verdict::kReturnsState: break;
+  }
+  return true;
+}
 
 const char* explain(Stage stage) {
   switch (stage) {

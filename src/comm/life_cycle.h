@@ -61,6 +61,9 @@ constexpr bool was_revoked(Phase phase) { return phase == Phase::kRevoking || ph
 /// `regroups`: a split or shrink of one that was revoked goes on in the background.
 Stage stage_of(Phase phase, ncclResult_t state, bool regroups = false);
 Verdict verdict_on(Call call, Stage stage);
+/// Throws Error if the verdict names the code; what returns the state is left to the caller. False: the call is to
+/// succeed without effect.
+bool permits(Call call, Stage stage, const char* function);
 /// "has been finalized" ...: to be put behind "the communicator".
 const char* explain(Stage stage);
 

@@ -49,6 +49,14 @@ Call checked_flags(int flags) {
   fail(ncclInvalidArgument, "ncclCommShrink : invalid flags {}", flags);
 }
 
+/// At the group's end all operations that are to stop do so before anything waits; not at the call, as the group may be
+/// refused or only simulated.
+void revoke_at_the_end(Job& job) {
+  job.begin = [communicator = job.communicator] { communicator->begin_revoke(); };
+  job.dropped = [communicator = job.communicator] { communicator->finish_revoke(); };
+  job.leads_to = Stage::kRevoking;
+}
+
 }  // namespace
 
 void shrink(const ShrinkCall& call) {
@@ -57,8 +65,7 @@ void shrink(const ShrinkCall& call) {
   log_call("ncclCommShrink(comm {}, {} ranks excluded, flags {})", static_cast<void*>(call.parent),
            call.excluded.size(), call.flags);
   const Call kind = checked_flags(call.flags);
-  static_cast<void>(parent->require(kind, kName));
-  group::refuse_if_finalised(*parent, kName);
+  static_cast<void>(group::require(*parent, kind, kName));
   if (call.handle == nullptr) fail(ncclInvalidArgument, "{} : newcomm argument is NULL", kName);
   if (call.excluded.empty()) fail(ncclInvalidArgument, "{} : no ranks to exclude", kName);
   std::vector<int> excluded = checked_exclusions(call.excluded, *parent);
@@ -66,7 +73,6 @@ void shrink(const ShrinkCall& call) {
   const bool shares = parent->config().shrink_share && !stop && !was_revoked(parent->phase());
   auto child =
       std::make_shared<Communicator>(parent->device(), read_child_config(call.config, parent->config(), shares));
-  if (stop) parent->begin_revoke();
   Job job;
   job.communicator = parent;
   job.run = [parent, child, excluded = std::move(excluded), stop] {
@@ -83,21 +89,19 @@ void shrink(const ShrinkCall& call) {
     if (ends_progress) parent->end_progress();
   };
   hand_over(job, child, call.handle);
-  if (stop) job.dropped = [parent] { parent->finish_revoke(); };
+  if (stop) revoke_at_the_end(job);
   group::add(std::move(job));
 }
 
 void revoke(ncclComm_t handle, int flags) {
   std::shared_ptr<Communicator> communicator = shared_communicator_of(handle, "ncclCommRevoke");
   if (flags != NCCL_REVOKE_DEFAULT) fail(ncclInvalidArgument, "ncclCommRevoke : invalid flags {}", flags);
-  if (!communicator->require(Call::kRevoke, "ncclCommRevoke")) return;
-  group::refuse_if_finalised(*communicator, "ncclCommRevoke");
-  communicator->begin_revoke();
+  if (!group::require(*communicator, Call::kRevoke, "ncclCommRevoke")) return;
   Job job;
   job.communicator = communicator;
   job.run = [communicator] { communicator->finish_revoke(!communicator->config().blocking); };
   job.awaits = Communicator::Awaits::kNoRank;
-  job.dropped = [communicator] { communicator->finish_revoke(); };
+  revoke_at_the_end(job);
   group::add(std::move(job));
 }
 
@@ -117,6 +121,7 @@ void Communicator::note_failed_repair(const std::exception& thrown) noexcept {
 }
 
 void Communicator::begin_revoke() {
+  const Visit visit(*this);
   const Stage before = stage();
   {
     const std::lock_guard lock(failure_mutex_);

@@ -20,15 +20,15 @@
 namespace nitinol {
 namespace {
 
-/// Drawn once per process; a child after fork draws again.
+/// Drawn once; a child after fork has another.
 uint64_t process_number() {
-  static const std::pair<pid_t, uint64_t> drawn = [] {
+  static const uint64_t drawn = [] {
     uint64_t number = 0;
     ensure_crypto();
     fill_random({reinterpret_cast<uint8_t*>(&number), sizeof(number)});
-    return std::pair{getpid(), number};
+    return number;
   }();
-  return drawn.second ^ static_cast<uint64_t>(getpid() ^ drawn.first);
+  return of_this_process(drawn);
 }
 
 template <size_t N>
@@ -43,16 +43,23 @@ std::string_view check_mode() {
   return compares_calls() ? "" : "off";
 }
 
-/// What must be the same on all ranks, so that they choose alike, and write down their calls for each other or do not.
-std::string agreed_settings(const Config& config) {
+/// What must be the same on all ranks, so that they choose alike, and write down their calls for each other or do not;
+/// `allowed`: algorithms and protocols.
+std::string agreed_settings(const Config& config, std::string_view allowed) {
   const Settings& s = settings();
   return formatted(
-      "NCCL_ALGO={} NCCL_PROTO={} NCCL_BUFFSIZE={} NITINOL_REPRODUCIBLE={} NCCL_P2P_DISABLE={} NITINOL_P2P_TRY={} "
-      "NITINOL_CHECK={} minCTAs={} maxCTAs={} CTAPolicy={} cgaClusterSize={}",
-      s.text_if_set(Setting::kAlgo).value_or(""), s.text_if_set(Setting::kProto).value_or(""),
-      s.integer_if_set(Setting::kBuffSize).value_or(0), s.flag(Setting::kReproducible), s.flag(Setting::kP2pDisable),
-      s.integer_if_set(Setting::kP2pTry).value_or(-1), check_mode(), config.min_ctas, config.max_ctas,
-      config.cta_policy, config.cga_cluster_size);
+      "{} NCCL_BUFFSIZE={} NITINOL_REPRODUCIBLE={} NCCL_P2P_DISABLE={} NITINOL_P2P_TRY={} NITINOL_CHECK={} minCTAs={} "
+      "maxCTAs={} CTAPolicy={} cgaClusterSize={}",
+      allowed, s.integer_if_set(Setting::kBuffSize).value_or(0), s.flag(Setting::kReproducible),
+      s.flag(Setting::kP2pDisable), s.integer_if_set(Setting::kP2pTry).value_or(-1), check_mode(), config.min_ctas,
+      config.max_ctas, config.cta_policy, config.cga_cluster_size);
+}
+
+/// As the user gave them: what is compared is their meaning.
+std::string told_settings(const Config& config) {
+  const Settings& s = settings();
+  return agreed_settings(config, formatted("NCCL_ALGO={} NCCL_PROTO={}", s.text_if_set(Setting::kAlgo).value_or(""),
+                                           s.text_if_set(Setting::kProto).value_or("")));
 }
 
 LaunchOrdering launch_ordering() {
@@ -170,7 +177,7 @@ Peer Communicator::describe() const {
   std::memcpy(peer.device_id.data(), properties.uuid.bytes, peer.device_id.size());
   peer.version = NCCL_VERSION_CODE;
   peer.flavour = kFlavour;
-  peer.agreed_settings = stable_hash(agreed_settings(config_));
+  peer.agreed_settings = stable_hash(agreed_settings(config_, meaning_of(rules_)));
   peer.meeting_point = bootstrap_->meeting_point();
   return peer;
 }
@@ -186,7 +193,7 @@ void Communicator::check_peers(const std::vector<Peer>& peers) const {
     }
     if (peer.agreed_settings != mine.agreed_settings) {
       fail(ncclInvalidUsage, "ranks {} and {} have different settings; on rank {}: {}", mine.rank, peer.rank, mine.rank,
-           agreed_settings(config_));
+           told_settings(config_));
     }
     if (peer.host != mine.host) {
       fail(ncclInvalidUsage,

@@ -58,9 +58,11 @@ struct RunNotes {
 /// The kinds of calls that are counted apart: collectives by the queue set that they go by, then messages by their
 /// other end.
 struct RunLines {
-  static constexpr int kCollectives = 4;
+  enum Collectives : int { kSimple, kSums, kSmallSums, kLine };
+  static constexpr int kCollectives = kLine + 1;
 
-  static constexpr int count(int ranks) { return kCollectives + 2 * ranks; }
+  static constexpr int count(int ranks) { return kCollectives + messages(ranks); }
+  NITINOL_HOST_DEVICE static constexpr int messages(int ranks) { return 2 * ranks; }
   /// Of messages to the peer, or from it; and which of those that messages have.
   static constexpr int of_messages(int peer, bool sends) { return kCollectives + among_messages(peer, sends); }
   NITINOL_HOST_DEVICE static constexpr int among_messages(int peer, bool sends) { return 2 * peer + (sends ? 0 : 1); }

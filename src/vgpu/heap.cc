@@ -56,6 +56,11 @@ void Heap::free(const Extent& extent) {
   insert(extent.base, extent.size);
 }
 
+bool Heap::has(uint64_t tag) {
+  std::lock_guard lock(mutex_);
+  return std::any_of(arenas_.begin(), arenas_.end(), [&](const Arena& arena) { return arena.tag == tag; });
+}
+
 // Best fit; what is left before and after stays free.
 std::optional<uintptr_t> Heap::take(size_t size, size_t alignment) {
   for (auto piece = free_sizes_.lower_bound({size, 0}); piece != free_sizes_.end(); ++piece) {

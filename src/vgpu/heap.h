@@ -20,6 +20,9 @@ class Heap {
   // The memory goes back to the system where it covers whole pages, and is overwritten where it does not.
   void free(const Extent& extent);
 
+  // Whether the file of that name is one of its arenas.
+  bool has(uint64_t tag);
+
  private:
   struct Arena {
     int fd;

@@ -1,14 +1,18 @@
 // The API's functions that share memory between processes. A handle says which file of which process holds the memory;
-// the opener reaches it through /proc and checks by the file's name that it is still the same file.
+// the opener reaches it through /proc and checks by the file's name that it is still the same file. The name alone says
+// whose it is: processes have other numbers in another PID namespace, as of a container, or two have the same.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cuda_runtime_api.h"
@@ -68,21 +72,42 @@ class FileDescriptor {
   int fd_;
 };
 
-bool has_tag(int fd, uint64_t tag) {
+// Whether the descriptor, given by its name in /proc, is of that file.
+bool has_tag(const std::string& descriptor, uint64_t tag) {
   char wanted[64];
   std::snprintf(wanted, sizeof wanted, "nitinol-vgpu-%016llx", static_cast<unsigned long long>(tag));
-  const std::string link = "/proc/self/fd/" + std::to_string(fd);
   char name[256];
-  const ssize_t length = readlink(link.c_str(), name, sizeof name - 1);
+  const ssize_t length = readlink(descriptor.c_str(), name, sizeof name - 1);
   if (length < 0) return false;
   name[length] = '\0';
   return std::strstr(name, wanted) != nullptr;
 }
 
+// -1: the process does not hold it there. Nothing else is opened, which might wait or have an effect.
+int open_of(const std::string& process, const Handle& handle) {
+  const std::string descriptor = "/proc/" + process + "/fd/" + std::to_string(handle.fd);
+  if (!has_tag(descriptor, handle.tag)) return -1;
+  const int fd = open(descriptor.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0 || has_tag("/proc/self/fd/" + std::to_string(fd), handle.tag)) return fd;
+  close(fd);
+  return -1;
+}
+
+// Of whichever process holds it, among those that can be seen from here.
+int open_file(const Handle& handle) {
+  int fd = open_of(std::to_string(handle.process), handle);
+  std::error_code ended;
+  std::filesystem::directory_iterator entry("/proc", ended);
+  for (; fd < 0 && !ended && entry != std::filesystem::directory_iterator(); entry.increment(ended)) {
+    const std::string name = entry->path().filename();
+    if (std::isdigit(static_cast<unsigned char>(name.front())) != 0) fd = open_of(name, handle);
+  }
+  return fd;
+}
+
 cudaError_t map(const Handle& handle, Opened* entry) {
-  const std::string path = "/proc/" + std::to_string(handle.process) + "/fd/" + std::to_string(handle.fd);
-  const FileDescriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (file.get() < 0 || !has_tag(file.get(), handle.tag)) return cudaErrorMapBufferObjectFailed;
+  const FileDescriptor file(open_file(handle));
+  if (file.get() < 0) return cudaErrorMapBufferObjectFailed;
   const size_t inside = handle.offset % kPage;
   const size_t length = inside + handle.size;
   void* mapping =
@@ -157,7 +182,7 @@ cudaError_t cudaIpcOpenMemHandle(void** pointer, cudaIpcMemHandle_t in, unsigned
     if (pointer == nullptr || flags != cudaIpcMemLazyEnablePeerAccess) return cudaErrorInvalidValue;
     if (handle.magic != kMagic || handle.size == 0) return cudaErrorInvalidValue;
     if (cudaError_t error = check_unsafe_call()) return error;
-    if (handle.process == getpid()) return cudaErrorDeviceUninitialized;  // as CUDA: not in the process that made it
+    if (is_own_file(handle.tag)) return cudaErrorDeviceUninitialized;  // as CUDA: not in the process that made it
     return open_handle(handle, pointer);
   });
 }

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
@@ -84,6 +85,11 @@ bool release(void* pointer, cudaMemoryType type, cudaMemoryType other_type) {
   }
   give_back(allocation);
   return true;
+}
+
+bool is_own_file(uint64_t tag) {
+  auto& heaps = memory().heaps;
+  return std::any_of(heaps.begin(), heaps.end(), [&](Heap& heap) { return heap.has(tag); });
 }
 
 std::optional<Allocation> find_allocation(const void* pointer) {

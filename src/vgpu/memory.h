@@ -48,6 +48,9 @@ void* allocate(size_t size, cudaMemoryType type, int device, unsigned flags);
 // Takes back an allocation of one of the two types that begins at the pointer; false if there is none.
 bool release(void* pointer, cudaMemoryType type, cudaMemoryType other_type);
 
+// Whether the memory file of that name was made here.
+bool is_own_file(uint64_t tag);
+
 // The known memory that holds the pointer. (A pointer just past the end belongs to nothing.)
 std::optional<Allocation> find_allocation(const void* pointer);
 

@@ -11,7 +11,10 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 
+#include "container.h"
+#include "scarcity.h"
 #include "vgpu/test_support.h"
 
 extern char** environ;
@@ -39,25 +42,49 @@ cudaIpcMemHandle_t from_hex(const char* text) {
   return handle;
 }
 
-// Runs one disabled test in a process of its own, with one more environment variable; true if it passed.
-bool passes_in_child(const std::string& test, const std::string& variable = "") {
-  const std::string filter = "--gtest_filter=*." + test;
-  std::string program = "/proc/self/exe";
-  std::string disabled = "--gtest_also_run_disabled_tests";
-  std::string mutable_filter = filter;
-  std::string mutable_variable = variable;
-  char* arguments[] = {program.data(), mutable_filter.data(), disabled.data(), nullptr};
-  std::vector<char*> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    if (std::strncmp(*entry, "GTEST_", 6) != 0) environment.push_back(*entry);
+// This program, to run one disabled test with one more environment variable.
+class Program {
+ public:
+  explicit Program(const std::string& test, std::string variable = "")
+      : filter_("--gtest_filter=*." + test), variable_(std::move(variable)) {
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+      if (std::strncmp(*entry, "GTEST_", 6) != 0) environment_.push_back(*entry);
+    }
+    if (!variable_.empty()) environment_.insert(environment_.begin(), variable_.data());
+    environment_.push_back(nullptr);
   }
-  if (!variable.empty()) environment.insert(environment.begin(), mutable_variable.data());
-  environment.push_back(nullptr);
-  pid_t child = 0;
-  if (posix_spawn(&child, program.c_str(), nullptr, nullptr, arguments, environment.data()) != 0) return false;
-  int status = 0;
-  if (waitpid(child, &status, 0) != child) return false;
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // Each true if it passed.
+  bool passes_in_child() {
+    pid_t child = 0;
+    return posix_spawn(&child, kPath, nullptr, nullptr, arguments_, environment_.data()) == 0 && passed(child);
+  }
+  pid_t start_in_a_container() {
+    const pid_t child = fork();
+    if (child == 0) {
+      _exit(testing::status_in_a_container([this] { execve(kPath, arguments_, environment_.data()); }).value_or(1));
+    }
+    return child;
+  }
+  static bool passed(pid_t child) {
+    int status = 0;
+    return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+
+ private:
+  static constexpr const char* kPath = "/proc/self/exe";
+  std::string name_ = kPath;
+  std::string disabled_ = "--gtest_also_run_disabled_tests";
+  std::string filter_;
+  std::string variable_;
+  char* arguments_[4] = {name_.data(), filter_.data(), disabled_.data(), nullptr};
+  std::vector<char*> environment_;
+};
+
+bool passes_in_child(const std::string& test, const std::string& variable = "") {
+  return Program(test, variable).passes_in_child();
 }
 
 cudaIpcMemHandle_t handle_from_environment() { return from_hex(std::getenv(kHandleVariable)); }
@@ -93,7 +120,7 @@ TEST(Ipc, MemoryIsSharedWithAnotherProcess) {
   cudaIpcMemHandle_t handle;
   ASSERT_CUDA(cudaIpcGetMemHandle(&handle, array.get() + 10));
   EXPECT_TRUE(passes_in_child("DISABLED_OpenAndChange", std::string(kHandleVariable) + "=" + to_hex(handle)));
-  EXPECT_THAT(array.values(), testing::Each(34));
+  EXPECT_THAT(array.values(), ::testing::Each(34));
 }
 
 TEST(Ipc, SmallMemoryIsSharedToo) {
@@ -102,7 +129,7 @@ TEST(Ipc, SmallMemoryIsSharedToo) {
   cudaIpcMemHandle_t handle;
   ASSERT_CUDA(cudaIpcGetMemHandle(&handle, padding.get()));
   EXPECT_TRUE(passes_in_child("DISABLED_OpenSmall", std::string(kHandleVariable) + "=" + to_hex(handle)));
-  EXPECT_THAT(padding.values(), testing::Each(5));
+  EXPECT_THAT(padding.values(), ::testing::Each(5));
 }
 
 TEST(Ipc, DISABLED_OpenSmall) {
@@ -136,6 +163,62 @@ TEST(Ipc, RefusesWrongHandles) {
   handle.reserved[32] = static_cast<char>(handle.reserved[32] + 1);  // another file's name
   EXPECT_TRUE(passes_in_child("DISABLED_OpenStale", std::string(kHandleVariable) + "=" + to_hex(handle)));
   cudaGetLastError();
+}
+
+struct Pipe {
+  int ends[2] = {-1, -1};
+  Pipe() { EXPECT_EQ(pipe(ends), 0); }
+  ~Pipe() {
+    for (const int end : ends) close(end);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+};
+
+constexpr const char* kPipesVariable = "VGPU_TEST_PIPES";
+
+// Tells the handle and waits until the memory has been used.
+TEST(Ipc, DISABLED_Lend) {
+  EXPECT_EQ(getpid(), 1);
+  int handles = -1;
+  int word = -1;
+  ASSERT_EQ(std::sscanf(std::getenv(kPipesVariable), "%d %d", &handles, &word), 2);
+  DeviceArray<char> array(10000);
+  array.set(std::vector<char>(10000, 17));
+  cudaIpcMemHandle_t handle;
+  ASSERT_CUDA(cudaIpcGetMemHandle(&handle, array.get()));
+  ASSERT_EQ(write(handles, &handle, sizeof handle), static_cast<ssize_t>(sizeof handle));
+  char end = 0;
+  EXPECT_EQ(read(word, &end, 1), 1);
+  EXPECT_THAT(array.values(), ::testing::Each(34));
+}
+
+// The one that lends and one that opens are both process 1 of their namespaces, where neither sees the other.
+TEST(Ipc, ProcessesOfOtherNamespacesAreNotTakenForThisOneAndServeWhereTheyCanBeSeen) {
+  if (testing::kAddressSanitizer) GTEST_SKIP() << "its look for leaks needs a process that this one can see";
+  if (!testing::there_are_containers()) GTEST_SKIP() << "this system lets us have no processes of our own";
+  Pipe handles;
+  Pipe word;
+  Program lender("DISABLED_Lend", std::string(kPipesVariable) + "=" + std::to_string(handles.ends[1]) + " " +
+                                      std::to_string(word.ends[0]));
+  const pid_t lending = lender.start_in_a_container();
+  close(std::exchange(handles.ends[1], -1));  // if it ends, no handle is waited for
+  cudaIpcMemHandle_t handle;
+  ASSERT_EQ(read(handles.ends[0], &handle, sizeof handle), static_cast<ssize_t>(sizeof handle));
+  Program opener("DISABLED_OpenStale", std::string(kHandleVariable) + "=" + to_hex(handle));
+  EXPECT_TRUE(Program::passed(opener.start_in_a_container()));
+  char* pointer = nullptr;
+  EXPECT_CUDA(cudaIpcOpenMemHandle(reinterpret_cast<void**>(&pointer), handle, cudaIpcMemLazyEnablePeerAccess));
+  if (pointer != nullptr) {
+    char value = 0;
+    EXPECT_CUDA(cudaMemcpy(&value, pointer + 9999, 1, cudaMemcpyDeviceToHost));
+    EXPECT_EQ(value, 17);
+    EXPECT_CUDA(cudaMemset(pointer, 34, 10000));
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    EXPECT_CUDA(cudaIpcCloseMemHandle(pointer));
+  }
+  EXPECT_EQ(write(word.ends[1], "", 1), 1);
+  EXPECT_TRUE(Program::passed(lending));
 }
 
 // Runs the function in a forked child; true if it returned true.

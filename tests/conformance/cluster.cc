@@ -262,4 +262,34 @@ std::string run_ranks(const std::vector<int>& ranks_in_process, const std::funct
   });
 }
 
+std::string run_at_once(const std::vector<std::function<std::string()>>& runs) {
+  struct Running {
+    pid_t process;
+    int result;
+  };
+  std::vector<Running> all;
+  std::fflush(nullptr);
+  for (const auto& run : runs) {
+    const Pipe result;
+    const pid_t child = fork();
+    if (child == 0) {
+      const std::string text = run();
+      write_all(result.write_end, text.data(), text.size());
+      std::fflush(nullptr);
+      _exit(0);
+    }
+    close(result.write_end);
+    all.push_back({child, result.read_end});
+  }
+  std::string text;
+  for (const Running& one : all) {
+    text += collect(one.result);
+    close(one.result);
+    int status = 0;
+    waitpid(one.process, &status, 0);
+    if (status != 0) text += "a run ended with status " + std::to_string(status) + "\n";
+  }
+  return text;
+}
+
 }  // namespace nitinol::testing

@@ -52,4 +52,7 @@ std::string run_ranks(const std::vector<int>& ranks_in_process, const std::funct
 /// The ranks' processes without a communicator: `body` gets the process's number and the id that process 0 made.
 std::string run_processes(int processes, const std::function<void(int process, const ncclUniqueId& id)>& body);
 
+/// Runs of these kinds at the same time, in processes of their own; together what they return.
+std::string run_at_once(const std::vector<std::function<std::string()>>& runs);
+
 }  // namespace nitinol::testing

@@ -14,6 +14,7 @@
 #include "cluster.h"
 #include "nccl.h"
 #include "shared_count.h"
+#include "shrink_attempt.h"
 
 namespace nitinol::testing {
 namespace {
@@ -345,15 +346,10 @@ void shrink_with_one_that_leaves(int leaver, bool has_another) {
               through.meet(3);
               if (process == leaver) EXPECT_CALL(ncclCommAbort(comm));
               if (process == 1 - leaver) {
-                int excluded = 2;
-                ncclComm_t smaller = nullptr;
-                const auto begin = std::chrono::steady_clock::now();
-                const ncclResult_t result = ncclCommShrink(comm, &excluded, 1, &smaller, nullptr, NCCL_SHRINK_ABORT);
-                const std::string sentence = ncclGetLastError(nullptr);
+                const ShrinkAttempt attempt(comm, 2);
                 through.add();
-                expect_that(result == ncclRemoteError, "code " + std::to_string(result) + ": " + sentence);
-                expect_that(sentence.find(") has left the communicator") != std::string::npos, sentence);
-                expect_that(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10), "it took too long");
+                attempt.must_have_failed(std::chrono::seconds(10), {") has left the communicator"});
+                expect_that(attempt.code() == ncclRemoteError, "code " + std::to_string(attempt.code()));
               }
               through.wait_for(4);
               if (process != leaver) EXPECT_CALL(ncclCommAbort(comm));

@@ -3,9 +3,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -182,6 +184,25 @@ TEST(Settings, AnAlgorithmCanBeForcedAndOneThatCannotBeUsedIsAnError) {
                          refuses(ncclCommInitRank(&comm, 1, id, 0), ncclInvalidUsage, "NCCL_ALGO");
                        }))
         << list;
+  }
+}
+
+TEST(Settings, ThatMeanTheSameMayBeWrittenInAnotherWayOnEachRank) {
+  for (const auto& [name, first, second] :
+       std::initializer_list<std::array<const char*, 3>>{{"NCCL_ALGO", "ring", "Ring"},
+                                                         {"NCCL_ALGO", "ring,tree", "TREE,ring"},
+                                                         {"NCCL_PROTO", "simple", "Simple"},
+                                                         {"NCCL_PROTO", "^LL", "LL128,simple"}}) {
+    const char* const values[] = {first, second};
+    EXPECT_EQ("", run_processes(2,
+                                [&, variable = name](int process, const ncclUniqueId& id) {
+                                  setenv(variable, values[process], 1);
+                                  ncclComm_t comm = nullptr;
+                                  EXPECT_CALL(ncclCommInitRank(&comm, 2, id, process));
+                                  must_add_up(comm);
+                                  EXPECT_CALL(ncclCommDestroy(comm));
+                                }))
+        << name << " " << first << " and " << second;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,9 +22,23 @@ using List = std::vector<int>;
 /// By rank; an empty one: it does not call.
 using Lists = std::vector<List>;
 
+using Run = std::function<std::string(const std::vector<int>& ranks_in_process)>;
+
 /// As threads of one process, and as processes.
-std::vector<std::vector<int>> ways_to_run(int ranks) {
-  return {{ranks}, std::vector<int>(static_cast<size_t>(ranks), 1)};
+void add_ways(std::vector<std::function<std::string()>>& all, int ranks, const Run& run) {
+  for (const auto& processes : {std::vector<int>{ranks}, std::vector<int>(static_cast<size_t>(ranks), 1)}) {
+    all.emplace_back([run, processes] {
+      const std::string wrong = run(processes);
+      return wrong.empty() ? "" : std::to_string(processes.size()) + " processes: " + wrong;
+    });
+  }
+}
+
+/// All ways at the same time: ranks wait most of it.
+std::string run_all_ways(int ranks, const Run& run) {
+  std::vector<std::function<std::string()>> all;
+  add_ways(all, ranks, run);
+  return run_at_once(all);
 }
 
 ncclResult_t shrink(ncclComm_t comm, List excluded, ncclComm_t* child, int flags = NCCL_SHRINK_DEFAULT) {
@@ -87,66 +102,76 @@ void must_shrink(ncclComm_t comm, int rank, const List& excluded, int ranks, int
   EXPECT_CALL(ncclCommDestroy(child));
 }
 
+struct Case {
+  Lists lists;
+  List right;
+  int flags;
+};
+
 /// All who call are told; afterwards those whom `right` leaves shrink with that list.
-void tells_all(const Lists& lists, const List& right, int flags) {
-  const int ranks = static_cast<int>(lists.size());
-  for (const auto& processes : ways_to_run(ranks)) {
-    const SharedCount told;
-    EXPECT_EQ("", run_ranks(processes,
-                            [&](Rank& self) {
-                              ncclComm_t comm = nullptr;
-                              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
-                              if (!lists[static_cast<size_t>(self.rank)].empty())
-                                must_be_told(comm, lists, self.rank, flags);
-                              told.meet(ranks);
-                              const bool stays = std::find(right.begin(), right.end(), self.rank) == right.end();
-                              for (int round = 0; stays && round < 2; ++round)
-                                must_shrink(comm, self.rank, right, ranks, flags);
-                              told.meet(2 * ranks);
-                              EXPECT_CALL(ncclCommAbort(comm));
-                            }))
-        << processes.size() << " processes";
+std::string tell_all(const Case& c, const std::vector<int>& processes) {
+  const int ranks = static_cast<int>(c.lists.size());
+  const SharedCount told;
+  return run_ranks(processes, [&](Rank& self) {
+    ncclComm_t comm = nullptr;
+    EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+    if (!c.lists[static_cast<size_t>(self.rank)].empty()) must_be_told(comm, c.lists, self.rank, c.flags);
+    told.meet(ranks);
+    const bool stays = std::find(c.right.begin(), c.right.end(), self.rank) == c.right.end();
+    for (int round = 0; stays && round < 2; ++round) must_shrink(comm, self.rank, c.right, ranks, c.flags);
+    told.meet(2 * ranks);
+    EXPECT_CALL(ncclCommAbort(comm));
+  });
+}
+
+std::string tell_all(const std::vector<Case>& cases) {
+  std::vector<std::function<std::string()>> all;
+  for (const Case& c : cases) {
+    add_ways(all, static_cast<int>(c.lists.size()),
+             [&c](const std::vector<int>& processes) { return tell_all(c, processes); });
   }
+  return run_at_once(all);
 }
 
 TEST(ShrinkLists, OfRanksThatMeetAtTheSameRankAreToldIfTheyDiffer) {
-  tells_all({{3}, {2, 3}, {3}, {}}, {3}, NCCL_SHRINK_DEFAULT);
-  tells_all({{3}, {2, 3}, {3}, {}}, {2, 3}, NCCL_SHRINK_ABORT);
-  tells_all({{1}, {}, {1, 3}, {1}, {1}}, {1, 4}, NCCL_SHRINK_ABORT);
+  EXPECT_EQ("", tell_all({{{{3}, {2, 3}, {3}, {}}, {3}, NCCL_SHRINK_DEFAULT},
+                          {{{3}, {2, 3}, {3}, {}}, {2, 3}, NCCL_SHRINK_ABORT},
+                          {{{1}, {}, {1, 3}, {1}, {1}}, {1, 4}, NCCL_SHRINK_ABORT}}));
 }
 
 TEST(ShrinkLists, OfRanksThatMeetElsewhereAreToldIfTheyDiffer) {
-  tells_all({{2}, {0}, {}}, {2}, NCCL_SHRINK_ABORT);
+  std::vector<Case> cases = {{{{2}, {0}, {}}, {2}, NCCL_SHRINK_ABORT}};
   for (const int flags : {NCCL_SHRINK_DEFAULT, NCCL_SHRINK_ABORT}) {
-    tells_all({{1}, {2}, {0}}, {0}, flags);  // each waits for one that leaves it out: a circle of three
-    tells_all({{3}, {0}, {0, 3}, {1, 2}}, {3}, flags);
+    cases.push_back({{{1}, {2}, {0}}, {0}, flags});  // each waits for one that leaves it out: a circle of three
+    cases.push_back({{{3}, {0}, {0, 3}, {1, 2}}, {3}, flags});
   }
+  EXPECT_EQ("", tell_all(cases));
 }
 
 TEST(ShrinkLists, OfARankThatOthersLeaveOutAreToldIfItWaitsForThem) {
-  tells_all({{2}, {2, 3}, {3}, {}}, {3}, NCCL_SHRINK_DEFAULT);
-  tells_all({{2}, {2, 3}, {3}, {}}, {2, 3}, NCCL_SHRINK_ABORT);
+  EXPECT_EQ("", tell_all({{{{2}, {2, 3}, {3}, {}}, {3}, NCCL_SHRINK_DEFAULT},
+                          {{{2}, {2, 3}, {3}, {}}, {2, 3}, NCCL_SHRINK_ABORT}}));
 }
 
 TEST(ShrinkLists, AreToldToARankThatComesLate) {
   const Lists lists = {{3}, {2, 3}, {3}, {}};
-  for (const auto& processes : ways_to_run(4)) {
-    const SharedCount told;
-    const SharedCount all;
-    EXPECT_EQ("", run_ranks(processes, [&](Rank& self) {
+  EXPECT_EQ("", run_all_ways(4, [&](const std::vector<int>& processes) {
+              const SharedCount told;
+              const SharedCount all;
+              return run_ranks(processes, [&](Rank& self) {
                 if (self.rank == 2) told.wait_for(2);
                 if (self.rank != 3) must_be_told(self.comm, lists, self.rank);
                 told.add();
                 all.meet(4);
                 if (self.rank != 3) must_shrink(self.comm, self.rank, {3}, 4);
-              }));
-  }
+              });
+            }));
 }
 
 TEST(ShrinkLists, AreToldToARankThatWaitsForOnesThatHaveShrunkWithoutItAndLeft) {
-  for (const auto& processes : ways_to_run(4)) {
-    const SharedCount left;
-    EXPECT_EQ("", run_ranks(processes, [&](Rank& self) {
+  EXPECT_EQ("", run_all_ways(4, [&](const std::vector<int>& processes) {
+              const SharedCount left;
+              return run_ranks(processes, [&](Rank& self) {
                 ncclComm_t comm = nullptr;
                 EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
                 ncclComm_t child = nullptr;
@@ -167,16 +192,16 @@ TEST(ShrinkLists, AreToldToARankThatWaitsForOnesThatHaveShrunkWithoutItAndLeft) 
                   expect_that(has(sentence, ") excludes 3, but rank 0 (host "), sentence);
                 }
                 EXPECT_CALL(ncclCommAbort(comm));
-              }));
-  }
+              });
+            }));
 }
 
 // They may call again, with it: so it waits, and hears of their list in the end.
 TEST(ShrinkLists, OfRanksThatHaveLeftOutAnotherAreInTheSentenceOfItsTimeout) {
   setenv("NITINOL_INIT_TIMEOUT", "3", 1);
-  for (const auto& processes : ways_to_run(4)) {
-    const SharedCount done;
-    EXPECT_EQ("", run_ranks(processes, [&](Rank& self) {
+  EXPECT_EQ("", run_all_ways(4, [&](const std::vector<int>& processes) {
+              const SharedCount done;
+              return run_ranks(processes, [&](Rank& self) {
                 if (self.rank < 2) must_shrink(self.comm, self.rank, {2, 3}, 4);
                 if (self.rank == 2) {
                   ncclComm_t child = nullptr;
@@ -189,32 +214,32 @@ TEST(ShrinkLists, OfRanksThatHaveLeftOutAnotherAreInTheSentenceOfItsTimeout) {
                   expect_that(!has(sentence, "NCCL_SOCKET_IFNAME"), sentence);
                 }
                 done.meet(4);
-              }));
-  }
+              });
+            }));
   unsetenv("NITINOL_INIT_TIMEOUT");
 }
 
 // Rank 2 has no part in the first call and waits in the second for rank 0, which is still in the first.
 TEST(ShrinkLists, MayDifferFromCallToCallOfRanksThatTakePartInOneOnly) {
-  for (const auto& processes : ways_to_run(3)) {
-    EXPECT_EQ("", run_ranks(processes, [](Rank& self) {
+  EXPECT_EQ("", run_all_ways(3, [&](const std::vector<int>& processes) {
+              return run_ranks(processes, [](Rank& self) {
                 if (self.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
                 if (self.rank != 2) must_shrink(self.comm, self.rank, {2}, 3);
                 if (self.rank != 1) must_shrink(self.comm, self.rank, {1}, 3);
                 if (self.rank != 0) must_shrink(self.comm, self.rank, {0}, 3);
-              }));
-  }
+              });
+            }));
 }
 
 TEST(ShrinkLists, ThatAreRightWaitForRanksThatComeLate) {
-  for (const auto& processes : ways_to_run(4)) {
-    EXPECT_EQ("", run_ranks(processes, [](Rank& self) {
+  EXPECT_EQ("", run_all_ways(4, [&](const std::vector<int>& processes) {
+              return run_ranks(processes, [](Rank& self) {
                 if (self.rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1200));
                 if (self.rank != 3) must_shrink(self.comm, self.rank, {3}, 4);
                 if (self.rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1200));
                 if (self.rank != 3) must_shrink(self.comm, self.rank, {3}, 4);
-              }));
-  }
+              });
+            }));
 }
 
 TEST(ShrinkLists, OfAGroupAreToldToItsThread) {
@@ -238,33 +263,36 @@ TEST(ShrinkLists, OfAGroupAreToldToItsThread) {
             }));
 }
 
+std::string tell_by_the_state(int flags) {
+  return run_processes(1, [&](int, const ncclUniqueId&) {
+    const auto comms = make_non_blocking(4);
+    ncclComm_t children[3] = {};
+    const auto begin = [&](size_t rank, const List& list) {
+      const ncclResult_t begun = shrink(comms[rank], list, &children[rank], flags);
+      expect_that(begun == ncclInProgress, "it does not go on in the background");
+    };
+    const auto end = [&](size_t rank, ncclResult_t wanted) {
+      expect_that(settled(ncclInProgress, children[rank]) == wanted, "the child's state");
+      static_cast<void>(settled(ncclInProgress, comms[rank]));
+    };
+    for (const size_t rank : {0, 1, 2}) begin(rank, rank == 2 ? List{1, 3} : List{3});
+    for (const size_t rank : {0, 1, 2}) {
+      end(rank, ncclInvalidUsage);
+      must_tell(ncclGetLastError(children[rank]), {{3}, {3}, {1, 3}}, static_cast<int>(rank));
+      EXPECT_CALL(ncclCommAbort(children[rank]));
+    }
+    if (flags == NCCL_SHRINK_ABORT) {  // what has been stopped does not fail any more
+      for (const size_t rank : {0, 1, 2}) begin(rank, {3});
+      for (const size_t rank : {0, 1, 2}) end(rank, ncclSuccess);
+      for (const ncclComm_t child : children) EXPECT_CALL(ncclCommAbort(child));
+    }
+    for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommAbort(comm));
+  });
+}
+
 TEST(ShrinkLists, OfCommunicatorsThatDoNotBlockAreToldByTheState) {
-  for (const int flags : {NCCL_SHRINK_DEFAULT, NCCL_SHRINK_ABORT}) {
-    EXPECT_EQ("", run_processes(1, [&](int, const ncclUniqueId&) {
-                const auto comms = make_non_blocking(4);
-                ncclComm_t children[3] = {};
-                const auto begin = [&](size_t rank, const List& list) {
-                  const ncclResult_t begun = shrink(comms[rank], list, &children[rank], flags);
-                  expect_that(begun == ncclInProgress, "it does not go on in the background");
-                };
-                const auto end = [&](size_t rank, ncclResult_t wanted) {
-                  expect_that(settled(ncclInProgress, children[rank]) == wanted, "the child's state");
-                  static_cast<void>(settled(ncclInProgress, comms[rank]));
-                };
-                for (const size_t rank : {0, 1, 2}) begin(rank, rank == 2 ? List{1, 3} : List{3});
-                for (const size_t rank : {0, 1, 2}) {
-                  end(rank, ncclInvalidUsage);
-                  must_tell(ncclGetLastError(children[rank]), {{3}, {3}, {1, 3}}, static_cast<int>(rank));
-                  EXPECT_CALL(ncclCommAbort(children[rank]));
-                }
-                if (flags == NCCL_SHRINK_ABORT) {  // what has been stopped does not fail any more
-                  for (const size_t rank : {0, 1, 2}) begin(rank, {3});
-                  for (const size_t rank : {0, 1, 2}) end(rank, ncclSuccess);
-                  for (const ncclComm_t child : children) EXPECT_CALL(ncclCommAbort(child));
-                }
-                for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommAbort(comm));
-              }));
-  }
+  EXPECT_EQ("", run_at_once({[] { return tell_by_the_state(NCCL_SHRINK_DEFAULT); },
+                             [] { return tell_by_the_state(NCCL_SHRINK_ABORT); }}));
 }
 
 ncclResult_t wait_for_failure(ncclComm_t comm) {
@@ -298,8 +326,13 @@ std::string after_a_loss(int signal, const Lists& lists, const List& right) {
 }
 
 TEST(ShrinkLists, AfterADeathAreToldAndAnAgreementHelps) {
-  EXPECT_EQ("process 3 ended by signal 9\n", after_a_loss(SIGKILL, {{3}, {2, 3}, {3}, {}}, {3}));
-  EXPECT_EQ("process 3 ended by signal 9\n", after_a_loss(SIGKILL, {{3}, {0, 3}, {3}, {}}, {3}));
+  EXPECT_EQ("process 3 ended by signal 9\nprocess 3 ended by signal 9\n",
+            run_at_once({[] {
+                           return after_a_loss(SIGKILL, {{3}, {2, 3}, {3}, {}}, {3});
+                         },
+                         [] {
+                           return after_a_loss(SIGKILL, {{3}, {0, 3}, {3}, {}}, {3});
+                         }}));
 }
 
 TEST(ShrinkLists, WithARankThatIsStoppedAreTold) {

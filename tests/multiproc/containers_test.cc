@@ -1,16 +1,15 @@
 // Processes of one host that do not see each other's numbers, as in containers that share network and host name.
 #include <gtest/gtest.h>
-#include <sched.h>
-#include <sys/mount.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include "cluster.h"
+#include "container.h"
 #include "ints.h"
 #include "nccl.h"
 #include "scarcity.h"
@@ -18,39 +17,17 @@
 namespace nitinol::testing {
 namespace {
 
-constexpr int kNoNamespace = 7;
-
-/// Runs `body` in a process that sees no others. False: the system forbids it. Throws if it goes wrong.
-bool in_a_container(const std::function<void()>& body) {
-  const int kinds = CLONE_NEWPID | CLONE_NEWNS;
-  if (unshare(kinds) != 0 && unshare(CLONE_NEWUSER | kinds) != 0) return false;
-  const pid_t child = fork();
-  if (child == 0) {
-    if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        mount("proc", "/proc", "proc", 0, nullptr) != 0) {
-      _exit(kNoNamespace);
-    }
+/// Runs `body` in a process that sees no others. Throws if it goes wrong.
+void in_a_container(const std::function<void()>& body) {
+  const std::optional<int> status = status_in_a_container([&] {
     try {
       body();
     } catch (const std::exception& error) {
       std::fprintf(stderr, "in the container: %s\n", error.what());
       _exit(1);
     }
-    _exit(0);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == kNoNamespace) return false;
-  expect_that(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the process in the container failed");
-  return true;
-}
-
-bool there_are_containers() {
-  const pid_t child = fork();
-  if (child == 0) _exit(in_a_container([] {}) ? 0 : 1);
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  });
+  expect_that(status == 0, "the process in the container failed");
 }
 
 /// Rank 1 waits a while for rank 0 to shrink, too.

@@ -199,10 +199,10 @@ RunNotes* Domain::runs_of(Queue queue) const {
   RunNotes* const all = runs();
   if (all == nullptr) return nullptr;
   switch (queue) {
-    case Queue::kSimple: return all;
-    case Queue::kSums: return all + 1;
-    case Queue::kSmallSums: return all + 2;
-    case Queue::kLine: return all + 3;
+    case Queue::kSimple: return all + RunLines::kSimple;
+    case Queue::kSums: return all + RunLines::kSums;
+    case Queue::kSmallSums: return all + RunLines::kSmallSums;
+    case Queue::kLine: return all + RunLines::kLine;
     case Queue::kMessageSimple: return all + RunLines::kCollectives;
     case Queue::kLL:
     case Queue::kLL128:

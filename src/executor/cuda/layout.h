@@ -107,7 +107,7 @@ struct QueueLayout {
     return reinterpret_cast<RunCount*>(first) + RunLines::among_messages(peer, sends);
   }
   NITINOL_HOST_DEVICE static constexpr uint32_t run_bytes(int ranks) {
-    return aligned(static_cast<size_t>(ranks) * 2 * sizeof(RunCount));
+    return aligned(static_cast<size_t>(RunLines::messages(ranks)) * sizeof(RunCount));
   }
   NITINOL_HOST_DEVICE static constexpr uint32_t aligned(size_t bytes) {
     return static_cast<uint32_t>((bytes + 1023) / 1024 * 1024);

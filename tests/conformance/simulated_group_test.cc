@@ -1,0 +1,192 @@
+// Groups that end in ncclGroupSimulateEnd, or are refused at their end: nothing of them has had an effect. What groups
+// revoke they revoke at their end.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cluster.h"
+#include "ints.h"
+#include "nccl.h"
+#include "scarcity.h"
+#include "shared_count.h"
+
+namespace nitinol::testing {
+namespace {
+
+constexpr int kCount = 1000;
+
+/// Adds up ones, which takes all ranks, and whatever runs in the communicators' background.
+void must_work(const std::vector<ncclComm_t>& comms) {
+  std::deque<Ints> data;
+  EXPECT_CALL(ncclGroupStart());
+  for (size_t rank = 0; rank < comms.size(); ++rank) {
+    use_device_of(static_cast<int>(rank));
+    int* const ones = data.emplace_back(kCount, 1).data();
+    EXPECT_CALL(ncclAllReduce(ones, ones, kCount, ncclInt, ncclSum, comms[rank], nullptr));
+  }
+  const ncclResult_t begun = ncclGroupEnd();
+  for (size_t rank = 0; rank < comms.size(); ++rank) {
+    EXPECT_CALL(settled(begun, comms[rank]));
+    use_device_of(static_cast<int>(rank));
+    EXPECT_CALL(cudaStreamSynchronize(nullptr));
+    data[rank].must_be(static_cast<int>(comms.size()), "the sum");
+  }
+}
+
+std::vector<ncclComm_t> make(int ranks, bool blocking) {
+  if (!blocking) return make_non_blocking(ranks);
+  std::vector<ncclComm_t> comms(static_cast<size_t>(ranks));
+  make_communicators(comms.data(), ranks);
+  return comms;
+}
+
+void must_refuse_to_simulate() {
+  expect_that(ncclGroupSimulateEnd(nullptr) == ncclInvalidUsage, "another code");
+  const std::string sentence = ncclGetLastError(nullptr);
+  expect_that(sentence.find("are not simulated, and were not carried out") != std::string::npos, sentence);
+}
+
+using CallOn = std::function<void(ncclComm_t)>;
+
+/// Two ranks of a thread are as good as before after one of them, and then both, have made a call in a group that is
+/// only simulated.
+void simulate(const CallOn& call, bool blocking) {
+  EXPECT_EQ("", run_processes(1,
+                              [&](int, const ncclUniqueId&) {
+                                const std::vector<ncclComm_t> comms = make(2, blocking);
+                                for (const size_t callers : {1, 2}) {
+                                  EXPECT_CALL(ncclGroupStart());
+                                  for (size_t rank = 0; rank < callers; ++rank) call(comms[rank]);
+                                  must_refuse_to_simulate();
+                                  for (const ncclComm_t comm : comms) EXPECT_CALL(state_of(comm));
+                                  must_work(comms);
+                                }
+                                for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
+                              }))
+      << (blocking ? "blocking" : "not blocking");
+}
+
+/// One that does not block has given a handle, which has to be ended.
+void must_make_nothing(ncclComm_t made, bool blocking) {
+  if (blocking) return expect_that(made == nullptr, "there is a communicator");
+  expect_that(made != nullptr && state_of(made) == ncclInvalidUsage, "whoever polls is not told");
+  const std::string sentence = ncclGetLastError(made);
+  expect_that(sentence.find("ncclGroupSimulateEnd: the call was not carried out") != std::string::npos, sentence);
+  EXPECT_CALL(ncclCommAbort(made));
+}
+
+TEST(SimulatedGroup, RevokesNothing) {
+  const CallOn revoke = [](ncclComm_t comm) { EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT)); };
+  for (const bool blocking : {true, false}) simulate(revoke, blocking);
+}
+
+TEST(SimulatedGroup, FinalizesNothing) {
+  const CallOn finalize = [](ncclComm_t comm) { EXPECT_CALL(ncclCommFinalize(comm)); };
+  for (const bool blocking : {true, false}) simulate(finalize, blocking);
+}
+
+/// `begin` makes a call on a rank, in a group that is simulated then.
+void simulate_making(const std::function<void(ncclComm_t parent, ncclComm_t* made)>& begin, bool blocking) {
+  EXPECT_EQ("", run_processes(1,
+                              [&](int, const ncclUniqueId&) {
+                                const std::vector<ncclComm_t> comms = make(2, blocking);
+                                ncclComm_t made = nullptr;
+                                EXPECT_CALL(ncclGroupStart());
+                                begin(comms[0], &made);
+                                must_refuse_to_simulate();
+                                must_make_nothing(made, blocking);
+                                must_work(comms);
+                                for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
+                              }))
+      << (blocking ? "blocking" : "not blocking");
+}
+
+TEST(SimulatedGroup, ShrinksNothingAndStopsNothingForIt) {
+  for (const int flags : {NCCL_SHRINK_DEFAULT, NCCL_SHRINK_ABORT}) {
+    for (const bool blocking : {true, false}) {
+      simulate_making(
+          [&](ncclComm_t parent, ncclComm_t* made) {
+            int excluded = 1;
+            EXPECT_CALL(ncclCommShrink(parent, &excluded, 1, made, nullptr, flags));
+          },
+          blocking);
+    }
+  }
+}
+
+TEST(SimulatedGroup, SplitsNothing) {
+  for (const bool blocking : {true, false}) {
+    simulate_making(
+        [](ncclComm_t parent, ncclComm_t* made) { EXPECT_CALL(ncclCommSplit(parent, 0, 0, made, nullptr)); }, blocking);
+  }
+}
+
+TEST(SimulatedGroup, MakesNothing) {
+  for (const bool blocking : {true, false}) {
+    simulate_making(
+        [&](ncclComm_t, ncclComm_t* made) {
+          ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+          config.blocking = blocking ? 1 : 0;
+          ncclUniqueId id;
+          EXPECT_CALL(ncclGetUniqueId(&id));
+          EXPECT_CALL(ncclCommInitRankConfig(made, 2, id, 0, &config));
+        },
+        blocking);
+  }
+}
+
+TEST(RefusedGroup, RevokesNothing) {
+  for (const bool blocking : {true, false}) {
+    EXPECT_EQ("", run_processes(1, [&](int, const ncclUniqueId&) {
+                const std::vector<ncclComm_t> comms = make(2, blocking);
+                EXPECT_CALL(ncclGroupStart());
+                for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+                expect_that(ncclCommRevoke(comms[0], 77) == ncclInvalidArgument, "the flags");
+                expect_that(ncclGroupEnd() == ncclInvalidArgument, "the group");
+                must_work(comms);
+                for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
+              }));
+  }
+}
+
+// Who destroys what was revoked waits for nobody, not for the end of the group either.
+TEST(Group, MayDestroyWhatItRevokes) {
+  const SharedCount through;
+  EXPECT_EQ("", run_ranks({1, 1}, [&](Rank& self) {
+              ncclComm_t comm = nullptr;
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+              const Ints data(kCount, 1);
+              if (self.rank == 0) {  // the other never comes
+                EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, comm, self.stream));
+                EXPECT_CALL(ncclGroupStart());
+                EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+                EXPECT_CALL(ncclCommDestroy(comm));
+                expect_that(ncclGroupEnd() == ncclInvalidUsage, "the group has lost one");
+              }
+              through.meet(2);
+              if (self.rank == 1) EXPECT_CALL(ncclCommAbort(comm));
+            }));
+}
+
+TEST(Group, ThatRevokesAndHasNoThreadsLeavesNobodyPolling) {
+  if (!kMemoryCanBeLimited) GTEST_SKIP() << "a sanitizer takes threads of its own";
+  EXPECT_EQ("", run_processes(1, [&](int, const ncclUniqueId&) {
+              const std::vector<ncclComm_t> comms = make(2, true);
+              {
+                const NoThreads none;
+                EXPECT_CALL(ncclGroupStart());
+                for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+                expect_that(ncclGroupEnd() == ncclSystemError, "the group");
+              }
+              for (const ncclComm_t comm : comms) {
+                expect_that(state_of(comm) != ncclInProgress, "in progress for ever");
+                EXPECT_CALL(ncclCommAbort(comm));
+              }
+            }));
+}
+
+}  // namespace
+}  // namespace nitinol::testing
