@@ -56,9 +56,11 @@ class BriefWorker : public BriefConnections<Wire> {
     const char* const from = at(own);
     char* const to = at(into);
     const uint32_t bytes = bytes_of_span(own);
-    if (this->ranks() == 2) {
+    if constexpr (Wire::kPerWarp) {
+      reduce<Wire::kFlight>(from, to, bytes);
+    } else if (this->ranks() == 2) {
       reduce<2>(from, to, bytes);
-    } else if (this->ranks() <= 4 || Wire::kPerWarp) {
+    } else if (this->ranks() <= 4) {
       reduce<4>(from, to, bytes);
     } else {
       reduce<8>(from, to, bytes);
@@ -106,7 +108,7 @@ class BriefWorker : public BriefConnections<Wire> {
   using E = Elements<type>;
   using Memory = UserMemory<Wire>;
   using Raw = typename Wire::Raw;
-  static constexpr int kFlight = 4;
+  static constexpr int kFlight = Wire::kFlight;
   static constexpr int kElements = E::template kCount<Wire::kWords>;
 
   __device__ __forceinline__ char* at(const Span& span) const {
@@ -203,7 +205,7 @@ class BriefWorker : public BriefConnections<Wire> {
         if (!fetch(first, peers_from<kRanks>(first), unit, raw)) return;
 #pragma unroll
         for (int r = 0; r < kRanks; ++r) {
-          if (kRanks > 2 && first + r >= this->ranks()) break;
+          if (first + r >= this->ranks()) break;
           uint32_t part[Wire::kWords];
           Wire::open(raw[r], this->lane_, part);
           const bool mine = first + r == this->rank();

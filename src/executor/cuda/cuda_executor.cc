@@ -257,7 +257,7 @@ class CudaExecutor : public Executor {
     const size_t most = sizes_.brief_bytes[static_cast<size_t>(plan.protocol)];
     if (plan.algorithm != Algorithm::kOneShot || most == 0) return false;
     const QueueLayout& layout = sizes_.layouts[static_cast<size_t>(brief_queue_of(plan.protocol))];
-    return elements_per_channel(work, layout) * bytes_of(work.type) <= most;
+    return work.count * bytes_of(work.type) <= most * static_cast<size_t>(channels_of(work, layout));
   }
   const void* kernel_for(const CollectiveWork& work) const { return kernel_of(work, ranks_, is_brief(work)); }
 

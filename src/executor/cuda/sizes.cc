@@ -11,6 +11,7 @@ namespace nitinol::cuda {
 namespace {
 
 constexpr uint32_t kKi = 1024;
+constexpr size_t kGrain = 128;  ///< channels begin at multiples of so many bytes
 constexpr size_t kMega = size_t{1} << 20;
 
 struct Wish {
@@ -265,7 +266,7 @@ Sizes sizes_for(const Machine& m) {
   for (const Protocol protocol : {Protocol::kLL, Protocol::kLL128}) {
     if (m.ranks == 1 || m.in_host_memory) break;
     const QueueLayout& layout = sizes.layouts[static_cast<size_t>(brief_queue_of(protocol))];
-    sizes.brief_bytes[static_cast<size_t>(protocol)] = payload_of(protocol, layout.slot_bytes);
+    sizes.brief_bytes[static_cast<size_t>(protocol)] = payload_of(protocol, layout.slot_bytes) / kGrain * kGrain;
   }
   // What the warps of a CTA move at once: shorter chunks leave some of them idle, longer ones fill the pipeline later.
   sizes.two_shot_chunk = size_t{kMaxWorkers} * shape_of(Protocol::kLL128).bytes;
@@ -276,7 +277,7 @@ Sizes sizes_for(const Machine& m) {
   // no room to spare.
   if (m.ranks_per_gpu == 1) sizes.ctas_ahead = simple_channels / 2;
   sizes.ranks_share_gpus = m.ranks_per_gpu > 1;
-  sizes.limits.grain_bytes = 128;
+  sizes.limits.grain_bytes = kGrain;
   sizes.limits.bytes_per_channel = 1 * kKi;
   sizes.limits.apart_sums = {sums, sizes.layouts[static_cast<size_t>(Queue::kSums)].slot_bytes};
   sizes.limits.apart_moves = {channels_apart(m, false, simple_channels), sizes.limits.slot_bytes[2]};

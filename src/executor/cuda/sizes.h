@@ -28,7 +28,8 @@ struct Sizes {
   std::array<MessageGrain, kProtocols> message_grain{};
   int ctas_ahead = 0;             ///< launches of at most so many CTAs may overlap with the next one in their stream
   bool ranks_share_gpus = false;  ///< some do: kernels are to leave room for others' on their multiprocessors
-  /// What a channel has of a brief operation at most (brief_connections.h), by protocol; 0: none is brief.
+  /// What a channel has of a brief operation at most (brief_connections.h), by protocol, a multiple of grain_bytes; 0:
+  /// none is brief.
   std::array<size_t, kProtocols> brief_bytes{};
   size_t two_shot_chunk = 0;  ///< bytes; two-shot algorithms with LL128 take no longer chunks
 };
