@@ -33,9 +33,7 @@ class Worker : public WorkerBase<Link, type, with>, public algorithm::Verbs<Work
     this->how_ = work.combine;
     this->scaled_ = work.scalar != Reduction::Scalar::kNone;
     this->scalar_ = work.immediate;
-    if (work.scalar == Reduction::Scalar::kDevice) [[unlikely]] {
-      this->scalar_ = read_scalar(reinterpret_cast<const char*>(work.immediate));
-    }
+    if (work.scalar == Reduction::Scalar::kDevice) read_scalar(reinterpret_cast<const char*>(work.immediate));
   }
   /// The same for a message, which is both.
   __device__ __forceinline__ void begin(const Message& message) {
@@ -110,12 +108,11 @@ class Worker : public WorkerBase<Link, type, with>, public algorithm::Verbs<Work
   }
   __device__ __noinline__ void call_combine_all(Job job, Peers to_kind, int to) { this->combine_all(job, to_kind, to); }
 
-  __device__ __noinline__ static uint64_t read_scalar(const char* from) {
-    uint64_t scalar = 0;
+  __device__ void read_scalar(const char* from) {
+    this->scalar_ = 0;
     for (uint32_t i = 0; i < Base::kElementBytes; ++i) {
-      scalar |= static_cast<uint64_t>(static_cast<uint8_t>(from[i])) << (8 * i);
+      this->scalar_ |= static_cast<uint64_t>(static_cast<uint8_t>(from[i])) << (8 * i);
     }
-    return scalar;
   }
 
   const char* input_ = nullptr;

@@ -246,7 +246,8 @@ Sizes sizes_for(const Machine& m) {
       // The least go by brief kernels, but not in host memory.
       fit(m.ranks, Wish{low_channels, 8, 1 * kKi, 16 * kKi, size_t{m.in_host_memory ? 16U : 4U} << 20}),
       // Between 2 all-gather of 64 MB took 121 us with 4 slots of a channel, 111 with 8.
-      fit(m.ranks, Wish{channels, channels > 32 && m.ranks > 2 ? 4U : 8U, 1 * kKi, 32 * kKi, size_t{28} << 20}),
+      fit(m.ranks, Wish{channels, channels > 32 && m.ranks > 2 ? 4U : 8U, 1 * kKi, 32 * kKi,
+                        size_t{m.ranks == 2 ? 24U : 28U} << 20}),
       fit(m.ranks, Wish{simple_channels, simple_slots, 2 * kKi, near_pair ? 2 * most : most, size_t{116} << 20}),
       fit(m.ranks, Wish{message_channels(m, 8), 8, 1 * kKi, 8 * kKi, size_t{6} << 20}),
       fit(m.ranks, Wish{message_lines, 8, 1 * kKi, 16 * kKi, size_t{14} << 20}),
@@ -257,7 +258,7 @@ Sizes sizes_for(const Machine& m) {
       fit(m.ranks, Wish{2 * std::max(sums, 1), 8, 2 * kKi, std::min(most, 32 * kKi), size_t{128} << 20}),
       fit(m.ranks, Wish{channels_in_line(m), 16, 1 * kKi, std::min(most, 32 * kKi), size_t{65} << 20, true}),
       fit(m.ranks, BriefWish{low_channels, 8, 8 * kKi, size_t{5} << 20}),
-      fit(m.ranks, BriefWish{channels, 4, 16 * kKi, size_t{6} << 20}),
+      fit(m.ranks, BriefWish{channels, 4, 16 * kKi, size_t{m.ranks == 2 ? 10U : 6U} << 20}),
   };
   sizes.limits.slot_bytes = {payload_of(Protocol::kLL, sizes.layouts[0].slot_bytes),
                              payload_of(Protocol::kLL128, sizes.layouts[1].slot_bytes),
