@@ -40,9 +40,9 @@ class Joiner {
   void stagger();
   std::unique_ptr<RootLink> reach_root(int block);
   std::unique_ptr<RootLink> try_root(int block, Deadline deadline, const Interrupt& interrupt) const;
-  Registration registration() const;
+  Registration registration(int block) const;
   ParentReply register_here();
-  void compare_ids();
+  void compare_ids_now_and_then(const Interrupt& interrupt);
   ParentReply look_up_parent();
   void connect_tree(const ParentReply& parent);
   void check_word_of_root() const;
@@ -58,6 +58,7 @@ class Joiner {
   bool leader_;
   Deadline deadline_;
   Interrupt interrupt_;
+  Interrupt among_others_;  // the same, where the wait may be in vain because others were given other ids
   std::shared_ptr<Tree> tree_;
   std::unique_ptr<RootLink> root_;
   bool has_parent_ = false;
@@ -92,6 +93,10 @@ Joiner::Joiner(const JoinArguments& arguments)
     if (tree_) tree_->check_listener();
     if (root_) root_->check();
     if (arguments_.interrupt) arguments_.interrupt();
+  };
+  among_others_ = [this] {
+    interrupt_();
+    compare_ids_now_and_then(interrupt_);
   };
 }
 
@@ -129,12 +134,12 @@ std::unique_ptr<RootLink> Joiner::try_root(int block, Deadline deadline, const I
   return std::make_unique<RootLink>(std::move(fd), "another root");
 }
 
-Registration Joiner::registration() const {
+Registration Joiner::registration(int block) const {
   Registration registration;
   registration.rank = arguments_.rank;
   registration.nranks = arguments_.nranks;
   registration.ids = static_cast<int>(ids_.size());
-  registration.index = block_;
+  registration.index = block;
   registration.timeout_ms = arguments_.options.init_timeout.count();
   registration.listener = tree_->listener_address();
   registration.contact = tree_->contact();
@@ -144,14 +149,10 @@ Registration Joiner::registration() const {
 }
 
 ParentReply Joiner::register_here() {
-  const Interrupt compare = [this] {
-    interrupt_();
-    if (Clock::now() >= next_compare_) compare_ids();
-  };
   while (true) {
     root_ = reach_root(block_);
-    root_->send(FrameType::kRegister, encode(registration()));
-    const auto parent = root_->wait_for_parent(deadline_, ids_.size() > 1 ? compare : interrupt_);
+    root_->send(FrameType::kRegister, encode(registration(block_)));
+    const auto parent = root_->wait_for_parent(deadline_, among_others_);
     if (parent) {
       has_parent_ = true;
       return *parent;
@@ -162,18 +163,18 @@ ParentReply Joiner::register_here() {
   }
 }
 
-// Whoever was given other ids than the rest may wait where nobody else comes. The roots do not know each other, but
-// each of its ids' roots knows the list of the ranks that came there.
-void Joiner::compare_ids() {
+// Whoever was given other ids than the rest may wait where nobody else comes: at a root, but also behind it, as one
+// that is alone with its id and is connected to ranks that wait for it at another. The roots do not know each other,
+// but each of its ids' roots knows the list of the ranks that came there.
+void Joiner::compare_ids_now_and_then(const Interrupt& interrupt) {
   const std::size_t others = ids_.size() - 1;
+  if (others == 0 || Clock::now() < next_compare_) return;
   for (std::size_t i = 0; i < std::min(others, kComparesAtATime); ++i) {
     const int step = 1 + compared_++ % static_cast<int>(others);
     const int block = (block_ + step) % static_cast<int>(ids_.size());
-    const auto link = try_root(block, Clock::now() + kAnswerPatience, interrupt_);
+    const auto link = try_root(block, Clock::now() + kAnswerPatience, interrupt);
     if (!link) continue;
-    Registration mine = registration();
-    mine.index = block;
-    link->send(FrameType::kCompare, encode(mine));
+    link->send(FrameType::kCompare, encode(registration(block)));
     const auto failure = link->wait_for_failure(Clock::now() + kAnswerPatience);
     if (failure) throw Error(failure->result, failure->sentence);
   }
@@ -181,9 +182,10 @@ void Joiner::compare_ids() {
 }
 
 ParentReply Joiner::look_up_parent() {
-  const auto link = reach_root(shape_.parent_block(block_));
-  link->send(FrameType::kLookup);
-  const auto parent = link->wait_for_parent(deadline_, interrupt_);
+  const int block = shape_.parent_block(block_);
+  const auto link = reach_root(block);
+  link->send(FrameType::kLookup, encode(registration(block)));
+  const auto parent = link->wait_for_parent(deadline_, among_others_);
   if (!parent || parent->rank < 0) fail(ncclSystemError, "the root of another unique id does not know its first rank");
   return *parent;
 }
@@ -193,8 +195,8 @@ void Joiner::connect_tree(const ParentReply& parent) {
     fail(ncclSystemError, "the root of the unique id gives rank {} the parent {}, which is wrong", arguments_.rank,
          parent.rank);
   }
-  if (parent.rank >= 0) tree_->connect_parent(parent, deadline_, interrupt_);
-  tree_->wait_for_children(deadline_, interrupt_);
+  if (parent.rank >= 0) tree_->connect_parent(parent, deadline_, among_others_);
+  tree_->wait_for_children(deadline_, among_others_);
 }
 
 // Now that all neighbours are connected the root itself may go: only what it has to say counts.
@@ -237,7 +239,7 @@ void Joiner::tell_own_root(const Failure& failure) const {
   try {
     const auto link = try_root(block_, Clock::now() + kLastWordPatience, {});
     if (!link) return;
-    link->send(FrameType::kRegister, encode(registration()));  // else it would be no word of this communicator's
+    link->send(FrameType::kRegister, encode(registration(block_)));  // else it would be no word of this communicator's
     link->send(FrameType::kError, encode(failure));
   } catch (const std::exception&) {
     // Then they hear of it when their time is over.
@@ -268,7 +270,11 @@ std::shared_ptr<Tree> Joiner::run() {
     ParentReply parent = register_here();
     if (leader_ && block_ > 0) parent = look_up_parent();
     connect_tree(parent);
-    enter_together(*tree_, [this] { check_word_of_root(); });
+    const Interrupt heed_root = [this] { check_word_of_root(); };
+    enter_together(*tree_, [&] {
+      heed_root();
+      compare_ids_now_and_then(heed_root);
+    });
     root_->send(FrameType::kDone);
     root_.reset();
   } catch (const std::exception& thrown) {

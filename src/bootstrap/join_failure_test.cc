@@ -208,6 +208,30 @@ TEST(JoinFailure, FewerIdsOnOneRankAreToldToAll) {
   }
 }
 
+TEST(JoinFailure, AnotherNumberOfIdsIsToldToRanksThatAreAloneWithTheirIdToo) {
+  const auto options = quick_options();
+  const auto begin = std::chrono::steady_clock::now();
+  for (const int odd : {0, 1}) {
+    const UniqueId a = make_unique_id(options);
+    must_tell_of_ids(2, odd, {a, make_unique_id(options)}, {a});
+  }
+  for (const int odd : {0, 1, 2}) {
+    const UniqueId a = make_unique_id(options);
+    const UniqueId b = make_unique_id(options);
+    must_tell_of_ids(3, odd, {a, b}, {a, b, make_unique_id(options)});
+    must_tell_of_ids(3, odd, {a, make_unique_id(options), make_unique_id(options)}, {a, b});
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, options.init_timeout);
+}
+
+TEST(JoinFailure, AnotherIdOfAnotherRankIsToldToRanksThatAreAloneWithTheirId) {
+  const auto options = quick_options();
+  const auto begin = std::chrono::steady_clock::now();
+  const UniqueId b = make_unique_id(options);
+  must_tell_of_ids(2, 1, {make_unique_id(options), b}, {make_unique_id(options), b});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, options.init_timeout);
+}
+
 TEST(JoinFailure, SaysWhereTheRootShouldBe) {
   BootstrapOptions options = quick_options();
   options.retry_count = 1;
