@@ -188,7 +188,10 @@ void record_split(const std::shared_ptr<Communicator>& parent, SplitChoice mine,
   const bool shares = parent->config().split_share && !was_revoked(parent->phase());
   const Config child_config = read_child_config(config, parent->config(), shares);
   std::shared_ptr<Communicator> child;
-  if (mine.color != NCCL_SPLIT_NOCOLOR) child = std::make_shared<Communicator>(parent->device(), child_config);
+  if (mine.color != NCCL_SPLIT_NOCOLOR) {
+    child = std::make_shared<Communicator>(parent->device(), child_config);
+    child->come_of(*parent);
+  }
   Job job;
   job.communicator = parent;
   job.run = [parent, child, mine] {

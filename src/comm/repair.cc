@@ -66,6 +66,7 @@ void shrink(const ShrinkCall& call) {
   const bool shares = parent->config().shrink_share && !stop && !was_revoked(parent->phase());
   auto child =
       std::make_shared<Communicator>(parent->device(), read_child_config(call.config, parent->config(), shares));
+  child->come_of(*parent);
   if (stop) parent->begin_revoke();
   Job job;
   job.communicator = parent;
