@@ -28,8 +28,9 @@ enum class FrameType : std::uint8_t {
   kTell = 13,
   kCompare = 14,  // rank to the root of another id than its own: do you know my list of ids?
   kWhom = 15,     // rank to rank while some meet again: whom do you leave out? The answer has the same form
+  kRevoked = 16,  // a rank has revoked the communicator, whose tree stays
 };
-constexpr std::uint8_t kLastFrameType = 15;
+constexpr std::uint8_t kLastFrameType = 16;
 
 /// Which operation a kData frame belongs to; kNone for other frames.
 enum class Operation : std::uint8_t {

@@ -118,6 +118,7 @@ void Communicator::note_failed_repair(const std::exception& thrown) noexcept {
 }
 
 void Communicator::begin_revoke() {
+  const Visit visit(*this);
   const Stage before = stage();
   {
     const std::lock_guard lock(failure_mutex_);
@@ -131,6 +132,12 @@ void Communicator::begin_revoke() {
   // out-of-band exchange then.
   if (before == Stage::kBusy && background_awaits_.load() == Awaits::kRanks) {
     bootstrap_->report_failure({rank_, ncclRemoteError, formatted("{} revoked the communicator", self_description())});
+    return;
+  }
+  try {
+    bootstrap_->report_revoke();
+  } catch (const std::bad_alloc&) {
+    bootstrap_->report_lack_of_memory();
   }
 }
 
