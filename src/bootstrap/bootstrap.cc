@@ -2,9 +2,11 @@
 #include "bootstrap/bootstrap.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 
 #include "base/error.h"
+#include "bootstrap/absence.h"
 #include "bootstrap/child.h"
 #include "bootstrap/connect.h"
 #include "bootstrap/exchange.h"
@@ -32,7 +34,9 @@ constexpr auto kAnswerPatience = 200ms;
 /// One rank's way through the rendezvous.
 class Joiner {
  public:
+  /// Where a rank fails before it has started, nobody knows of it.
   explicit Joiner(const JoinArguments& arguments);
+  void start();
   std::shared_ptr<Tree> run();
 
  private:
@@ -47,6 +51,8 @@ class Joiner {
   void connect_tree(const ParentReply& parent);
   void check_word_of_root() const;
   Failure give_up(const Error& error);
+  Error give_up_because(const std::exception& thrown);
+  void give_up_without_memory(const std::exception& lack) noexcept;
   void tell_own_root(const Failure& failure) const;
   void tell_roots(const Failure& failure, bool own_root_knows) const;
   const UniqueId& id_of(int block) const { return ids_[static_cast<std::size_t>(block)]; }
@@ -209,11 +215,14 @@ void Joiner::check_word_of_root() const {
 // than that its neighbour is gone, which went because of somebody else; the root knows of whom.
 Failure Joiner::give_up(const Error& error) {
   Failure failure = tree_->failure().value_or(Failure{arguments_.rank, error.code(), error.what()});
-  const bool own_root_knows = root_ != nullptr;
+  bool own_root_knows = false;
   if (root_) {
     root_->send(FrameType::kError, encode(failure));
     const bool aborts = arguments_.abort_flag != nullptr && arguments_.abort_flag->load();
-    if (has_parent_ || !aborts) failure = root_->wait_for_failure(Clock::now() + kWordPatience).value_or(failure);
+    std::optional<Failure> word;
+    if (has_parent_ || !aborts) word = root_->wait_for_failure(Clock::now() + kWordPatience);
+    own_root_knows = word || !root_->is_closed();
+    if (word) failure = std::move(*word);
   }
   root_.reset();
   if (failure.result == ncclInvalidUsage) {
@@ -232,6 +241,28 @@ Failure Joiner::give_up(const Error& error) {
   }
   tree_->report(failure);
   return failure;
+}
+
+// What this rank's system refuses is told to the others with its name. Returns what it is here: that, or an earlier
+// cause.
+Error Joiner::give_up_because(const std::exception& thrown) {
+  Error here = as_error(thrown);
+  const bool is_own = here.code() == ncclSystemError || here.code() == ncclInternalError;
+  if (!is_own) {
+    const Failure first = give_up(here);
+    return {first.result, first.sentence};
+  }
+  const Error told(ncclRemoteError,
+                   formatted("{} failed: {}", describe_rank(arguments_.rank, this_process()), here.what()));
+  const Failure first = give_up(told);
+  if (first.sentence == told.what()) return here;
+  return {first.result, first.sentence};
+}
+
+// What the others have heard of it before is the cause for them.
+void Joiner::give_up_without_memory(const std::exception& lack) noexcept {
+  report_absence(ids_, arguments_.rank, lack);
+  tree_->report_lack_of_memory();
 }
 
 // A rank that gives up before it has registered, as one that is aborted at once: nobody else knows of it.
@@ -256,7 +287,7 @@ void Joiner::tell_roots(const Failure& failure, bool own_root_knows) const {
   }
 }
 
-std::shared_ptr<Tree> Joiner::run() {
+void Joiner::start() {
   TreeArguments tree_arguments;
   tree_arguments.rank = arguments_.rank;
   tree_arguments.shape = shape_;
@@ -264,6 +295,9 @@ std::shared_ptr<Tree> Joiner::run() {
   tree_arguments.options = arguments_.options;
   tree_arguments.abort_flag = arguments_.abort_flag;
   tree_ = Tree::start(tree_arguments);
+}
+
+std::shared_ptr<Tree> Joiner::run() {
   try {
     host_root();
     stagger();
@@ -278,10 +312,28 @@ std::shared_ptr<Tree> Joiner::run() {
     root_->send(FrameType::kDone);
     root_.reset();
   } catch (const std::exception& thrown) {
-    const Failure first = give_up(as_error(thrown));
-    throw Error(first.result, first.sentence);
+    std::optional<Error> error;
+    try {
+      error = give_up_because(thrown);
+    } catch (const std::exception& lack) {
+      give_up_without_memory(lack);
+      throw;
+    }
+    throw *error;
   }
   return tree_;
+}
+
+std::shared_ptr<Tree> join_tree(const JoinArguments& arguments) {
+  std::optional<Joiner> joiner;
+  try {
+    joiner.emplace(arguments);
+    joiner->start();
+  } catch (const std::exception& thrown) {
+    report_absence(arguments.ids, arguments.rank, thrown);
+    throw;
+  }
+  return joiner->run();
 }
 
 }  // namespace
@@ -291,7 +343,14 @@ Bootstrap::Bootstrap(std::shared_ptr<Tree> tree) : tree_(std::move(tree)) {}
 Bootstrap::~Bootstrap() { tree_->watch(nullptr); }
 
 std::unique_ptr<Bootstrap> Bootstrap::join(const JoinArguments& arguments) {
-  std::unique_ptr<Bootstrap> bootstrap(new Bootstrap(Joiner(arguments).run()));
+  const std::shared_ptr<Tree> tree = join_tree(arguments);
+  std::unique_ptr<Bootstrap> bootstrap;
+  try {
+    bootstrap.reset(new Bootstrap(tree));
+  } catch (const std::bad_alloc&) {
+    tree->report_lack_of_memory();
+    throw;
+  }
   const UniqueId& id = arguments.ids.front();
   if (id.from_address && arguments.rank == 0) {
     // The address may serve the next communicator as soon as this root is through.

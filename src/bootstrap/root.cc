@@ -48,7 +48,8 @@ void Root::attach(std::shared_ptr<void> service) { service_ = std::move(service)
 void Root::accepted(UniqueFd fd) {
   tune_tcp(fd.get());
   auto visitor = std::make_shared<Visitor>();
-  visitors_.push_back(visitor);
+  // Made before it is served: one that is not among the visitors would wait for ever.
+  std::list<VisitorPointer> newcomer{visitor};
   const std::weak_ptr<Root> weak = weak_from_this();
   const std::weak_ptr<Visitor> weak_visitor = visitor;
   Connection::Events events;
@@ -63,6 +64,7 @@ void Root::accepted(UniqueFd fd) {
     if (root && from) root->on_closed(from, ending);
   };
   visitor->connection = Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
+  visitors_.splice(visitors_.end(), newcomer);
 }
 
 void Root::on_frame(const VisitorPointer& visitor, const Frame& frame) {
@@ -83,6 +85,8 @@ void Root::on_frame(const VisitorPointer& visitor, const Frame& frame) {
     if (failure && state_ != State::kFinished) fail_all(*failure);
   } else if (frame.type == FrameType::kCompare && !visitor->registration && !visitor->looks_up) {
     on_compare(visitor, frame);
+  } else if (frame.type == FrameType::kAbsent && !visitor->registration && !visitor->looks_up) {
+    on_absent(visitor, frame);
   } else {
     turn_away(visitor);
   }
@@ -145,6 +149,15 @@ void Root::on_register(const VisitorPointer& visitor, const Frame& frame) {
   serve_lookups();
   const int block = first_->index;
   if (static_cast<int>(members_.size()) == shape_->block_end(block) - shape_->block_begin(block)) reply_to_all();
+}
+
+// A rank that is connecting has been here; so at an address one that is absent then is of the next communicator.
+void Root::on_absent(const VisitorPointer& visitor, const Frame& frame) {
+  const auto failure = decode_failure(frame.payload);
+  const bool is_for_later = life_ == RootLife::kReusable && state_ != State::kGathering;
+  if (is_for_later) visitor->connection->send(make_frame(FrameType::kGoodbye, {}));
+  turn_away(visitor);
+  if (failure && !is_for_later && state_ != State::kFinished) fail_all(*failure);
 }
 
 void Root::on_compare(const VisitorPointer& visitor, const Frame& frame) {

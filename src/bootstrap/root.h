@@ -57,6 +57,7 @@ class Root : public std::enable_shared_from_this<Root> {
   void on_given_up(const Visitor& visitor, const Failure& failure);
   void on_lookup(const VisitorPointer& visitor, const Frame& frame);
   void on_register(const VisitorPointer& visitor, const Frame& frame);
+  void on_absent(const VisitorPointer& visitor, const Frame& frame);
   void on_compare(const VisitorPointer& visitor, const Frame& frame);
   void on_first_registration(const Registration& registration);
   std::optional<Failure> contradiction_of_lookups() const;

@@ -16,7 +16,8 @@ struct Job {
   std::shared_ptr<Communicator> communicator;  ///< the one whose blocking mode and state count
   std::function<void()> run;                   ///< on a thread of its own; may throw Error
   std::function<void(bool)> finished{};  ///< on the calling thread, for blocking communicators: whether it succeeded
-  std::function<void()> dropped{};       ///< on the calling thread: it will never run
+  /// On the calling thread: it will never run, because of this; null: the program does not want it to.
+  std::function<void(const std::exception* why)> dropped{};
   Communicator::Awaits awaits = Communicator::Awaits::kRanks;  ///< in the background
   std::shared_ptr<Communicator> made{};  ///< what it makes, if the caller has the handle already, and may poll it
   bool finalises = false;

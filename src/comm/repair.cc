@@ -84,7 +84,7 @@ void shrink(const ShrinkCall& call) {
     if (ends_progress) parent->end_progress();
   };
   hand_over(job, child, call.handle);
-  if (stop) job.dropped = [parent] { parent->finish_revoke(); };
+  if (stop) job.dropped = [parent](const std::exception*) { parent->finish_revoke(); };
   group::add(std::move(job));
 }
 
@@ -98,7 +98,7 @@ void revoke(ncclComm_t handle, int flags) {
   job.communicator = communicator;
   job.run = [communicator] { communicator->finish_revoke(!communicator->config().blocking); };
   job.awaits = Communicator::Awaits::kNoRank;
-  job.dropped = [communicator] { communicator->finish_revoke(); };
+  job.dropped = [communicator](const std::exception*) { communicator->finish_revoke(); };
   group::add(std::move(job));
 }
 
