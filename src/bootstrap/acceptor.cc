@@ -82,9 +82,16 @@ std::shared_ptr<Acceptor> Acceptor::start(UniqueFd listening, Reactor& reactor, 
 }
 
 void Acceptor::begin() {
-  try {
+  const auto watch = [this] {
     token_ = reactor_.add(listening_.get(), EPOLLIN,
                           [self = shared_from_this()](std::uint32_t events) { self->on_listening(events); });
+  };
+  try {
+    try {
+      watch();
+    } catch (const std::bad_alloc&) {  // once more: nobody comes in otherwise, for as long as a root keeps the socket
+      watch();
+    }
   } catch (const Error&) {
     error_ = errno != 0 ? errno : EIO;
   } catch (const std::exception&) {

@@ -2,9 +2,11 @@
 #include "bootstrap/bootstrap.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 
 #include "base/error.h"
+#include "bootstrap/absence.h"
 #include "bootstrap/child.h"
 #include "bootstrap/connect.h"
 #include "bootstrap/exchange.h"
@@ -32,7 +34,9 @@ constexpr auto kAnswerPatience = 200ms;
 /// One rank's way through the rendezvous.
 class Joiner {
  public:
+  /// Where a rank fails before it has started, nobody knows of it.
   explicit Joiner(const JoinArguments& arguments);
+  void start();
   std::shared_ptr<Tree> run();
 
  private:
@@ -40,13 +44,15 @@ class Joiner {
   void stagger();
   std::unique_ptr<RootLink> reach_root(int block);
   std::unique_ptr<RootLink> try_root(int block, Deadline deadline, const Interrupt& interrupt) const;
-  Registration registration() const;
+  Registration registration(int block) const;
   ParentReply register_here();
-  void compare_ids();
+  void compare_ids_now_and_then(const Interrupt& interrupt);
   ParentReply look_up_parent();
   void connect_tree(const ParentReply& parent);
   void check_word_of_root() const;
   Failure give_up(const Error& error);
+  Error give_up_because(const std::exception& thrown);
+  void give_up_without_memory(const std::exception& lack) noexcept;
   void tell_own_root(const Failure& failure) const;
   void tell_roots(const Failure& failure, bool own_root_knows) const;
   const UniqueId& id_of(int block) const { return ids_[static_cast<std::size_t>(block)]; }
@@ -58,6 +64,7 @@ class Joiner {
   bool leader_;
   Deadline deadline_;
   Interrupt interrupt_;
+  Interrupt among_others_;  // the same, where the wait may be in vain because others were given other ids
   std::shared_ptr<Tree> tree_;
   std::unique_ptr<RootLink> root_;
   bool has_parent_ = false;
@@ -92,6 +99,10 @@ Joiner::Joiner(const JoinArguments& arguments)
     if (tree_) tree_->check_listener();
     if (root_) root_->check();
     if (arguments_.interrupt) arguments_.interrupt();
+  };
+  among_others_ = [this] {
+    interrupt_();
+    compare_ids_now_and_then(interrupt_);
   };
 }
 
@@ -129,12 +140,12 @@ std::unique_ptr<RootLink> Joiner::try_root(int block, Deadline deadline, const I
   return std::make_unique<RootLink>(std::move(fd), "another root");
 }
 
-Registration Joiner::registration() const {
+Registration Joiner::registration(int block) const {
   Registration registration;
   registration.rank = arguments_.rank;
   registration.nranks = arguments_.nranks;
   registration.ids = static_cast<int>(ids_.size());
-  registration.index = block_;
+  registration.index = block;
   registration.timeout_ms = arguments_.options.init_timeout.count();
   registration.listener = tree_->listener_address();
   registration.contact = tree_->contact();
@@ -144,14 +155,10 @@ Registration Joiner::registration() const {
 }
 
 ParentReply Joiner::register_here() {
-  const Interrupt compare = [this] {
-    interrupt_();
-    if (Clock::now() >= next_compare_) compare_ids();
-  };
   while (true) {
     root_ = reach_root(block_);
-    root_->send(FrameType::kRegister, encode(registration()));
-    const auto parent = root_->wait_for_parent(deadline_, ids_.size() > 1 ? compare : interrupt_);
+    root_->send(FrameType::kRegister, encode(registration(block_)));
+    const auto parent = root_->wait_for_parent(deadline_, among_others_);
     if (parent) {
       has_parent_ = true;
       return *parent;
@@ -162,18 +169,18 @@ ParentReply Joiner::register_here() {
   }
 }
 
-// Whoever was given other ids than the rest may wait where nobody else comes. The roots do not know each other, but
-// each of its ids' roots knows the list of the ranks that came there.
-void Joiner::compare_ids() {
+// Whoever was given other ids than the rest may wait where nobody else comes: at a root, but also behind it, as one
+// that is alone with its id and is connected to ranks that wait for it at another. The roots do not know each other,
+// but each of its ids' roots knows the list of the ranks that came there.
+void Joiner::compare_ids_now_and_then(const Interrupt& interrupt) {
   const std::size_t others = ids_.size() - 1;
+  if (others == 0 || Clock::now() < next_compare_) return;
   for (std::size_t i = 0; i < std::min(others, kComparesAtATime); ++i) {
     const int step = 1 + compared_++ % static_cast<int>(others);
     const int block = (block_ + step) % static_cast<int>(ids_.size());
-    const auto link = try_root(block, Clock::now() + kAnswerPatience, interrupt_);
+    const auto link = try_root(block, Clock::now() + kAnswerPatience, interrupt);
     if (!link) continue;
-    Registration mine = registration();
-    mine.index = block;
-    link->send(FrameType::kCompare, encode(mine));
+    link->send(FrameType::kCompare, encode(registration(block)));
     const auto failure = link->wait_for_failure(Clock::now() + kAnswerPatience);
     if (failure) throw Error(failure->result, failure->sentence);
   }
@@ -181,9 +188,10 @@ void Joiner::compare_ids() {
 }
 
 ParentReply Joiner::look_up_parent() {
-  const auto link = reach_root(shape_.parent_block(block_));
-  link->send(FrameType::kLookup);
-  const auto parent = link->wait_for_parent(deadline_, interrupt_);
+  const int block = shape_.parent_block(block_);
+  const auto link = reach_root(block);
+  link->send(FrameType::kLookup, encode(registration(block)));
+  const auto parent = link->wait_for_parent(deadline_, among_others_);
   if (!parent || parent->rank < 0) fail(ncclSystemError, "the root of another unique id does not know its first rank");
   return *parent;
 }
@@ -193,8 +201,8 @@ void Joiner::connect_tree(const ParentReply& parent) {
     fail(ncclSystemError, "the root of the unique id gives rank {} the parent {}, which is wrong", arguments_.rank,
          parent.rank);
   }
-  if (parent.rank >= 0) tree_->connect_parent(parent, deadline_, interrupt_);
-  tree_->wait_for_children(deadline_, interrupt_);
+  if (parent.rank >= 0) tree_->connect_parent(parent, deadline_, among_others_);
+  tree_->wait_for_children(deadline_, among_others_);
 }
 
 // Now that all neighbours are connected the root itself may go: only what it has to say counts.
@@ -207,11 +215,14 @@ void Joiner::check_word_of_root() const {
 // than that its neighbour is gone, which went because of somebody else; the root knows of whom.
 Failure Joiner::give_up(const Error& error) {
   Failure failure = tree_->failure().value_or(Failure{arguments_.rank, error.code(), error.what()});
-  const bool own_root_knows = root_ != nullptr;
+  bool own_root_knows = false;
   if (root_) {
     root_->send(FrameType::kError, encode(failure));
     const bool aborts = arguments_.abort_flag != nullptr && arguments_.abort_flag->load();
-    if (has_parent_ || !aborts) failure = root_->wait_for_failure(Clock::now() + kWordPatience).value_or(failure);
+    std::optional<Failure> word;
+    if (has_parent_ || !aborts) word = root_->wait_for_failure(Clock::now() + kWordPatience);
+    own_root_knows = word || !root_->is_closed();
+    if (word) failure = std::move(*word);
   }
   root_.reset();
   if (failure.result == ncclInvalidUsage) {
@@ -232,12 +243,34 @@ Failure Joiner::give_up(const Error& error) {
   return failure;
 }
 
+// What this rank's system refuses is told to the others with its name. Returns what it is here: that, or an earlier
+// cause.
+Error Joiner::give_up_because(const std::exception& thrown) {
+  Error here = as_error(thrown);
+  const bool is_own = here.code() == ncclSystemError || here.code() == ncclInternalError;
+  if (!is_own) {
+    const Failure first = give_up(here);
+    return {first.result, first.sentence};
+  }
+  const Error told(ncclRemoteError,
+                   formatted("{} failed: {}", describe_rank(arguments_.rank, this_process()), here.what()));
+  const Failure first = give_up(told);
+  if (first.sentence == told.what()) return here;
+  return {first.result, first.sentence};
+}
+
+// What the others have heard of it before is the cause for them.
+void Joiner::give_up_without_memory(const std::exception& lack) noexcept {
+  report_absence(ids_, arguments_.rank, lack);
+  tree_->report_lack_of_memory();
+}
+
 // A rank that gives up before it has registered, as one that is aborted at once: nobody else knows of it.
 void Joiner::tell_own_root(const Failure& failure) const {
   try {
     const auto link = try_root(block_, Clock::now() + kLastWordPatience, {});
     if (!link) return;
-    link->send(FrameType::kRegister, encode(registration()));  // else it would be no word of this communicator's
+    link->send(FrameType::kRegister, encode(registration(block_)));  // else it would be no word of this communicator's
     link->send(FrameType::kError, encode(failure));
   } catch (const std::exception&) {
     // Then they hear of it when their time is over.
@@ -254,7 +287,7 @@ void Joiner::tell_roots(const Failure& failure, bool own_root_knows) const {
   }
 }
 
-std::shared_ptr<Tree> Joiner::run() {
+void Joiner::start() {
   TreeArguments tree_arguments;
   tree_arguments.rank = arguments_.rank;
   tree_arguments.shape = shape_;
@@ -262,20 +295,45 @@ std::shared_ptr<Tree> Joiner::run() {
   tree_arguments.options = arguments_.options;
   tree_arguments.abort_flag = arguments_.abort_flag;
   tree_ = Tree::start(tree_arguments);
+}
+
+std::shared_ptr<Tree> Joiner::run() {
   try {
     host_root();
     stagger();
     ParentReply parent = register_here();
     if (leader_ && block_ > 0) parent = look_up_parent();
     connect_tree(parent);
-    enter_together(*tree_, [this] { check_word_of_root(); });
+    const Interrupt heed_root = [this] { check_word_of_root(); };
+    enter_together(*tree_, [&] {
+      heed_root();
+      compare_ids_now_and_then(heed_root);
+    });
     root_->send(FrameType::kDone);
     root_.reset();
   } catch (const std::exception& thrown) {
-    const Failure first = give_up(as_error(thrown));
-    throw Error(first.result, first.sentence);
+    std::optional<Error> error;
+    try {
+      error = give_up_because(thrown);
+    } catch (const std::exception& lack) {
+      give_up_without_memory(lack);
+      throw;
+    }
+    throw *error;
   }
   return tree_;
+}
+
+std::shared_ptr<Tree> join_tree(const JoinArguments& arguments) {
+  std::optional<Joiner> joiner;
+  try {
+    joiner.emplace(arguments);
+    joiner->start();
+  } catch (const std::exception& thrown) {
+    report_absence(arguments.ids, arguments.rank, thrown);
+    throw;
+  }
+  return joiner->run();
 }
 
 }  // namespace
@@ -285,7 +343,14 @@ Bootstrap::Bootstrap(std::shared_ptr<Tree> tree) : tree_(std::move(tree)) {}
 Bootstrap::~Bootstrap() { tree_->watch(nullptr); }
 
 std::unique_ptr<Bootstrap> Bootstrap::join(const JoinArguments& arguments) {
-  std::unique_ptr<Bootstrap> bootstrap(new Bootstrap(Joiner(arguments).run()));
+  const std::shared_ptr<Tree> tree = join_tree(arguments);
+  std::unique_ptr<Bootstrap> bootstrap;
+  try {
+    bootstrap.reset(new Bootstrap(tree));
+  } catch (const std::bad_alloc&) {
+    tree->report_lack_of_memory();
+    throw;
+  }
   const UniqueId& id = arguments.ids.front();
   if (id.from_address && arguments.rank == 0) {
     // The address may serve the next communicator as soon as this root is through.
@@ -329,6 +394,7 @@ void Bootstrap::watch(FailureCallback callback) { tree_->watch(std::move(callbac
 std::optional<Failure> Bootstrap::failure() const { return tree_->failure(); }
 void Bootstrap::report_failure(const Failure& failure) { tree_->report(failure); }
 void Bootstrap::report_lack_of_memory() noexcept { tree_->report_lack_of_memory(); }
+void Bootstrap::report_revoke() { tree_->report_revoke(); }
 void Bootstrap::shutdown() { tree_->shutdown(); }
 
 }  // namespace nitinol

@@ -127,6 +127,10 @@ class Bootstrap {
   /// The same where there is no memory to say what is wrong, and takes none.
   void report_lack_of_memory() noexcept;
 
+  /// Tells all ranks that this one has revoked the communicator. That is no failure, but who has not revoked it is not
+  /// to wait for this rank in a split or when it leaves.
+  void report_revoke();
+
   /// Says goodbye: from now on the others do not take the loss of this rank for a failure. Local, does not wait for
   /// them; does nothing when called again. No callback runs afterwards. Operations throw from then on.
   void shutdown();

@@ -27,13 +27,17 @@ std::size_t largest_payload(FrameType type) {
   return type == FrameType::kTell ? kLargestTell : kLargestControlFrame;
 }
 
-std::vector<std::byte> encode_header(const Frame& frame, std::size_t payload_bytes) {
-  ByteWriter writer;
+void write_header(ByteWriter& writer, const Frame& frame, std::size_t payload_bytes) {
   writer.integer(static_cast<std::uint32_t>(payload_bytes));
   writer.integer(static_cast<std::uint8_t>(frame.type));
   writer.integer(static_cast<std::uint8_t>(frame.operation));
   writer.integer(std::uint16_t{0});
   writer.integer(frame.sequence);
+}
+
+std::vector<std::byte> encode_header(const Frame& frame, std::size_t payload_bytes) {
+  ByteWriter writer;
+  write_header(writer, frame, payload_bytes);
   return writer.take();
 }
 

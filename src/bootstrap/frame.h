@@ -28,8 +28,10 @@ enum class FrameType : std::uint8_t {
   kTell = 13,
   kCompare = 14,  // rank to the root of another id than its own: do you know my list of ids?
   kWhom = 15,     // rank to rank while some meet again: whom do you leave out? The answer has the same form
+  kRevoked = 16,  // a rank has revoked the communicator, whose tree stays
+  kAbsent = 17,   // rank to root: this one will not come, and why
 };
-constexpr std::uint8_t kLastFrameType = 15;
+constexpr std::uint8_t kLastFrameType = 17;
 
 /// Which operation a kData frame belongs to; kNone for other frames.
 enum class Operation : std::uint8_t {
@@ -61,6 +63,8 @@ struct Frame {
   std::vector<std::byte> payload;
 };
 
+class ByteWriter;
+void write_header(ByteWriter& writer, const Frame& frame, std::size_t payload_bytes);
 std::vector<std::byte> encode_header(const Frame& frame, std::size_t payload_bytes);
 std::vector<std::byte> encode_frame(const Frame& frame);
 

@@ -146,6 +146,28 @@ TEST(JoinFailure, AnAbortBeforeARankHasRegisteredIsToldToAll) {
   EXPECT_THAT(error.what(), HasSubstr("rank 0 aborts"));
 }
 
+TEST(JoinFailure, ARankThatCannotEvenStartSaysSoToTheRanksOfAllIds) {
+  const auto options = quick_options();
+  auto without_interface = options;
+  without_interface.interfaces = "=there_is_none";
+  const auto begin = std::chrono::steady_clock::now();
+  for (const int odd : {0, 2, 3}) {
+    const std::vector<UniqueId> ids = {make_unique_id(options), make_unique_id(options)};
+    std::vector<Error> errors(4, Error(ncclSuccess, ""));
+    run_threads(4, [&](int rank) {
+      errors[static_cast<std::size_t>(rank)] = error_of([&] {
+        Bootstrap::join({ids, rank, 4, rank == odd ? without_interface : options, nullptr});
+      });
+    });
+    for (int rank = 0; rank < 4; ++rank) {
+      const Error& error = errors[static_cast<std::size_t>(rank)];
+      const std::string name = rank == odd ? "" : formatted("rank {} (host ", odd);
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(name), HasSubstr("there_is_none")));
+    }
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, options.init_timeout);
+}
+
 TEST(JoinFailure, AMissingRankOfAnotherIdIsNamedEverywhere) {
   BootstrapOptions options = quick_options();
   options.init_timeout = std::chrono::seconds(2);
@@ -206,6 +228,30 @@ TEST(JoinFailure, FewerIdsOnOneRankAreToldToAll) {
     const UniqueId a = make_unique_id(options);
     must_tell_of_ids(4, odd, {a, make_unique_id(options)}, {a});
   }
+}
+
+TEST(JoinFailure, AnotherNumberOfIdsIsToldToRanksThatAreAloneWithTheirIdToo) {
+  const auto options = quick_options();
+  const auto begin = std::chrono::steady_clock::now();
+  for (const int odd : {0, 1}) {
+    const UniqueId a = make_unique_id(options);
+    must_tell_of_ids(2, odd, {a, make_unique_id(options)}, {a});
+  }
+  for (const int odd : {0, 1, 2}) {
+    const UniqueId a = make_unique_id(options);
+    const UniqueId b = make_unique_id(options);
+    must_tell_of_ids(3, odd, {a, b}, {a, b, make_unique_id(options)});
+    must_tell_of_ids(3, odd, {a, make_unique_id(options), make_unique_id(options)}, {a, b});
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, options.init_timeout);
+}
+
+TEST(JoinFailure, AnotherIdOfAnotherRankIsToldToRanksThatAreAloneWithTheirId) {
+  const auto options = quick_options();
+  const auto begin = std::chrono::steady_clock::now();
+  const UniqueId b = make_unique_id(options);
+  must_tell_of_ids(2, 1, {make_unique_id(options), b}, {make_unique_id(options), b});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, options.init_timeout);
 }
 
 TEST(JoinFailure, SaysWhereTheRootShouldBe) {

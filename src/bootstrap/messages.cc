@@ -180,11 +180,15 @@ std::optional<Hello> decode_hello(std::span<const std::byte> bytes) {
   return if_complete(reader, std::move(message));
 }
 
+void write_failure(ByteWriter& writer, int rank, ncclResult_t result, std::string_view sentence) {
+  writer.integer(static_cast<std::int32_t>(rank));
+  writer.integer(static_cast<std::int32_t>(result));
+  writer.text(sentence, kLongestSentence);
+}
+
 std::vector<std::byte> encode(const Failure& message) {
   ByteWriter writer;
-  writer.integer(static_cast<std::int32_t>(message.rank));
-  writer.integer(static_cast<std::int32_t>(message.result));
-  writer.text(message.sentence, kLongestSentence);
+  write_failure(writer, message.rank, message.result, message.sentence);
   return writer.take();
 }
 

@@ -48,7 +48,8 @@ void Root::attach(std::shared_ptr<void> service) { service_ = std::move(service)
 void Root::accepted(UniqueFd fd) {
   tune_tcp(fd.get());
   auto visitor = std::make_shared<Visitor>();
-  visitors_.push_back(visitor);
+  // Made before it is served: one that is not among the visitors would wait for ever.
+  std::list<VisitorPointer> newcomer{visitor};
   const std::weak_ptr<Root> weak = weak_from_this();
   const std::weak_ptr<Visitor> weak_visitor = visitor;
   Connection::Events events;
@@ -63,30 +64,29 @@ void Root::accepted(UniqueFd fd) {
     if (root && from) root->on_closed(from, ending);
   };
   visitor->connection = Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
+  visitors_.splice(visitors_.end(), newcomer);
 }
 
 void Root::on_frame(const VisitorPointer& visitor, const Frame& frame) {
-  if (frame.type == FrameType::kRegister && !visitor->registration && !visitor->looking_up) {
+  if (frame.type == FrameType::kRegister && !visitor->registration && !visitor->looks_up) {
     on_register(visitor, frame);
-  } else if (frame.type == FrameType::kLookup && !visitor->registration) {
-    visitor->looking_up = true;
-    if (failure_) return send_error(visitor, *failure_);
-    if (state_ == State::kFinished) return turn_away(visitor);
-    serve_lookups();
-    check_finished();
+  } else if (frame.type == FrameType::kLookup && !visitor->registration && !visitor->looks_up) {
+    on_lookup(visitor, frame);
   } else if (frame.type == FrameType::kDone && visitor->registration && !visitor->done) {
     visitor->done = true;
     --not_done_;
     check_finished();
   } else if (frame.type == FrameType::kError && visitor->registration && state_ != State::kFinished) {
     if (const auto failure = decode_failure(frame.payload)) on_given_up(*visitor, *failure);
-  } else if (frame.type == FrameType::kError && !visitor->looking_up) {
+  } else if (frame.type == FrameType::kError && !visitor->looks_up) {
     // From a rank of another id, which knows that the ranks contradict each other.
     turn_away(visitor);
     const auto failure = decode_failure(frame.payload);
     if (failure && state_ != State::kFinished) fail_all(*failure);
-  } else if (frame.type == FrameType::kCompare && !visitor->registration && !visitor->looking_up) {
+  } else if (frame.type == FrameType::kCompare && !visitor->registration && !visitor->looks_up) {
     on_compare(visitor, frame);
+  } else if (frame.type == FrameType::kAbsent && !visitor->registration && !visitor->looks_up) {
+    on_absent(visitor, frame);
   } else {
     turn_away(visitor);
   }
@@ -101,6 +101,18 @@ void Root::on_given_up(const Visitor& visitor, const Failure& failure) {
     const auto root = weak.lock();
     if (root && root->state_ != State::kFinished) root->fail_all(failure);
   });
+}
+
+// One that was given another number of ids may be one of this block itself, which all others wait for.
+void Root::on_lookup(const VisitorPointer& visitor, const Frame& frame) {
+  const auto registration = decode_registration(frame.payload);
+  if (!registration) return turn_away(visitor);
+  if (failure_) return send_error(visitor, *failure_);
+  if (state_ == State::kFinished) return turn_away(visitor);
+  visitor->looks_up = registration;
+  if (const auto problem = contradiction_of_lookups()) return fail_all(*problem);
+  serve_lookups();
+  check_finished();
 }
 
 void Root::on_register(const VisitorPointer& visitor, const Frame& frame) {
@@ -123,8 +135,11 @@ void Root::on_register(const VisitorPointer& visitor, const Frame& frame) {
         describe_rank(registration->rank, registration->identity));
     return send_error(visitor, {registration->rank, ncclInvalidUsage, sentence});
   }
-  if (!first_) on_first_registration(*registration);
-  if (const auto problem = objection(*registration)) {
+  const bool is_first = !first_;
+  if (is_first) on_first_registration(*registration);
+  auto problem = objection(*registration);
+  if (!problem && is_first) problem = contradiction_of_lookups();
+  if (problem) {
     visitor->registration = registration;  // it is to hear of it as well
     return fail_all(*problem);
   }
@@ -136,11 +151,20 @@ void Root::on_register(const VisitorPointer& visitor, const Frame& frame) {
   if (static_cast<int>(members_.size()) == shape_->block_end(block) - shape_->block_begin(block)) reply_to_all();
 }
 
+// A rank that is connecting has been here; so at an address one that is absent then is of the next communicator.
+void Root::on_absent(const VisitorPointer& visitor, const Frame& frame) {
+  const auto failure = decode_failure(frame.payload);
+  const bool is_for_later = life_ == RootLife::kReusable && state_ != State::kGathering;
+  if (is_for_later) visitor->connection->send(make_frame(FrameType::kGoodbye, {}));
+  turn_away(visitor);
+  if (failure && !is_for_later && state_ != State::kFinished) fail_all(*failure);
+}
+
 void Root::on_compare(const VisitorPointer& visitor, const Frame& frame) {
   const auto registration = decode_registration(frame.payload);
   if (registration && failure_) return send_error(visitor, *failure_);
   if (!registration || !first_ || state_ == State::kFinished || has_same_ids(*registration)) return turn_away(visitor);
-  const Failure failure = *objection(*registration);
+  const Failure failure = *contradiction(*registration);
   send_error(visitor, failure);
   fail_all(failure);
 }
@@ -162,7 +186,15 @@ bool Root::has_same_ids(const Registration& registration) const {
   return registration.ids == first_->ids && registration.index == first_->index && registration.list == first_->list;
 }
 
-std::optional<Failure> Root::objection(const Registration& registration) const {
+std::optional<Failure> Root::contradiction_of_lookups() const {
+  for (const auto& visitor : visitors_) {
+    if (!first_ || !visitor->looks_up) continue;
+    if (auto problem = contradiction(*visitor->looks_up)) return problem;
+  }
+  return std::nullopt;
+}
+
+std::optional<Failure> Root::contradiction(const Registration& registration) const {
   const auto who = [](const Registration& of) { return describe_rank(of.rank, of.identity); };
   const Registration& first = *first_;
   if (registration.nranks != first.nranks) {
@@ -178,10 +210,17 @@ std::optional<Failure> Root::objection(const Registration& registration) const {
                   "pass the same ones in the same order",
                   who(first), who(registration), first.index, first.ids, registration.index, registration.ids)};
   }
+  return std::nullopt;
+}
+
+std::optional<Failure> Root::objection(const Registration& registration) const {
+  if (auto problem = contradiction(registration)) return problem;
+  const Registration& first = *first_;
   if (registration.rank < shape_->block_begin(first.index) || registration.rank >= shape_->block_end(first.index)) {
     return Failure{registration.rank, ncclInvalidArgument,
-                   formatted("{} is outside the ranks {} to {} of this unique id", who(registration),
-                             shape_->block_begin(first.index), shape_->block_end(first.index) - 1)};
+                   formatted("{} is outside the ranks {} to {} of this unique id",
+                             describe_rank(registration.rank, registration.identity), shape_->block_begin(first.index),
+                             shape_->block_end(first.index) - 1)};
   }
   const auto known = members_.find(registration.rank);
   if (known != members_.end()) {
@@ -219,7 +258,7 @@ void Root::serve_lookups() {
   const Registration& registration = *leader->second->registration;
   const ParentReply reply{registration.rank, registration.listener, registration.contact, registration.identity};
   for (const auto& visitor : visitors_) {
-    if (!visitor->looking_up || visitor->done) continue;
+    if (!visitor->looks_up || visitor->done) continue;
     visitor->done = true;
     ++lookups_served_;
     visitor->connection->send(make_frame(FrameType::kParent, encode(reply)));
@@ -253,7 +292,7 @@ void Root::finish() {
 void Root::dismiss_visitors() {
   members_.clear();
   for (auto visitor = visitors_.begin(); visitor != visitors_.end();) {
-    const bool silent = !(*visitor)->registration && !(*visitor)->looking_up;
+    const bool silent = !(*visitor)->registration && !(*visitor)->looks_up;
     if (silent && !leaves_nothing()) {
       ++visitor;
       continue;
@@ -270,7 +309,7 @@ void Root::dismiss_visitors() {
 void Root::fail_all(const Failure& failure) {
   failure_ = failure;
   for (const auto& visitor : visitors_) {
-    if (visitor->done || (!visitor->registration && !visitor->looking_up)) continue;
+    if (visitor->done || (!visitor->registration && !visitor->looks_up)) continue;
     visitor->connection->send(make_frame(FrameType::kError, encode(failure)));
   }
   if (leaves_nothing()) return finish();

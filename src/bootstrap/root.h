@@ -47,7 +47,7 @@ class Root : public std::enable_shared_from_this<Root> {
   struct Visitor {
     std::shared_ptr<Connection> connection;
     std::optional<Registration> registration;
-    bool looking_up = false;
+    std::optional<Registration> looks_up;  // of another block: what it says of itself
     bool done = false;
   };
   using VisitorPointer = std::shared_ptr<Visitor>;
@@ -55,11 +55,17 @@ class Root : public std::enable_shared_from_this<Root> {
   void on_frame(const VisitorPointer& visitor, const Frame& frame);
   void on_closed(const VisitorPointer& visitor, const Ending& ending);
   void on_given_up(const Visitor& visitor, const Failure& failure);
+  void on_lookup(const VisitorPointer& visitor, const Frame& frame);
   void on_register(const VisitorPointer& visitor, const Frame& frame);
+  void on_absent(const VisitorPointer& visitor, const Frame& frame);
   void on_compare(const VisitorPointer& visitor, const Frame& frame);
   void on_first_registration(const Registration& registration);
+  std::optional<Failure> contradiction_of_lookups() const;
   /// As the first rank that came.
   bool has_same_ids(const Registration& registration) const;
+  /// To one who does not say what all must say alike.
+  std::optional<Failure> contradiction(const Registration& registration) const;
+  /// To one who wants to be in this block.
   std::optional<Failure> objection(const Registration& registration) const;
   /// Whether nothing is to be said to those who come now that all is over.
   bool leaves_nothing() const;

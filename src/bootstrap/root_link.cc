@@ -44,6 +44,11 @@ void RootLink::check() {
   check_locked();
 }
 
+bool RootLink::is_closed() const {
+  const std::lock_guard lock(inbox_->mutex);
+  return inbox_->closed.has_value();
+}
+
 std::optional<Failure> RootLink::wait_for_failure(Deadline deadline) {
   std::unique_lock lock(inbox_->mutex);
   while (true) {

@@ -28,6 +28,8 @@ class RootLink {
   /// Throws what the root says is wrong, or that it is gone.
   void check();
 
+  bool is_closed() const;
+
   /// What the root says is wrong; nothing if it has not said so in time, or is gone.
   std::optional<Failure> wait_for_failure(Deadline deadline);
 

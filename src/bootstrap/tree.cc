@@ -201,6 +201,10 @@ void Tree::on_frame(const LinkPointer& link, Frame frame) {
     if (const auto failure = decode_failure(frame.payload)) spread(*failure, link->rank);
     return;
   }
+  if (frame.type == FrameType::kRevoked) {
+    if (const auto revoke = decode_failure(frame.payload)) on_revoked(*revoke, link->rank);
+    return;
+  }
   const std::lock_guard lock(mutex_);
   Neighbour& neighbour = neighbours_.at(link->rank);
   if (frame.type == FrameType::kGoodbye) neighbour.gone = true;
@@ -253,11 +257,14 @@ void Tree::spread(const Failure& failure, int except) {
 // first cause to the others.
 void Tree::tell_locked(const Failure& failure, int except) {
   std::optional<Failure> kept = failure;
-  const Frame frame = control_frame(FrameType::kFail, encode(failure));
+  pass_on_locked(control_frame(FrameType::kFail, encode(failure)), except);
+  failure_ = std::move(kept);
+}
+
+void Tree::pass_on_locked(const Frame& frame, int except) {
   for (const auto& [rank, neighbour] : neighbours_) {
     if (rank != except && neighbour.connection && !neighbour.gone) neighbour.connection->send(frame);
   }
-  failure_ = std::move(kept);
 }
 
 /// Whom that does not reach either sees at least that this rank is lost.
@@ -277,6 +284,22 @@ void Tree::report_lack_of_memory() noexcept {
     changed_.notify_all();
   }
   call_back(*failure_);  // which no longer changes
+}
+
+void Tree::report_revoke() {
+  const std::lock_guard lock(mutex_);
+  if (failure_ || shut_down_ || std::exchange(has_revoked_, true)) return;
+  const Failure revoke{rank_, ncclRemoteError, formatted("{} revoked the communicator", own_name_locked())};
+  pass_on_locked(control_frame(FrameType::kRevoked, encode(revoke)), -1);
+}
+
+// One is enough to know: all ranks may revoke it at the same time.
+void Tree::on_revoked(const Failure& revoke, int from) {
+  const std::lock_guard lock(mutex_);
+  if (revoke_ || shut_down_) return;
+  revoke_ = revoke;
+  pass_on_locked(control_frame(FrameType::kRevoked, encode(revoke)), from);
+  changed_.notify_all();
 }
 
 void Tree::call_back(const Failure& failure) {
@@ -372,11 +395,14 @@ std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, D
       if (!from.mailbox.empty()) break;
     }
     wait.leave_out(wait.attendance.missed(Clock::now()));
-    if (!from.gone && !is_over_locked(neighbour, step, wait)) {
+    if (!from.gone && !is_revoked_locked(step, wait) && !is_over_locked(neighbour, step, wait)) {
       wait_slice(lock, wait.deadline);
       continue;
     }
-    const Failure failure{neighbour, ncclRemoteError, complaint_locked(neighbour, step, wait.so_far())};
+    const bool revoked = !from.gone && is_revoked_locked(step, wait);
+    const Failure failure = revoked
+                                ? Failure{revoke_->rank, ncclRemoteError, word_of_revoke_locked(neighbour, step)}
+                                : Failure{neighbour, ncclRemoteError, complaint_locked(neighbour, step, wait.so_far())};
     lock.unlock();
     fail_operation(failure);
   }
@@ -400,6 +426,15 @@ bool Tree::is_over_locked(int neighbour, const OperationStep& step, Wait& wait) 
   if (given_up || !may_tell_locked(neighbour, wait)) return true;
   wait.deadline = *wait.stopped_since + kPatienceWithFailed;
   return false;
+}
+
+/// Whether the operation is to be given up since the communicator was revoked elsewhere. Ranks that have all revoked it
+/// may split it however late they come; between one that has not and one that has, a split would be chance.
+bool Tree::is_revoked_locked(const OperationStep& step, Wait& wait) const {
+  const bool concerns = step.operation == Operation::kSplit || step.operation == Operation::kLeave;
+  if (!concerns || !revoke_ || has_revoked_) return false;
+  if (!wait.revoked_since) wait.revoked_since = Clock::now();
+  return Clock::now() - *wait.revoked_since >= kPatienceWithFailed;
 }
 
 /// Whether nothing is to be hoped for from a rank that is still there.
@@ -427,6 +462,10 @@ std::string Tree::complaint_locked(int neighbour, const OperationStep& step, std
   return formatted("rank {} waited {} ms for {} in {}{}{}{}: does every rank make the same calls?", rank_,
                    waited.count(), name_locked(neighbour), step.text(), fate_of(from.identity),
                    doings.empty() ? "" : "; ", doings);
+}
+
+std::string Tree::word_of_revoke_locked(int neighbour, const OperationStep& step) const {
+  return formatted("rank {} waits for {} in {}, but {}", rank_, name_locked(neighbour), step.text(), revoke_->sentence);
 }
 
 // Whoever waits for the missing rank itself is to say so first: those who wait for it only through others wait longer.

@@ -109,6 +109,9 @@ class Tree : public std::enable_shared_from_this<Tree> {
   void report(const Failure& failure) { spread(failure, -1); }
   /// That this rank has no memory to say more. Takes none.
   void report_lack_of_memory() noexcept;
+  /// That this rank has revoked the communicator: operations go on, but who has not revoked it waits in none that it
+  /// shares with this rank's program for long.
+  void report_revoke();
   bool has_parent_connection() const;
   void shutdown();
 
@@ -130,6 +133,8 @@ class Tree : public std::enable_shared_from_this<Tree> {
   void accept_child(UniqueFd fd);
   void on_frame(const LinkPointer& link, Frame frame);
   void on_hello(const LinkPointer& link, const Frame& frame);
+  void on_revoked(const Failure& revoke, int from);
+  void pass_on_locked(const Frame& frame, int except);
   void on_closed(const LinkPointer& link, const Ending& ending);
   Failure failure_of(const Link& link, const Ending& ending) const;
   void spread(const Failure& failure, int except);
@@ -151,19 +156,23 @@ class Tree : public std::enable_shared_from_this<Tree> {
     Deadline deadline;
     bool graced = false;  ///< the deadline is a later one than the operation's
     std::optional<std::chrono::steady_clock::time_point> stopped_since{};
+    std::optional<std::chrono::steady_clock::time_point> revoked_since{};  ///< as far as this wait has seen
     Attendance attendance{};
     void leave_out(std::chrono::steady_clock::duration missed) {
       begin += missed;
       deadline += missed;
+      if (revoked_since) *revoked_since += missed;
     }
     std::chrono::milliseconds so_far() const {
       return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
     }
   };
   bool is_over_locked(int neighbour, const OperationStep& step, Wait& wait) const;
+  bool is_revoked_locked(const OperationStep& step, Wait& wait) const;
   bool given_up_locked(int neighbour, const OperationStep& step, Wait& wait) const;
   bool may_tell_locked(int neighbour, Wait& wait) const;
   std::string complaint_locked(int neighbour, const OperationStep& step, std::chrono::milliseconds waited) const;
+  std::string word_of_revoke_locked(int neighbour, const OperationStep& step) const;
 
   const int rank_;
   const TreeShape shape_;
@@ -187,6 +196,8 @@ class Tree : public std::enable_shared_from_this<Tree> {
   std::optional<Failure> failure_;
   Failure lack_;                         // of memory: what is said then is made before
   std::vector<std::byte> word_of_lack_;  // the same, a frame
+  std::optional<Failure> revoke_;        // what the first other rank says that has revoked the communicator
+  bool has_revoked_ = false;             // this rank
   bool shut_down_ = false;
   std::vector<int> devices_;  // by rank, once they have been told
 

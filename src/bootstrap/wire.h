@@ -2,6 +2,8 @@
 // end, or meets a value out of range, stays failed and returns zeros; callers check ok() once at the end.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -14,14 +16,25 @@ namespace nitinol {
 
 class ByteWriter {
  public:
+  ByteWriter() = default;
+  /// Into this memory, and takes none; what finds no room in there is left out.
+  explicit ByteWriter(std::span<std::byte> room) : room_(room), is_limited_(true) {}
+
   template <typename T>
   void integer(T value) {
     const auto bits = static_cast<std::uint64_t>(value);
-    for (std::size_t i = 0; i < sizeof(T); ++i) bytes_.push_back(static_cast<std::byte>(bits >> (8 * i)));
+    std::array<std::byte, sizeof(T)> bytes;
+    for (std::size_t i = 0; i < sizeof(T); ++i) bytes[i] = static_cast<std::byte>(bits >> (8 * i));
+    block(bytes.data(), bytes.size());
   }
   void block(const void* data, std::size_t size) {
     const auto* begin = static_cast<const std::byte*>(data);
-    bytes_.insert(bytes_.end(), begin, begin + size);
+    if (!is_limited_) {
+      bytes_.insert(bytes_.end(), begin, begin + size);
+    } else if (size <= room_.size() - filled_) {
+      std::copy_n(begin, size, room_.begin() + static_cast<std::ptrdiff_t>(filled_));
+      filled_ += size;
+    }
   }
   void text(std::string_view text, std::size_t longest) {
     text = text.substr(0, longest);
@@ -29,9 +42,14 @@ class ByteWriter {
     block(text.data(), text.size());
   }
   std::vector<std::byte> take() { return std::move(bytes_); }
+  /// In limited memory.
+  std::span<const std::byte> written() const { return room_.first(filled_); }
 
  private:
   std::vector<std::byte> bytes_;
+  std::span<std::byte> room_;
+  std::size_t filled_ = 0;
+  bool is_limited_ = false;
 };
 
 class ByteReader {

@@ -238,8 +238,8 @@ bool Communicator::become_failed(ncclResult_t code, const std::string& sentence,
   try {
     failure_sentence_ = sentence;
     failure_text_.store(failure_sentence_.c_str(), std::memory_order_release);
-    if (logs) log_warn("rank {}: {}", rank_, sentence);  // the last error, for whoever sees the state
-  } catch (const std::bad_alloc&) {                      // who polls is not to poll for ever
+    if (logs) log_warn("{}: {}", name_in_log(), sentence);  // the last error, for whoever sees the state
+  } catch (const std::bad_alloc&) {                         // who polls is not to poll for ever
     if (failure_text_.load() == nullptr) failure_text_.store("out of memory", std::memory_order_release);
   }
   state_.store(code, std::memory_order_release);
@@ -292,6 +292,12 @@ void Communicator::throw_failure() const {
 
 std::string Communicator::self_description() const {
   return formatted("rank {} (host {}, pid {}, device {})", rank_, host_name(), getpid(), device_);
+}
+
+/// A split may fail before it is known which rank of the new communicator this is to be.
+std::string Communicator::name_in_log() const {
+  if (rank_ >= 0 || rank_in_parent_ < 0) return formatted("rank {}", rank_);
+  return formatted("the new communicator of rank {} of the old one", rank_in_parent_);
 }
 
 /// Not once it is revoked, as by a call behind one that goes on in the background: what was revoked stays so.
@@ -399,7 +405,7 @@ void Communicator::attempt(Step&& step) const noexcept {
     step();
   } catch (const std::exception& error) {
     try {
-      log_info(Subsystem::kDestroy, "rank {}: while the communicator was torn down: {}", rank_, error.what());
+      log_info(Subsystem::kDestroy, "{}: while the communicator was torn down: {}", name_in_log(), error.what());
     } catch (const std::exception&) {
     }
   }

@@ -90,6 +90,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
     rank_ = rank;
     ranks_ = ranks;
   }
+  /// Before place() it is known by the rank of the communicator that it comes of.
+  void come_of(const Communicator& parent) { rank_in_parent_ = parent.rank_; }
   /// Joins the other ranks. Collective. Throws Error; on return the communicator is ready.
   void set_up(const std::vector<UniqueId>& ids);
   /// The same from a child of another communicator's bootstrap.
@@ -221,6 +223,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void flush(std::chrono::milliseconds patience);
   bool wait_until_idle(std::chrono::steady_clock::time_point deadline);
   std::string self_description() const;
+  std::string name_in_log() const;
   /// The other ranks, that this one has failed; without memory for that, that it has none.
   void tell(ncclResult_t code, const std::string& sentence) noexcept;
   void tell_of_failed_set_up(const std::exception& thrown) noexcept;
@@ -246,6 +249,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
 
   int rank_ = -1;
   int ranks_ = 0;
+  int rank_in_parent_ = -1;  ///< -1: it has none
   const int device_;
   const Config config_;
   const int forks_before_ = count_forks();

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/settings.h"
+#include "bootstrap/absence.h"
 #include "bootstrap/messages.h"
 #include "bootstrap/unique_id.h"
 #include "comm/communicator.h"
@@ -93,8 +94,10 @@ void hand_over(Job& job, std::shared_ptr<Communicator> made, ncclComm_t* handle)
 
 ncclUniqueId create_id() { return serialise(make_unique_id(bootstrap_options())); }
 
-void create(ncclComm_t* handle, int ranks, std::span<const ncclUniqueId> ids, int rank, const ncclConfig_t* config,
-            const char* function) {
+namespace {
+
+void record_creation(ncclComm_t* handle, int ranks, std::span<const ncclUniqueId> ids, int rank,
+                     const ncclConfig_t* config, const char* function) {
   int device = 0;
   cuda_check(cudaFree(nullptr), "CUDA is not usable: cudaFree(0)");
   cuda_check(cudaGetDevice(&device), "cudaGetDevice");
@@ -110,17 +113,40 @@ void create(ncclComm_t* handle, int ranks, std::span<const ncclUniqueId> ids, in
   log_call("{}(comm {}, nranks {}, rank {}, {} ids, device {})", function, static_cast<void*>(handle), ranks, rank,
            ids.size(), device);
   warn_about_unknown_variables();
-  std::vector<UniqueId> parsed = parse_ids(ids);
+  const auto parsed = std::make_shared<const std::vector<UniqueId>>(parse_ids(ids));
   auto communicator = std::make_shared<Communicator>(device, read_config(config, Config{}));
   communicator->place(rank, ranks);
   Job job;
   job.communicator = communicator;
-  job.run = [communicator, parsed = std::move(parsed)] { communicator->set_up(parsed); };
+  job.run = [communicator, parsed] { communicator->set_up(*parsed); };
+  job.dropped = [parsed, rank](const std::exception* why) {
+    if (why != nullptr) report_absence(*parsed, rank, *why);
+  };
   hand_over(job, communicator, handle);
   group::add(std::move(job));
 }
 
+}  // namespace
+
+void create(ncclComm_t* handle, int ranks, std::span<const ncclUniqueId> ids, int rank, const ncclConfig_t* config,
+            const char* function) {
+  try {
+    record_creation(handle, ranks, ids, rank, config, function);
+  } catch (const std::exception& thrown) {  // the others may be waiting for this rank
+    report_absence(ids, rank, thrown);
+    throw;
+  }
+}
+
 namespace {
+
+/// There are all or none.
+void tear_down_all(ncclComm_t* handles, int count) {
+  for (int i = 0; i < count; ++i) {
+    const ncclComm_t handle = std::exchange(handles[i], nullptr);
+    if (handle != nullptr) release_handle(handle, "ncclCommInitAll")->tear_down();
+  }
+}
 
 /// Until all are made; throws Error if one is not, and then there is none.
 void wait_for_all(ncclComm_t* handles, int count) {
@@ -132,10 +158,7 @@ void wait_for_all(ncclComm_t* handles, int count) {
     if (made.state() != ncclSuccess && !first) first.emplace(made.state(), failure != nullptr ? failure : "");
   }
   if (!first) return;
-  for (int i = 0; i < count; ++i) {
-    release_handle(handles[i], "ncclCommInitAll")->tear_down();
-    handles[i] = nullptr;
-  }
+  tear_down_all(handles, count);
   throw *first;
 }
 
@@ -167,7 +190,14 @@ void create_all(ncclComm_t* handles, int devices, const int* device_list) {
     static_cast<void>(group::drop());
     throw;
   }
-  if (group::end() == ncclInProgress) wait_for_all(handles, devices);
+  ncclResult_t ended = ncclSuccess;
+  try {
+    ended = group::end();
+  } catch (const std::exception&) {
+    tear_down_all(handles, devices);
+    throw;
+  }
+  if (ended == ncclInProgress) wait_for_all(handles, devices);
 }
 
 namespace {
@@ -188,7 +218,10 @@ void record_split(const std::shared_ptr<Communicator>& parent, SplitChoice mine,
   const bool shares = parent->config().split_share && !was_revoked(parent->phase());
   const Config child_config = read_child_config(config, parent->config(), shares);
   std::shared_ptr<Communicator> child;
-  if (mine.color != NCCL_SPLIT_NOCOLOR) child = std::make_shared<Communicator>(parent->device(), child_config);
+  if (mine.color != NCCL_SPLIT_NOCOLOR) {
+    child = std::make_shared<Communicator>(parent->device(), child_config);
+    child->come_of(*parent);
+  }
   Job job;
   job.communicator = parent;
   job.run = [parent, child, mine] {

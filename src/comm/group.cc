@@ -106,7 +106,18 @@ Chains chains_of(const std::vector<Job>& jobs) {
 void let_go(std::span<const Job> jobs) {
   for (const Job& job : jobs) {
     try {
-      if (job.dropped) job.dropped();
+      if (job.let_go) job.let_go();
+    } catch (const std::exception&) {  // it has been aborted, and is polled by nobody
+    }
+  }
+}
+
+/// They will never run; null: because the program wants it so. Takes no memory but where there is some: others may wait
+/// for what the jobs would have called.
+void tell_of_drop(std::span<const Job> jobs, const std::exception* why) noexcept {
+  for (const Job& job : jobs) {
+    try {
+      if (job.dropped) job.dropped(why);
     } catch (const std::exception&) {  // it has been aborted, and is polled by nobody
     }
   }
@@ -116,24 +127,33 @@ void let_go(std::span<const Job> jobs) {
 void run_and_wait(const Chains& chains) {
   try {
     run_together(chains.size(), [&](size_t i) { chains[i]->run(); });
-  } catch (...) {
+  } catch (const std::exception& thrown) {  // none of them has run
     for (const auto& chain : chains) {
       chain->errors.assign(chain->jobs.size(), std::current_exception());
       let_go(chain->jobs);
+      tell_of_drop(chain->jobs, &thrown);
     }
   }
   for (const auto& chain : chains) {
     for (size_t i = 0; i < chain->jobs.size(); ++i) {
-      if (chain->jobs[i].finished) chain->jobs[i].finished(chain->errors[i] == nullptr);
+      if (!chain->jobs[i].finished) continue;
+      try {
+        chain->jobs[i].finished(chain->errors[i] == nullptr);
+      } catch (const std::exception&) {  // no memory for a handle: whoever is on the other ranks is to hear of it
+        chain->errors[i] = std::current_exception();
+        chain->jobs[i].finished(false);
+      }
     }
   }
   for (const auto& chain : chains) chain->throw_first_error();
 }
 
-void fail_communicator(Communicator& communicator, const Error& error) noexcept {
+void fail_communicator(Communicator& communicator, const std::exception& thrown) noexcept {
+  const auto* const error = dynamic_cast<const Error*>(&thrown);
+  if (error == nullptr) return communicator.fail_because(thrown);
   try {
     const Communicator::Visit visit(communicator);
-    communicator.fail_with(error.code(), error.what(), true);
+    communicator.fail_with(error->code(), error->what(), true);
   } catch (const Error&) {  // it has been destroyed or aborted
   } catch (const std::exception& lack) {
     communicator.fail_because(lack);
@@ -141,28 +161,30 @@ void fail_communicator(Communicator& communicator, const Error& error) noexcept 
 }
 
 /// Whoever polls what a job was to make is not to wait for it.
-void give_up_making(const Job& job, const Error& error) {
+void give_up_making(const Job& job, const std::exception& thrown) {
   if (!job.made) return;
-  if (job.made->phase() == Phase::kInitialising) {
-    job.made->give_up(error);
+  const auto* const error = dynamic_cast<const Error*>(&thrown);
+  if (error != nullptr && job.made->phase() == Phase::kInitialising) {
+    job.made->give_up(*error);
   } else {
-    fail_communicator(*job.made, error);
+    fail_communicator(*job.made, thrown);
   }
 }
 
 /// They will never run.
-void drop_jobs(std::span<const Job> jobs, const Error& error) {
+void drop_jobs(std::span<const Job> jobs, const std::exception& thrown, bool by_intention = false) {
+  tell_of_drop(jobs, by_intention ? nullptr : &thrown);
   for (const Job& job : jobs) {
     if (job.finished) job.finished(false);
-    give_up_making(job, error);
+    give_up_making(job, thrown);
   }
 }
 
 /// They have begun, but their group cannot go on: they end soon, and whoever polls is not to wait for that.
-void stop_jobs(std::span<const Job> jobs, const Error& error) {
+void stop_jobs(std::span<const Job> jobs, const std::exception& thrown) {
   for (const Job& job : jobs) {
-    if (job.communicator != job.made) fail_communicator(*job.communicator, error);
-    give_up_making(job, error);
+    if (job.communicator != job.made) fail_communicator(*job.communicator, thrown);
+    give_up_making(job, thrown);
   }
 }
 
@@ -195,7 +217,8 @@ void abandon(const State& group) noexcept {
                       "a group was not carried out: its thread has ended without the call of ncclGroupEnd");
     drop_jobs(group.jobs, error);
     fail_communicators(group, error);
-  } catch (const std::exception&) {  // no memory
+  } catch (const std::exception& lack) {  // no memory
+    tell_of_drop(group.jobs, &lack);
   }
 }
 
@@ -229,14 +252,22 @@ void begin(const std::shared_ptr<Chain>& chain) {
 }
 
 /// Of chains for which `begun` of them go on in the background, and no more ever will.
-void end_all(const Chains& chains, size_t begun, const std::exception& thrown) {
-  const Error error(code_of(thrown), formatted("a group was not carried out: {}", thrown.what()));
+void end_all(const Chains& chains, size_t begun, const std::exception& why) {
   for (size_t i = 0; i < chains.size(); ++i) {
     if (i >= begun) {
       let_go(chains[i]->jobs);
-      drop_jobs(chains[i]->jobs, error);
+      drop_jobs(chains[i]->jobs, why);
     }
-    stop_jobs(chains[i]->jobs, error);
+    stop_jobs(chains[i]->jobs, why);
+  }
+}
+
+void end_all_because(const Chains& chains, size_t begun, const std::exception& thrown) {
+  try {
+    const Error error(code_of(thrown), formatted("a group was not carried out: {}", thrown.what()));
+    end_all(chains, begun, error);
+  } catch (const std::bad_alloc& lack) {
+    end_all(chains, begun, lack);
   }
 }
 
@@ -256,7 +287,7 @@ ncclResult_t run_jobs(const std::vector<Job>& jobs) {
   } catch (const std::exception& thrown) {
     let_go({jobs.data(), begun_jobs});
     for (const Job& job : jobs) job.communicator->fail_because(thrown);
-    drop_jobs(jobs, as_error(thrown));
+    drop_jobs(jobs, thrown);
     throw;
   }
   if (chains.front()->communicator().config().blocking) {
@@ -267,7 +298,7 @@ ncclResult_t run_jobs(const std::vector<Job>& jobs) {
   try {
     for (; begun < chains.size(); ++begun) begin(chains[begun]);
   } catch (const std::exception& thrown) {
-    end_all(chains, begun, thrown);
+    end_all_because(chains, begun, thrown);
     throw;
   }
   return ncclInProgress;
@@ -325,6 +356,7 @@ ncclResult_t end() {
     fail_communicators(group, error);
     throw;
   } catch (const std::bad_alloc& lack) {
+    drop_jobs(group.jobs, lack);
     fail_for(group, lack);
     throw;
   }
@@ -344,7 +376,7 @@ Content drop() {
   if (current.depth == 0) fail(ncclInvalidUsage, "ncclGroupSimulateEnd: not in a group call.");
   if (--current.depth > 0) return {};
   State group = std::exchange(current, State{});
-  drop_jobs(group.jobs, Error(ncclInvalidUsage, "ncclGroupSimulateEnd: the call was not carried out"));
+  drop_jobs(group.jobs, Error(ncclInvalidUsage, "ncclGroupSimulateEnd: the call was not carried out"), true);
   fail_if_a_call_failed(group, "ncclGroupSimulateEnd");
   return {.operations = !group.tasks.empty(), .jobs = !group.jobs.empty()};
 }

@@ -53,7 +53,7 @@ Call checked_flags(int flags) {
 /// refused or only simulated.
 void revoke_at_the_end(Job& job) {
   job.begin = [communicator = job.communicator] { communicator->begin_revoke(); };
-  job.dropped = [communicator = job.communicator] { communicator->finish_revoke(); };
+  job.let_go = [communicator = job.communicator] { communicator->finish_revoke(); };
   job.leads_to = Stage::kRevoking;
 }
 
@@ -73,6 +73,7 @@ void shrink(const ShrinkCall& call) {
   const bool shares = parent->config().shrink_share && !stop && !was_revoked(parent->phase());
   auto child =
       std::make_shared<Communicator>(parent->device(), read_child_config(call.config, parent->config(), shares));
+  child->come_of(*parent);
   Job job;
   job.communicator = parent;
   job.run = [parent, child, excluded = std::move(excluded), stop] {
@@ -135,6 +136,12 @@ void Communicator::begin_revoke() {
   // out-of-band exchange then.
   if (before == Stage::kBusy && background_awaits_.load() == Awaits::kRanks) {
     bootstrap_->report_failure({rank_, ncclRemoteError, formatted("{} revoked the communicator", self_description())});
+    return;
+  }
+  try {
+    bootstrap_->report_revoke();
+  } catch (const std::bad_alloc&) {
+    bootstrap_->report_lack_of_memory();
   }
 }
 

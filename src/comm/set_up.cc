@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/process_state.h"
 #include "base/settings.h"
+#include "bootstrap/absence.h"
 #include "comm/communicator.h"
 #include "comm/strict_check.h"
 #include "device/guards.h"
@@ -119,11 +120,16 @@ BootstrapOptions bootstrap_options() {
 
 void Communicator::set_up(const std::vector<UniqueId>& ids) {
   JoinArguments arguments;
-  arguments.ids = ids;
-  arguments.rank = rank_;
-  arguments.nranks = ranks_;
-  arguments.options = bootstrap_options();
-  arguments.abort_flag = &aborted_;
+  try {
+    arguments.ids = ids;
+    arguments.rank = rank_;
+    arguments.nranks = ranks_;
+    arguments.options = bootstrap_options();
+    arguments.abort_flag = &aborted_;
+  } catch (const std::exception& thrown) {
+    report_absence(ids, rank_, thrown);
+    throw;
+  }
   set_up(Bootstrap::join(arguments));
 }
 
@@ -141,17 +147,17 @@ void Communicator::set_up(std::unique_ptr<Bootstrap> bootstrap) {
   const Visit visit(*this);
   bootstrap_ = std::move(bootstrap);
   identity_ = key_id(bootstrap_->secret());
-  const DeviceGuard device(device_);
-  const RelaxedCaptureGuard relaxed;
   try {
+    const DeviceGuard device(device_);
+    const RelaxedCaptureGuard relaxed;
     meet_peers();
+    timeout_ = std::chrono::seconds(settings().integer(Setting::kTimeout));
+    bootstrap_->set_operation_timeout(timeout_);
+    follow_failures();
   } catch (const std::exception& thrown) {
     tell_of_failed_set_up(thrown);
     throw;
   }
-  timeout_ = std::chrono::seconds(settings().integer(Setting::kTimeout));
-  bootstrap_->set_operation_timeout(timeout_);
-  follow_failures();
   phase_.store(Phase::kReady, std::memory_order_release);
   ncclResult_t busy = ncclInProgress;
   state_.compare_exchange_strong(busy, ncclSuccess, std::memory_order_acq_rel);

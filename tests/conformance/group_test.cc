@@ -44,6 +44,45 @@ TEST(Group, EndingAGroupThatIsNotOpenIsRefused) {
             }));
 }
 
+TEST(Group, ThatMakesRanksMayBeMadeAgainWithTheSameIdIfAnArgumentWasInvalidOrItWasSimulated) {
+  EXPECT_EQ("", run_processes(2, [](int process, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              ncclComm_t none = nullptr;
+              if (process == 1) {
+                EXPECT_CALL(ncclGroupStart());
+                EXPECT_CALL(ncclCommInitRank(&comm, 2, id, 1));
+                expect_that(ncclCommInitRank(&none, 2, id, 7) == ncclInvalidArgument, "rank 7 of 2");
+                expect_that(ncclGroupEnd() == ncclInvalidArgument, "the group");
+                EXPECT_CALL(ncclGroupStart());
+                EXPECT_CALL(ncclCommInitRank(&comm, 2, id, 1));
+                expect_that(ncclGroupSimulateEnd(nullptr) == ncclInvalidUsage, "nothing was made");
+              }
+              EXPECT_CALL(ncclCommInitRank(&comm, 2, id, process));
+              EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
+TEST(Group, ThatMakesRanksAndIsRefusedOtherwiseIsToldToThoseWhoWaitForThem) {
+  EXPECT_EQ("", run_processes(2, [](int process, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              if (process == 0) {
+                expect_that(ncclCommInitRank(&comm, 2, id, 0) == ncclInvalidUsage, "rank 0 alone");
+                const std::string sentence = ncclGetLastError(nullptr);
+                expect_that(sentence.find("rank 1 (host ") != std::string::npos, sentence);
+                expect_that(sentence.find("both communication and making") != std::string::npos, sentence);
+                return;
+              }
+              ncclComm_t alone = nullptr;
+              EXPECT_CALL(ncclCommInitAll(&alone, 1, nullptr));
+              const Ints data(kCount, 1);
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclCommInitRank(&comm, 2, id, 1));
+              EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, alone, nullptr));
+              expect_that(ncclGroupEnd() == ncclInvalidUsage, "the group");
+              EXPECT_CALL(ncclCommAbort(alone));
+            }));
+}
+
 TEST(Group, SplitsACommunicatorSeveralTimesInTheOrderOfTheCalls) {
   EXPECT_EQ("", run_ranks({2, 2}, [](Rank& self) {
               for (int round = 0; round < 10; ++round) {

@@ -88,6 +88,21 @@ TEST(Log, SaysWhenACommunicatorIsCompleteAndWhatItIsCalled) {
   EXPECT_TRUE(has(log, "NCCL INFO comm [0-9a-f]+ rank 0 nranks 1 cudaDev 0 name experts - Init COMPLETE\n")) << log;
 }
 
+TEST(Log, SaysWhoseNewCommunicatorHasFailedBeforeItHadARankInIt) {
+  const std::string log = log_of(1, "WARN", "", [](Rank&) {
+    const auto comms = make_non_blocking(2);
+    ncclComm_t child = nullptr;
+    const ncclResult_t called = ncclCommSplit(comms[1], 0, 0, &child, nullptr);
+    expect_that(called == ncclInProgress, "the split waits for rank 0");
+    EXPECT_CALL(ncclCommAbort(comms[0]));
+    expect_that(settled(called, child) == ncclRemoteError, "a child of one rank that has gone");
+    EXPECT_CALL(ncclCommAbort(child));
+    EXPECT_CALL(ncclCommAbort(comms[1]));
+  });
+  EXPECT_TRUE(has(log, "NCCL WARN the new communicator of rank 1 of the old one: rank 0 ")) << log;
+  EXPECT_FALSE(has(log, "rank -1")) << log;
+}
+
 TEST(Log, SaysOverWhichInterfaceAndWhichWayRanksMeet) {
   const std::string log = log_of(3, "INFO", "INIT,BOOTSTRAP", [](Rank&) {});
   EXPECT_TRUE(has(log, "NCCL INFO Bootstrap : Using [^ :]+:[^ ]+\n")) << log;

@@ -274,6 +274,72 @@ TEST(Revoke, IsHeardByARankThatWaitsForTheOneThatRevoked) {
   }
 }
 
+ncclComm_t split_off(const Rank& self, int blocking) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = blocking;
+  ncclComm_t comm = nullptr;
+  EXPECT_CALL(settled(ncclCommSplit(self.comm, 0, self.rank, &comm, &config), self.comm));
+  EXPECT_CALL(wait_for_state(comm));
+  return comm;
+}
+
+/// Rank 0 revokes and does no more: before the others call what waits for all ranks on the host, or perhaps while they
+/// wait.
+void wait_on_host_for_one_that_revokes(Rank& self, int blocking, bool before, const CallOn& call) {
+  const ncclComm_t comm = split_off(self, blocking);
+  const auto begin = std::chrono::steady_clock::now();
+  if (before && self.rank == 0) EXPECT_CALL(settled(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT), comm));
+  must_work(self.comm, self.rank, self.ranks, self.stream);
+  if (!before && self.rank == 0) EXPECT_CALL(settled(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT), comm));
+  if (self.rank != 0) {
+    expect_that(settled(call(comm, nullptr, nullptr), comm) == ncclRemoteError, "another code");
+    must_hear(comm, self.stream, "revoked the communicator");
+  }
+  expect_that(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30), "it took too long");
+  must_work(self.comm, self.rank, self.ranks, self.stream);  // rank 0 waits here
+  EXPECT_CALL(ncclCommAbort(comm));
+}
+
+void must_be_heard_on_the_host(const std::vector<int>& ranks_in_process, const CallOn& call) {
+  for (const int blocking : {1, 0}) {
+    for (const bool before : {true, false}) {
+      EXPECT_EQ("", run_ranks(ranks_in_process,
+                              [&](Rank& self) { wait_on_host_for_one_that_revokes(self, blocking, before, call); }))
+          << blocking << before;
+    }
+  }
+}
+
+TEST(Revoke, IsHeardByRanksThatSplitWithoutTheOneThatRevoked) {
+  const auto split = [](ncclComm_t comm, int*, cudaStream_t) {
+    ncclComm_t child = nullptr;
+    const ncclResult_t called = settled(ncclCommSplit(comm, 0, 0, &child, nullptr), comm);
+    if (child != nullptr) EXPECT_CALL(ncclCommAbort(child));
+    return called;
+  };
+  must_be_heard_on_the_host({1, 1, 1}, split);
+  must_be_heard_on_the_host({3}, split);
+}
+
+TEST(Revoke, IsHeardByRanksThatFinalizeWithoutTheOneThatRevoked) {
+  must_be_heard_on_the_host({1, 1, 1}, [](ncclComm_t comm, int*, cudaStream_t) { return ncclCommFinalize(comm); });
+}
+
+TEST(Revoke, OnAllRanksLeavesThemToSplitHoweverLateOneComes) {
+  EXPECT_EQ("", run_ranks({1, 1, 1}, [&](Rank& self) {
+              const ncclComm_t comm = split_off(self, 1);
+              ncclComm_t child = nullptr;
+              EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+              must_work(self.comm, self.rank, self.ranks, self.stream);
+              // Longer than a rank waits that has not revoked it.
+              if (self.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+              EXPECT_CALL(ncclCommSplit(comm, 0, self.rank, &child, nullptr));
+              must_work(child, self.rank, self.ranks, self.stream);
+              EXPECT_CALL(ncclCommDestroy(child));
+              EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
 /// While rank 1's call waits, rank 0 ends the communicator without ever having called anything.
 std::string end_beside_a_call(const std::function<void(ncclComm_t)>& end, const char* word) {
   return run_ranks({1, 1}, [&](Rank& self) {

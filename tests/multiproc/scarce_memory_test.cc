@@ -117,6 +117,105 @@ TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneInASplit) {
   });
 }
 
+/// An id that process 0 makes, on all ranks of the communicator. `data` has room for it.
+ncclUniqueId new_id(int process, ncclComm_t comm, float* data) {
+  ncclUniqueId id{};
+  if (process == 0) EXPECT_CALL(ncclGetUniqueId(&id));
+  EXPECT_CALL(cudaMemcpy(data, &id, sizeof(id), cudaMemcpyHostToDevice));
+  EXPECT_CALL(ncclBroadcast(data, data, sizeof(id), ncclInt8, 0, comm, nullptr));
+  EXPECT_CALL(cudaMemcpy(&id, data, sizeof(id), cudaMemcpyDeviceToHost));
+  return id;
+}
+
+using Join = std::function<ncclResult_t(ncclComm_t (&comms)[2], const ncclUniqueId& id, int process)>;
+
+/// Process 1 has no memory at an allocation of `join`, each time at a later one, until all were tried: process 0 does
+/// not wait for it.
+void join_without_memory(const Join& join, FailsIn where, Fails which) {
+  const SharedCount rounds;
+  const SharedCount tried_all;
+  EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& first) {
+              ncclComm_t parent = nullptr;
+              float* data = nullptr;
+              use_device_of(process);
+              EXPECT_CALL(ncclCommInitRank(&parent, kProcesses, first, process));
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              for (int nth = 0; tried_all.value() == 0; ++nth) {
+                ncclComm_t comms[2] = {};
+                const ncclUniqueId id = new_id(process, parent, data);
+                const auto begin = std::chrono::steady_clock::now();
+                if (process == 0) {
+                  const ncclResult_t result = join(comms, id, process);
+                  const std::string sentence = ncclGetLastError(nullptr);
+                  // Without memory on its network thread a rank may say no more than that it goes.
+                  const bool says_why = where == FailsIn::kEveryThread || sentence.find(" memory") != std::string::npos;
+                  const bool names_it = sentence.find("rank 1 (host ") != std::string::npos ||
+                                        sentence.find("rank 2 (host ") != std::string::npos;
+                  const bool tells = names_it && says_why;
+                  expect_that(result == ncclSuccess || tells, std::to_string(nth) + ": " + sentence);
+                } else {
+                  const FailingAllocation failing(nth, where, which);
+                  static_cast<void>(join(comms, id, process));
+                  if (!failing.has_failed()) tried_all.add();
+                }
+                expect_that(std::chrono::steady_clock::now() - begin < kInTime,
+                            std::to_string(nth) + ": it took too long");
+                rounds.add();
+                rounds.wait_for(kProcesses * (nth + 1));
+                for (const ncclComm_t comm : comms) {
+                  if (comm != nullptr) EXPECT_CALL(ncclCommAbort(comm));
+                }
+              }
+              EXPECT_CALL(ncclCommDestroy(parent));
+              EXPECT_CALL(cudaFree(data));
+            }));
+}
+
+ncclResult_t join_alone(ncclComm_t (&comms)[2], const ncclUniqueId& id, int process) {
+  return ncclCommInitRank(&comms[0], kProcesses, id, process);
+}
+
+/// Process 1 has two ranks.
+ncclResult_t join_in_a_group(ncclComm_t (&comms)[2], const ncclUniqueId& id, int process) {
+  if (process == 0) return ncclCommInitRank(&comms[0], 3, id, 0);
+  EXPECT_CALL(ncclGroupStart());
+  for (const int i : {0, 1}) static_cast<void>(ncclCommInitRank(&comms[i], 3, id, 1 + i));
+  return ncclGroupEnd();
+}
+
+TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneWhenItJoins) {
+  join_without_memory(join_alone, FailsIn::kThisThread, Fails::kOne);
+  join_without_memory(join_alone, FailsIn::kEveryThread, Fails::kOne);
+  join_without_memory(join_alone, FailsIn::kThisThread, Fails::kAllFromThere);
+}
+
+TEST(ScarceMemory, OthersAreToldOfAGroupThatHasNoneToLetItsRanksJoin) {
+  join_without_memory(join_in_a_group, FailsIn::kThisThread, Fails::kOne);
+  join_without_memory(join_in_a_group, FailsIn::kThisThread, Fails::kAllFromThere);
+}
+
+TEST(ScarceMemory, InitAllEnds) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              bool tried_all = false;
+              for (int nth = 0; !tried_all; ++nth) {
+                ncclComm_t comms[2] = {};
+                const auto begin = std::chrono::steady_clock::now();
+                ncclResult_t result = ncclSuccess;
+                {
+                  const FailingAllocation failing(nth, FailsIn::kEveryThread);
+                  result = ncclCommInitAll(comms, 2, nullptr);
+                  tried_all = result == ncclSuccess && !failing.has_failed();
+                }
+                expect_that(std::chrono::steady_clock::now() - begin < kInTime,
+                            std::to_string(nth) + ": it took too long");
+                for (const ncclComm_t comm : comms) {
+                  expect_that((comm != nullptr) == (result == ncclSuccess), "a communicator, or none");
+                  if (comm != nullptr) EXPECT_CALL(ncclCommDestroy(comm));
+                }
+              }
+            }));
+}
+
 TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneWhenItFinalises) {
   tell_of_no_memory([](ncclComm_t comm, float*) { return ncclCommFinalize(comm); });
 }
