@@ -1,10 +1,11 @@
-// One warp's view of a channel's connections in a brief operation: one whose part for a channel fits into a slot, so
-// that each connection carries one step of it at most.
+// One warp's view of a channel's connections in a brief operation: one in which each rank takes from all others, once,
+// as its part for a channel fits into a slot.
 //
-// All ranks count the operations of a channel alike, whether they use a connection or not. So one number, the epoch,
-// is the step of all connections, a slot's address and flag follow from it, and a kernel has one line to read before
-// it may begin and nothing to keep in shared memory. That matters: what a kernel does for itself takes as long as what
-// is exchanged, as it does one thing after the other.
+// So all connections of a channel carry the same number of steps. One number, the epoch, is the step of all, a slot's
+// address and flag follow from it, and a kernel has one line to read before it may begin and nothing to keep in shared
+// memory. That matters: what a kernel does for itself takes as long as what is exchanged, as it does one thing after
+// the other. Rooted operations are not brief: a rank that does not take what another has sent to it would never find
+// out that their calls differ, as it goes on to the next step.
 //
 // A slot is free once its receiver is done with the operation that used it. Each rank posts to all others up to which
 // epoch it is: when a kernel begins, as all earlier ones have ended then, and as soon as half of the slots may be in

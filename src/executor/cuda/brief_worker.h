@@ -28,29 +28,16 @@ class BriefWorker : public BriefConnections<Wire> {
     this->begin_call(work.mark);
     input_ = work.input;
     output_ = work.output;
-    root_ = work.root;
     how_ = work.combine;
   }
-  __device__ __forceinline__ int root() const { return root_; }
-
   /// Whether it moves data, or only goes through the instructions.
   __device__ __forceinline__ void be(bool live) { live_ = live; }
 
-  // The primitives of one-shot algorithms, as algorithm::Verbs has them.
+  // The primitives of the algorithms that brief operations go by, as algorithm::Verbs has them.
 
-  __device__ __forceinline__ void copy(Span own, Span into) { push<Peers::kNone>(own, at(into), -1); }
-  __device__ __forceinline__ void send(int to, Span own) { push<Peers::kOne>(own, nullptr, to); }
-  __device__ __forceinline__ void push_to_all(Span own) { push<Peers::kAll>(own, nullptr, -1); }
-  __device__ __forceinline__ void copy_and_push_to_all(Span own, Span into) { push<Peers::kAll>(own, at(into), -1); }
-
-  __device__ __forceinline__ void recv(int from, Span into) {
-    char* const to = at(into);
-    const uint32_t bytes = bytes_of_span(into);
-    for_units(bytes, [&](uint32_t unit) {
-      Raw raw[1];
-      if (fetch(from, 1, unit, raw)) store(to, bytes, unit, raw[0]);
-    });
-  }
+  __device__ __forceinline__ void copy(Span own, Span into) { push<Peers::kNone>(own, at(into)); }
+  __device__ __forceinline__ void push_to_all(Span own) { push<Peers::kAll>(own, nullptr); }
+  __device__ __forceinline__ void copy_and_push_to_all(Span own, Span into) { push<Peers::kAll>(own, at(into)); }
 
   __device__ __forceinline__ void reduce_from_all(Span own, Span into) {
     const char* const from = at(own);
@@ -174,13 +161,12 @@ class BriefWorker : public BriefConnections<Wire> {
   }
 
   template <Peers kind>
-  __device__ __forceinline__ void push(const Span& own, char* into, int to) {
+  __device__ __forceinline__ void push(const Span& own, char* into) {
     const char* const from = at(own);
     const uint32_t bytes = bytes_of_span(own);
     for_units(bytes, [&](uint32_t unit) {
       uint32_t words[Wire::kWords];
       load(from, bytes, unit, words);
-      if constexpr (kind == Peers::kOne) put(to, unit, words);
       if constexpr (kind == Peers::kAll) {
 #pragma unroll 1
         for (int i = 1; i < this->ranks(); ++i) put(peer_at(i), unit, words);
@@ -261,7 +247,6 @@ class BriefWorker : public BriefConnections<Wire> {
 
   const char* input_ = nullptr;
   char* output_ = nullptr;
-  int root_ = 0;
   bool live_ = true;
   Combine how_ = Combine::kSum;
 };

@@ -255,7 +255,7 @@ class CudaExecutor : public Executor {
   bool is_brief(const CollectiveWork& work) const {
     const Plan& plan = work.plan;
     const size_t most = sizes_.brief_bytes[static_cast<size_t>(plan.protocol)];
-    if (plan.algorithm != Algorithm::kOneShot || most == 0) return false;
+    if (plan.algorithm != Algorithm::kOneShot || rooted(work.what) || most == 0) return false;
     const QueueLayout& layout = sizes_.layouts[static_cast<size_t>(brief_queue_of(plan.protocol))];
     return work.count * bytes_of(work.type) <= most * static_cast<size_t>(channels_of(work, layout));
   }

@@ -287,7 +287,7 @@ struct KernelSet {
   const void* small[kCollectives][kAlgorithms] = {};
   /// and with such for each part of a rank's program.
   const void* apart[kCollectives][kAlgorithms] = {};
-  /// For brief operations, which go in one shot: those that BriefWorker can do, and all.
+  /// For brief operations: those that BriefWorker can do, and all.
   const void* plain[kCollectives][kProtocols] = {};
   const void* any[kCollectives][kProtocols] = {};
 };
@@ -356,10 +356,11 @@ void add_kernels(KernelSet& set) {
   });
 }
 
-/// The entries of the table that go in one shot and reduce (or do not).
+/// The entries of the table that go in one shot and reduce (or do not), where each rank takes from all others.
 template <bool kReduces, class... Chosen, class Entry, class... More>
 constexpr auto one_shots(algorithm::List<Chosen...>, algorithm::List<Entry, More...>) {
-  constexpr bool fits = Entry::row.algorithm == Algorithm::kOneShot && reduces(Entry::row.what) == kReduces;
+  constexpr bool fits =
+      Entry::row.algorithm == Algorithm::kOneShot && !rooted(Entry::row.what) && reduces(Entry::row.what) == kReduces;
   using Found = std::conditional_t<fits, algorithm::List<Chosen..., Entry>, algorithm::List<Chosen...>>;
   if constexpr (sizeof...(More) == 0) {
     return Found{};

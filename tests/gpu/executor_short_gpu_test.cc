@@ -1,4 +1,4 @@
-// Brief operations of the CUDA executor: many of them behind each other, of all kinds, where some ranks are far behind.
+// Short operations of the CUDA executor, brief and rooted ones: many of them behind each other, where ranks are late.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -10,8 +10,8 @@ namespace nitinol::gpu_testing {
 
 namespace {
 
-class BriefOverRanks : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, BriefOverRanks, testing::Values(2, 3, 4, 8), testing::PrintToStringParamName());
+class ShortOverRanks : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, ShortOverRanks, testing::Values(2, 3, 4, 8), testing::PrintToStringParamName());
 
 /// Short operations with buffers of their own, of which some launches have several.
 class ShortOperations {
@@ -102,7 +102,7 @@ class ShortOperations {
   size_t place_ = 0;
 };
 
-TEST_P(BriefOverRanks, AnyNumberOfThemMayBeBehindEachOtherWhileARankIsLate) {
+TEST_P(ShortOverRanks, AnyNumberOfThemMayBeBehindEachOtherWhileARankIsLate) {
   REQUIRE_GPU();
   const int n = GetParam();
   Cluster cluster(n);
@@ -122,7 +122,7 @@ TEST_P(BriefOverRanks, AnyNumberOfThemMayBeBehindEachOtherWhileARankIsLate) {
   }
 }
 
-TEST_P(BriefOverRanks, RootsThatOnlySendWaitForRoom) {
+TEST_P(ShortOverRanks, RootsThatOnlySendWaitForRoom) {
   REQUIRE_GPU();
   const int n = GetParam();
   Cluster cluster(n);
