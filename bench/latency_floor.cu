@@ -10,8 +10,14 @@
 #include <vector>
 
 #include "cuda_status.h"
+#include "executor/cuda/ptx.h"
 
 namespace {
+
+using nitinol::cuda::await_earlier_kernels;
+using nitinol::cuda::let_next_kernel_begin;
+using nitinol::cuda::load_live;
+using nitinol::cuda::store_live;
 
 constexpr int kMostRanks = 8;
 constexpr int kChain = 200;
@@ -32,25 +38,10 @@ struct Parameters {
 
 enum class Step { kEmpty, kEpoch, kInput, kExchange };
 
-__device__ uint4 load_live(const void* from) {
-  uint4 v;
-  asm volatile("ld.volatile.global.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from)
-               : "memory");
-  return v;
-}
-__device__ void store_live(void* to, uint4 v) {
-  asm volatile("st.volatile.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
-               : "memory");
-}
-
 template <Step step>
 __global__ void __launch_bounds__(1024) exchange(const __grid_constant__ Parameters p) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  if (p.overlaps) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+  await_earlier_kernels();
+  if (p.overlaps) let_next_kernel_begin();
   if constexpr (step == Step::kEmpty) return;
   const int unit = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   const bool works = unit < p.units;

@@ -58,7 +58,9 @@ TEST(OneChunk, EachConnectionOfAOneShotCarriesOneStepAtMostAndWithoutARootJustOn
       }
     }
     const auto all = static_cast<size_t>(task.ranks) * static_cast<size_t>(task.ranks - 1);
-    if (!rooted(task.what)) EXPECT_EQ(steps.size(), all) << name_of(task.what) << " of " << task.ranks;
+    if (!rooted(task.what)) {
+      EXPECT_EQ(steps.size(), all) << name_of(task.what) << " of " << task.ranks;
+    }
     for (const auto& [pair, count] : steps) {
       EXPECT_EQ(count, 1) << name_of(task.what) << " of " << task.ranks << ": from " << pair.first << " to "
                           << pair.second;
