@@ -87,12 +87,22 @@ constexpr bool goes_along_line(Collective what, Algorithm algorithm, int ranks) 
          (what == Collective::kReduce && algorithm == Algorithm::kOneShot && ranks == 2);
 }
 
-/// Whether GPUs have kernels of small CTAs for it: where there is a gain, and of reductions for the types that are
-/// often reduced by many megabytes, so that the library stays small.
+/// Of reductions the types that are often reduced by megabytes: others have fewer kernels, so that the library stays
+/// small.
+constexpr bool is_often_long(Collective what, DataType type) {
+  return !reduces(what) || (is_float(type) && bytes_of(type) >= 2);
+}
+
+/// Whether GPUs have kernels of small CTAs for it: where there is a gain.
 constexpr bool suits_small_ctas(Collective what, Algorithm algorithm, DataType type, int ranks) {
-  const bool is_long = !reduces(what) || (is_float(type) && bytes_of(type) >= 2);
-  return is_long && (goes_along_line(what, algorithm, ranks) ||
-                     (what == Collective::kAllReduce && algorithm == Algorithm::kTwoShot));
+  return is_often_long(what, type) && (goes_along_line(what, algorithm, ranks) ||
+                                       (what == Collective::kAllReduce && algorithm == Algorithm::kTwoShot));
+}
+
+/// Whether GPUs have kernels by which it goes, if it is a sum or moves data, in lines of 16 bytes (LL16 in wires.h).
+constexpr bool suits_lines(Collective what, Algorithm algorithm, DataType type) {
+  return is_often_long(what, type) &&
+         (algorithm == Algorithm::kOneShot || (what == Collective::kAllReduce && algorithm == Algorithm::kTwoShot));
 }
 
 }  // namespace nitinol::algorithm

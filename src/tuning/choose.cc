@@ -81,7 +81,8 @@ Protocol choose_protocol(const Question& question, const Limits& limits, const R
   const size_t message = message_bytes(question, algorithm);
   Protocol wanted = Protocol::kSimple;
   if (message <= most_of_ll128(question, limits, algorithm)) wanted = Protocol::kLL128;
-  if (message <= limits.ll_bytes) wanted = Protocol::kLL;
+  const bool in_lines = question.sum && algorithm::suits_lines(question.what, algorithm, question.type);
+  if (message <= (in_lines ? std::max(limits.ll_bytes, limits.lines_bytes) : limits.ll_bytes)) wanted = Protocol::kLL;
   const auto usable = [&](Protocol protocol) {
     const int index = static_cast<int>(protocol);
     return limits.slot_bytes[index] > 0 && allowed(rules.protocols[what], index);
@@ -92,8 +93,15 @@ Protocol choose_protocol(const Question& question, const Limits& limits, const R
   fail(ncclInvalidUsage, "{}: NCCL_PROTO allows no protocol that is available here", name_of(question.what));
 }
 
+bool goes_in_few_channels(const Question& question, const Limits& limits) {
+  return limits.rooted_channels > 0 && rooted(question.what);
+}
+
 int offered_channels(const Question& question, const Limits& limits, const Rules& rules, const Plan& plan) {
-  if (plan.protocol == Protocol::kSimple) return std::min(limits.channels, limits.simple_channels);
+  if (plan.protocol == Protocol::kSimple) {
+    const int most = std::min(limits.channels, limits.simple_channels);
+    return goes_in_few_channels(question, limits) ? std::min(most, limits.rooted_channels) : most;
+  }
   const size_t least = limits.compact_bytes[static_cast<size_t>(question.what)];
   const bool compact =
       plan.protocol == Protocol::kLL128 && least > 0 && message_bytes(question, plan.algorithm) >= least;
@@ -115,7 +123,8 @@ int choose_channels(const Question& question, const Limits& limits, const Rules&
 size_t choose_chunk(const Question& question, const Limits& limits, const Plan& plan, size_t slot) {
   const bool shots = plan.algorithm == Algorithm::kOneShot || plan.algorithm == Algorithm::kTwoShot;
   const bool passes_on = !shots || question.what == Collective::kBroadcast;
-  if (plan.protocol != Protocol::kSimple || limits.least_chunk_bytes == 0 || passes_on) return slot;
+  const bool whole = passes_on || goes_in_few_channels(question, limits);
+  if (plan.protocol != Protocol::kSimple || limits.least_chunk_bytes == 0 || whole) return slot;
   constexpr size_t kRoundsApart = 4;
   const size_t parts = (plan.apart ? kRoundsApart : limits.least_rounds) * static_cast<size_t>(plan.channels);
   const size_t even = (message_bytes(question, plan.algorithm) + parts - 1) / parts;

@@ -142,6 +142,46 @@ TEST(Choose, SimpleMayHaveFewerChannelsThanTheOthers) {
   EXPECT_EQ(choose(all_reduce(1 << 24), few, rules).channels, 5);
 }
 
+TEST(Choose, WhatSuitsLinesGoesByLLFarther) {
+  Limits lines = limits();
+  lines.one_shot_bytes = 1 << 20;
+  lines.lines_bytes = 4096;
+  const auto protocol_of = [&](const Question& question) { return choose(question, lines, Rules::any()).protocol; };
+  Question question = all_reduce(1024);
+  EXPECT_EQ(protocol_of(question), Protocol::kLL);
+  ++question.count;
+  EXPECT_EQ(protocol_of(question), Protocol::kLL128);
+  question = all_reduce(1024);
+  question.sum = false;
+  EXPECT_EQ(protocol_of(question), Protocol::kLL128) << "no kernels";
+  question = all_reduce(1024);
+  question.type = DataType::kInt32;
+  EXPECT_EQ(protocol_of(question), Protocol::kLL128) << "no kernels";
+  question.what = Collective::kAllGather;
+  EXPECT_EQ(protocol_of(question), Protocol::kLL) << "only moves";
+  lines.lines_bytes = 512;
+  EXPECT_EQ(protocol_of(all_reduce(256)), Protocol::kLL) << "not less far than others";
+}
+
+TEST(Choose, RootedOperationsBySimpleMayHaveFewChannelsAndWholeSlots) {
+  Limits few = limits();
+  few.bytes_per_channel = 1024;
+  few.least_chunk_bytes = 1024;
+  few.rooted_channels = 3;
+  Question question = all_reduce(1 << 18);
+  question.what = Collective::kReduce;
+  Plan plan = choose(question, few, Rules::any());
+  EXPECT_EQ(plan.channels, 3);
+  EXPECT_EQ(plan.chunk * sizeof(float), 65536U);
+  few.rooted_channels = 0;
+  plan = choose(question, few, Rules::any());
+  EXPECT_EQ(plan.channels, 8);
+  EXPECT_LT(plan.chunk * sizeof(float), 65536U);
+  few.rooted_channels = 3;
+  question.what = Collective::kAllReduce;
+  EXPECT_EQ(choose(question, few, Rules::any()).channels, 8);
+}
+
 TEST(Choose, ReduceHasACrossoverOfItsOwn) {
   Question question = all_reduce(8192);
   question.what = Collective::kReduce;

@@ -197,8 +197,8 @@ class Unit {
   }
 
  private:
-  static constexpr int kLanes = static_cast<int>(cuda::shape_of(Wire::kProtocol).threads);
-  alignas(16) char slot_[1024] = {};
+  static constexpr int kLanes = static_cast<int>(Wire::kShape.threads);
+  alignas(16) char slot_[Wire::kShape.stored] = {};
 };
 
 template <class Wire>
@@ -225,29 +225,70 @@ void expect_that_only_own_data_is_taken() {
 }
 
 TEST(DataPath, DataOfAnotherCallIsNotTaken) {
-  expect_that_only_own_data_is_taken<cuda::LL>();
+  expect_that_only_own_data_is_taken<cuda::LL8>();
+  expect_that_only_own_data_is_taken<cuda::LL16>();
   expect_that_only_own_data_is_taken<cuda::LL128>();
 }
 
-/// Three ranks by LL, one thread of rank 1, of whose peers' data nothing has come.
+TEST(DataPath, NoLineOfLL16IsTakenBeforeItsOwnFlagIsThere) {
+  using cuda::LL16;
+  const uint32_t words[LL16::kWords] = {1, 2, 3, 4, 5, 6, 7, 8};
+  for (int late = 0; late < 3; ++late) {
+    alignas(16) char slot[LL16::kShape.stored] = {};
+    alignas(16) char before[LL16::kShape.stored] = {};
+    const uint32_t mark = 0x12345600;
+    LL16::put({before, 8, mark}, mark, 0, 5, words);
+    LL16::put({slot, 16, mark}, mark, 0, 5, words);
+    EXPECT_TRUE(LL16::ready(LL16::fetch(slot, 0, 5), {slot, 16, mark}, 5));
+    const size_t line = static_cast<size_t>(late) * LL16::kLinesApart + 5 * 16;
+    std::memcpy(slot + line, before + line, 16);
+    EXPECT_FALSE(LL16::ready(LL16::fetch(slot, 0, 5), {slot, 16, mark}, 5)) << "line " << late << " of an earlier step";
+  }
+}
+
+TEST(DataPath, LL16CarriesAllWordsOfAllLanes) {
+  using cuda::LL16;
+  alignas(16) char slot[2 * LL16::kShape.stored] = {};
+  const auto word_of = [](uint32_t unit, int lane, int word) {
+    return unit << 20 | static_cast<uint32_t>(lane) << 8 | static_cast<uint32_t>(word);
+  };
+  for (uint32_t unit = 0; unit < 2; ++unit) {
+    for (int lane = 0; lane < 32; ++lane) {
+      uint32_t words[LL16::kWords];
+      for (int w = 0; w < LL16::kWords; ++w) words[w] = word_of(unit, lane, w);
+      LL16::put({slot, 1, 0}, 0, unit, lane, words);
+    }
+  }
+  for (uint32_t unit = 0; unit < 2; ++unit) {
+    for (int lane = 0; lane < 32; ++lane) {
+      uint32_t words[LL16::kWords];
+      LL16::open(LL16::fetch(slot, unit, lane), lane, words);
+      for (int w = 0; w < LL16::kWords; ++w) ASSERT_EQ(words[w], word_of(unit, lane, w)) << unit << " " << lane;
+    }
+  }
+}
+
+/// Three ranks by LL16, one thread of rank 1, of whose peers' data nothing has come.
 class LongWait : public ::testing::Test {
  protected:
   static constexpr int kRanks = 3;
   static constexpr int kMe = 1;
-  static constexpr uint32_t kBytes = 40;  // five units, of which each thread takes every 32nd
+  static constexpr uint32_t kBytes = 40;  // of one unit, for three threads
   static constexpr uint32_t kMark = 0x12345600;
+  static constexpr uint32_t kSlots = 8;
+  static constexpr uint32_t kSlot = 2 * cuda::LL16::kShape.stored;
 
-  class Worker : public cuda::WorkerBase<cuda::WorkerConnections<cuda::LL>, DataType::kInt32, cuda::Combiner::kSum> {
+  class Worker : public cuda::WorkerBase<cuda::WorkerConnections<cuda::LL16>, DataType::kInt32, cuda::Combiner::kSum> {
    public:
-    explicit Worker(const Connections<cuda::LL>& connections)
-        : cuda::WorkerBase<cuda::WorkerConnections<cuda::LL>, DataType::kInt32, cuda::Combiner::kSum>(connections) {
+    explicit Worker(const Connections<cuda::LL16>& connections)
+        : cuda::WorkerBase<cuda::WorkerConnections<cuda::LL16>, DataType::kInt32, cuda::Combiner::kSum>(connections) {
       begin_call(kMark);
     }
     void await(const std::array<char*, kRanks>& slots) {
       for (int rank = 0; rank < kRanks; ++rank) {
         char* const slot = slots[static_cast<size_t>(rank)];
         slots_[rank] = {nullptr, slot};
-        sources_[rank] = Endpoint{slot, 1, cuda::LL::second_flag(1, mark_)};
+        sources_[rank] = Endpoint{slot, 1, cuda::LL16::second_flag(1, mark_)};
       }
     }
     void add_all(const Job& job) { combine_all_taken(job, 0); }
@@ -257,7 +298,7 @@ class LongWait : public ::testing::Test {
   };
 
   LongWait() {
-    launch_.queue.layout = cuda::make_layout(kRanks, 1, 8, 1024);
+    launch_.queue.layout = cuda::make_layout(kRanks, 1, kSlots, kSlot);
     launch_.queue.rank = kMe;
     launch_.queue.signals = &signals_;
     blockDim.x = 32;
@@ -266,13 +307,16 @@ class LongWait : public ::testing::Test {
   ~LongWait() override { cuda::meanwhile = nullptr; }
 
   std::array<char*, kRanks> slots() { return {slots_[0].get(), slots_[1].get(), slots_[2].get()}; }
-  /// Rank `from` sends i + 10 * from as its i-th element, up to `count` of them.
-  void send(int from, uint32_t mark, uint32_t count = kBytes / 4) {
-    const uint32_t marked = mark & ~0U << (32 - 8 * cuda::LL::kMarkedBytes);
-    for (uint32_t unit = 0; unit < count / 2; ++unit) {
-      const uint32_t words[2] = {2 * unit + 10 * static_cast<uint32_t>(from),
-                                 2 * unit + 1 + 10 * static_cast<uint32_t>(from)};
-      cuda::LL::put({slots()[static_cast<size_t>(from)], 1, cuda::LL::second_flag(1, marked)}, marked, unit, 0, words);
+  /// Rank `from` sends i + 10 * from as its i-th element, by the first `lanes` lanes.
+  void send(int from, uint32_t mark, int lanes = 32) {
+    using cuda::LL16;
+    const uint32_t marked = mark & ~0U << (32 - 8 * LL16::kMarkedBytes);
+    for (int lane = 0; lane < lanes; ++lane) {
+      uint32_t words[LL16::kWords];
+      for (int w = 0; w < LL16::kWords; ++w) {
+        words[w] = LL16::offset(0, lane, w / 4) / 4 + static_cast<uint32_t>(w % 4 + 10 * from);
+      }
+      LL16::put({slots()[static_cast<size_t>(from)], 1, LL16::second_flag(1, marked)}, marked, 0, lane, words);
     }
   }
   /// By all threads, one after the other; whether they came to the end.
@@ -280,7 +324,7 @@ class LongWait : public ::testing::Test {
   bool run(Body&& body) {
     bool complete = true;
     for (threadIdx.x = 0; threadIdx.x < 32; ++threadIdx.x) {
-      Worker worker{Connections<cuda::LL>(launch_.queue, 0, 0)};
+      Worker worker{Connections<cuda::LL16>(launch_.queue, 0, 0)};
       worker.await(slots());
       body(worker,
            Job{reinterpret_cast<char*>(own_.data()), reinterpret_cast<char*>(result_.data()), kBytes, false, false});
@@ -291,7 +335,7 @@ class LongWait : public ::testing::Test {
 
   cuda::CollectiveParameters launch_;
   cuda::Signals signals_{};
-  std::array<Block, kRanks> slots_{Block(1024), Block(1024), Block(1024)};
+  std::array<Block, kRanks> slots_{Block(kSlots * kSlot), Block(kSlots* kSlot), Block(kSlots* kSlot)};
   alignas(16) std::array<int32_t, kBytes / 4> own_{};
   alignas(16) std::array<int32_t, kBytes / 4> result_{};
 };
@@ -299,8 +343,8 @@ class LongWait : public ::testing::Test {
 TEST_F(LongWait, ForDataOfAllEndsWhenTheLastHasCome) {
   int looks = 0;
   cuda::meanwhile = [&] {
-    if (++looks == 3) send(2, kMark);
-    if (looks == 6) send(0, kMark, 4);
+    if (++looks == 3) send(0, kMark, 1);
+    if (looks == 6) send(2, kMark);
     if (looks == 9) send(0, kMark);
   };
   EXPECT_TRUE(run([](Worker& worker, const Job& job) { worker.add_all(job); }));

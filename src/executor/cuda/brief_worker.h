@@ -119,7 +119,7 @@ class BriefWorker : public BriefConnections<Wire> {
   template <class Each>
   __device__ __forceinline__ void for_units(uint32_t bytes, Each&& each) {
     const uint32_t first = Wire::kPerWarp ? this->warp_ : threadIdx.x;
-    const uint32_t units = live_ ? (bytes + Wire::kUnitBytes - 1) / Wire::kUnitBytes : first + 1;
+    const uint32_t units = live_ ? (bytes + Wire::kShape.bytes - 1) / Wire::kShape.bytes : first + 1;
     const uint32_t apart = Wire::kPerWarp ? blockDim.x / 32 : blockDim.x;
 #pragma unroll 1
     for (uint32_t unit = first; unit < units && !this->aborted_; unit += apart) each(unit);

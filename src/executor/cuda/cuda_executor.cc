@@ -88,7 +88,7 @@ bool is_plain(const CollectiveWork& work) {
   return aligned && work.reduction.scalar == Reduction::Scalar::kNone && !work.reduction.average;
 }
 
-const void* kernel_of(const CollectiveWork& work, int ranks, bool brief) {
+const void* kernel_of(const CollectiveWork& work, Queue queue, int ranks) {
   const KernelSet* set =
       reduces(work.what) ? find_reduce_kernels(work.type, combiner_for(work.reduction.combine)) : &move_kernels();
   if (set == nullptr) {
@@ -96,7 +96,7 @@ const void* kernel_of(const CollectiveWork& work, int ranks, bool brief) {
          "this build of the library leaves out the reduction {} of data type {} (NITINOL_CUDA_TYPES, _OPS)",
          static_cast<int>(work.reduction.combine), static_cast<int>(work.type));
   }
-  if (brief) {
+  if (is_brief(queue)) {
     const auto& kernels = is_plain(work) ? set->plain : set->any;
     return kernels[static_cast<size_t>(work.what)][static_cast<size_t>(work.plan.protocol)];
   }
@@ -108,8 +108,10 @@ const void* kernel_of(const CollectiveWork& work, int ranks, bool brief) {
          work.plan.apart ? "in parts" : "by small CTAs");
   }
   const auto row = ranks == 1 ? size_t{kCollectives} : static_cast<size_t>(work.what);
-  const void* kernel =
-      set->kernel[row][static_cast<size_t>(work.plan.algorithm)][static_cast<size_t>(protocol_of(work, ranks))];
+  const auto algorithm = static_cast<size_t>(work.plan.algorithm);
+  const void* kernel = queue == Queue::kLL16
+                           ? set->lines[row][algorithm]
+                           : set->kernel[row][algorithm][static_cast<size_t>(protocol_of(work, ranks))];
   if (kernel == nullptr) {
     fail(ncclInternalError, "no kernel for {} by {}", name_of(work.what), name_of(work.plan.algorithm));
   }
@@ -259,7 +261,11 @@ class CudaExecutor : public Executor {
     const QueueLayout& layout = sizes_.layouts[static_cast<size_t>(brief_queue_of(plan.protocol))];
     return work.count * bytes_of(work.type) <= most * static_cast<size_t>(channels_of(work, layout));
   }
-  const void* kernel_for(const CollectiveWork& work) const { return kernel_of(work, ranks_, is_brief(work)); }
+  bool goes_in_lines(const CollectiveWork& work) const {
+    return sizes_.has_lines && work.reduction.combine == Combine::kSum &&
+           algorithm::suits_lines(work.what, work.plan.algorithm, work.type);
+  }
+  const void* kernel_for(const CollectiveWork& work) const { return kernel_of(work, queue_for(work), ranks_); }
 
   Queue queue_for(const CollectiveWork& work) const {
     if (is_brief(work)) return brief_queue_of(work.plan.protocol);
@@ -268,7 +274,8 @@ class CudaExecutor : public Executor {
       return line ? Queue::kLine : Queue::kSmallSums;
     }
     if (work.plan.apart && reduces(work.what)) return Queue::kSums;
-    return queue_of(protocol_of(work, ranks_));
+    const Protocol protocol = protocol_of(work, ranks_);
+    return protocol == Protocol::kLL && goes_in_lines(work) ? Queue::kLL16 : queue_of(protocol);
   }
   Queue queue_for(const MessageWork& work) const { return message_queue_of(message_protocol(sizes_, work.bytes)); }
   bool has_several_protocols(const Launch& launch) const {
@@ -309,16 +316,16 @@ class CudaExecutor : public Executor {
 
   /// Operations that share a kernel.
   void launch_run(const void* kernel, const CollectiveWork* works, size_t count, cudaStream_t stream) {
-    const Protocol protocol = protocol_of(works[0], ranks_);
+    const Queue queue = queue_for(works[0]);
     CollectiveParameters parameters;
-    parameters.queue = domain_->view(queue_for(works[0]));
+    parameters.queue = domain_->view(queue);
     int channels = 1;
     size_t most_bytes = 0;  // of one transfer
     size_t bytes = 0;
     for (size_t i = 0; i < count; ++i) {
       if (works[i].count == 0) continue;
       Work& work = parameters.work[parameters.works++];
-      work = translate(works[i], protocol);
+      work = translate(works[i]);
       channels = std::max(channels, channels_of(works[i], parameters.queue.layout));
       size_t elements = std::min<size_t>(work.chunk, work.per_channel);
       if (work.algorithm == Algorithm::kTwoShot) {
@@ -336,8 +343,7 @@ class CudaExecutor : public Executor {
       run(kernel, ctas, cluster_of(ctas, bytes), (kFewWorkers + 1) * 32, parameters, stream);
     } else {
       const int workers = works[0].plan.small ? kFewWorkers : kMaxWorkers;
-      run(kernel, channels, cluster_of(channels, bytes), threads_for(protocol, most_bytes, workers), parameters,
-          stream);
+      run(kernel, channels, cluster_of(channels, bytes), threads_for(queue, most_bytes, workers), parameters, stream);
     }
   }
 
@@ -349,24 +355,26 @@ class CudaExecutor : public Executor {
     return std::clamp(work.plan.channels, 1, most);
   }
 
-  static int threads_for(Protocol protocol, size_t bytes, size_t most_workers) {
-    const size_t per_warp = shape_of(protocol).bytes * 32 / shape_of(protocol).threads;
-    const size_t clerk = protocol == Protocol::kSimple ? 1 : 0;
+  static int threads_for(Queue queue, size_t bytes, size_t most_workers) {
+    const WireShape shape = shape_of(queue);
+    const size_t per_warp = shape.bytes * 32 / shape.threads;
+    const size_t clerk = is_counted(queue) ? 1 : 0;
     const size_t workers = std::clamp<size_t>((bytes + per_warp - 1) / per_warp, 1, most_workers);
     return static_cast<int>(workers + clerk) * 32;
   }
 
-  Work translate(const CollectiveWork& from, Protocol protocol) const {
-    const QueueLayout& layout = sizes_.layouts[static_cast<size_t>(queue_for(from))];
+  Work translate(const CollectiveWork& from) const {
+    const Queue queue = queue_for(from);
+    const QueueLayout& layout = sizes_.layouts[static_cast<size_t>(queue)];
     const size_t size = bytes_of(from.type);
-    const size_t slot = payload_of(protocol, layout.slot_bytes) / 128 * 128 / size;
+    const size_t slot = payload_of(queue, layout.slot_bytes) / 128 * 128 / size;
     Work work;
     work.input = static_cast<const char*>(from.input);
     work.output = static_cast<char*>(from.output);
     work.count = from.count;
     work.per_channel = elements_per_channel(from, layout);
     work.chunk = static_cast<uint32_t>(from.plan.chunk == 0 || from.plan.chunk > slot ? slot : from.plan.chunk);
-    if (from.plan.algorithm == Algorithm::kTwoShot && protocol == Protocol::kLL128) {
+    if (from.plan.algorithm == Algorithm::kTwoShot && queue == Queue::kLL128) {
       work.chunk = std::min(work.chunk, static_cast<uint32_t>(sizes_.two_shot_chunk / size / 16 * 16));
     }
     work.root = static_cast<int16_t>(from.root);

@@ -209,7 +209,8 @@ RunNotes* Domain::runs_of(Queue queue) const {
     case Queue::kMessageLL:
     case Queue::kMessageLL128:
     case Queue::kBriefLL:
-    case Queue::kBriefLL128: return nullptr;
+    case Queue::kBriefLL128:
+    case Queue::kLL16: return nullptr;
   }
   return nullptr;
 }

@@ -38,7 +38,7 @@ NITINOL_HOST_DEVICE int message_channels(size_t bytes, const MessageGrain& grain
 /// chunks, so that it begins soon.
 NITINOL_HOST_DEVICE size_t message_chunk(Protocol protocol, size_t part, const MessageGrain& grain,
                                          const QueueLayout& layout) {
-  const size_t slot = payload_of(protocol, layout.slot_bytes) / 64 * 64;
+  const size_t slot = payload_of(message_queue_of(protocol), layout.slot_bytes) / 64 * 64;
   if (protocol != Protocol::kSimple) return slot;
   const size_t quarter = (part / 4 + 1023) / 1024 * 1024;
   const size_t wanted = quarter < grain.least_chunk_bytes ? grain.least_chunk_bytes : quarter;
@@ -107,7 +107,7 @@ template <class Wire, DataType type>
 __device__ __forceinline__ void read_ahead(const Work& work) {
   const size_t size = Elements<type>::kSize;
   const size_t begin = work.per_channel * blockIdx.x * size;
-  const size_t at = begin + threadIdx.x * (Wire::kPerWarp ? 30 : Wire::kUnitBytes);
+  const size_t at = begin + threadIdx.x * (Wire::kPerWarp ? Wire::kShape.bytes / 32 : Wire::kShape.bytes);
   if (work.input != nullptr && at < min(begin + work.per_channel * size, work.count * size)) {
     asm volatile("prefetch.global.L1 [%0];" ::"l"(work.input + at));
   }
@@ -283,7 +283,9 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
 /// take them. Null: there is none. Rows: collectives; the last row holds the kernels for a communicator of one rank.
 struct KernelSet {
   const void* kernel[kCollectives + 1][kAlgorithms][kProtocols] = {};
-  /// The same for Simple, with small CTAs,
+  /// Those of LL16, for what goes in lines,
+  const void* lines[kCollectives][kAlgorithms] = {};
+  /// those of Simple with small CTAs,
   const void* small[kCollectives][kAlgorithms] = {};
   /// and with such for each part of a rank's program.
   const void* apart[kCollectives][kAlgorithms] = {};
@@ -309,6 +311,7 @@ std::array<std::array<const void*, kProtocols>, 2> message_kernels();
 template <class Wire, DataType type, class Entry>
 constexpr bool is_built() {
   if (Wire::kApart) return Entry::row.apart;
+  if (std::is_same_v<Wire, LL16>) return algorithm::suits_lines(Entry::row.what, Entry::row.algorithm, type);
   return !Wire::kSmall || algorithm::suits_small_ctas(Entry::row.what, Entry::row.algorithm, type, 2);
 }
 
@@ -344,9 +347,10 @@ void add_kernels(KernelSet& set) {
     if constexpr (reduces(Entry::row.what) == kReduces && is_built<Wire, type, Entry>()) {
       const auto what = static_cast<size_t>(Entry::row.what);
       const auto which = static_cast<size_t>(Entry::row.algorithm);
-      const void*& place = Wire::kApart   ? set.apart[what][which]
-                           : Wire::kSmall ? set.small[what][which]
-                                          : set.kernel[what][which][protocol];
+      const void*& place = Wire::kApart                 ? set.apart[what][which]
+                           : Wire::kSmall               ? set.small[what][which]
+                           : std::is_same_v<Wire, LL16> ? set.lines[what][which]
+                                                        : set.kernel[what][which][protocol];
       if constexpr (is_hot<Wire, Entry>()) {
         place = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, algorithm::List<Entry>, true>);
       } else {
@@ -384,11 +388,12 @@ void add_brief_kernels(KernelSet& set) {
 template <DataType type, Combiner with, bool kReduces>
 KernelSet make_kernel_set() {
   KernelSet set;
-  add_brief_kernels<LL, type, with, kReduces>(set);
+  add_brief_kernels<LL8, type, with, kReduces>(set);
   add_brief_kernels<LL128, type, with, kReduces>(set);
-  add_kernels<LL, type, with, kReduces>(set);
+  add_kernels<LL8, type, with, kReduces>(set);
   add_kernels<LL128, type, with, kReduces>(set);
   if constexpr (with == Combiner::kSum) {
+    add_kernels<LL16, type, with, kReduces>(set);
     add_kernels<Small, type, with, kReduces>(set);
     add_kernels<Apart<kReduces>, type, with, kReduces>(set);
   }

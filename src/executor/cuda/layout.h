@@ -28,7 +28,7 @@ inline constexpr int kMaxRanks = 72;
 /// The queue sets. Messages have their own, so that they and collectives never share a connection; and so have sums
 /// whose parts have CTAs of their own, as they take many channels with few short slots; those by small CTAs, with twice
 /// as many slots; and data that goes along a line of ranks (kLine), where each takes from the one before it alone, so
-/// that there is room for many slots. And brief operations (brief_connections.h) have theirs.
+/// that there is room for many slots. And brief operations (brief_connections.h) have theirs, and what goes by LL16.
 enum class Queue : int {
   kLL,
   kLL128,
@@ -40,9 +40,10 @@ enum class Queue : int {
   kSmallSums,
   kLine,
   kBriefLL,
-  kBriefLL128
+  kBriefLL128,
+  kLL16
 };
-inline constexpr int kQueues = 11;
+inline constexpr int kQueues = 12;
 constexpr Queue brief_queue_of(Protocol protocol) {
   return static_cast<Queue>(static_cast<int>(Queue::kBriefLL) + static_cast<int>(protocol));
 }
@@ -51,6 +52,8 @@ constexpr Queue queue_of(Protocol protocol) { return static_cast<Queue>(protocol
 constexpr Queue message_queue_of(Protocol protocol) {
   return static_cast<Queue>(static_cast<int>(Queue::kMessageLL) + static_cast<int>(protocol));
 }
+
+constexpr bool is_brief(Queue queue) { return queue == Queue::kBriefLL || queue == Queue::kBriefLL128; }
 
 /// Counters of one connection and its reverse, in steps. They wrap.
 struct ConnectionState {
@@ -122,29 +125,46 @@ struct QueueLayout {
   }
 };
 
-/// How a protocol packs payload: units of `bytes` that take `stored` bytes in a slot, each moved by `threads` threads
-/// in pieces of user data of `piece` bytes.
+/// How a wire (wires.h) packs payload: units of `bytes` that take `stored` bytes in a slot, each moved by `threads`
+/// threads in pieces of user data of `piece` bytes.
 struct WireShape {
   uint32_t bytes;
   uint32_t stored;
   uint32_t threads;
   uint32_t piece;
 };
-NITINOL_HOST_DEVICE constexpr WireShape shape_of(Protocol protocol) {
-  switch (protocol) {
-    case Protocol::kLL: return {8, 16, 1, 8};
-    case Protocol::kLL128: return {960, 1024, 32, 16};
-    case Protocol::kSimple: return {16, 16, 1, 16};
+inline constexpr WireShape kShapeOfLL8{8, 16, 1, 8};
+inline constexpr WireShape kShapeOfLL16{1024, 1536, 32, 16};
+inline constexpr WireShape kShapeOfLL128{960, 1024, 32, 16};
+inline constexpr WireShape kShapeOfSimple{16, 16, 1, 16};
+
+/// Of the wire by which a queue set is used.
+NITINOL_HOST_DEVICE constexpr WireShape shape_of(Queue queue) {
+  switch (queue) {
+    case Queue::kLL:
+    case Queue::kBriefLL: return kShapeOfLL8;
+    case Queue::kLL16:
+    case Queue::kMessageLL: return kShapeOfLL16;
+    case Queue::kLL128:
+    case Queue::kMessageLL128:
+    case Queue::kBriefLL128: return kShapeOfLL128;
+    case Queue::kSimple:
+    case Queue::kMessageSimple:
+    case Queue::kSums:
+    case Queue::kSmallSums:
+    case Queue::kLine: return kShapeOfSimple;
   }
   return {};
 }
+/// Whether arrival is told by counters (Simple).
+constexpr bool is_counted(Queue queue) { return shape_of(queue).stored == shape_of(queue).bytes; }
 /// What brief operations on aligned buffers begin and end with (brief_worker.h), in bytes.
 NITINOL_HOST_DEVICE constexpr uint32_t brief_piece(Protocol protocol) {
-  return protocol == Protocol::kLL ? 4 : shape_of(protocol).piece;
+  return protocol == Protocol::kLL ? 4 : shape_of(brief_queue_of(protocol)).piece;
 }
 /// Payload bytes that fit into a slot.
-NITINOL_HOST_DEVICE constexpr uint32_t payload_of(Protocol protocol, uint32_t slot_bytes) {
-  const WireShape shape = shape_of(protocol);
+NITINOL_HOST_DEVICE constexpr uint32_t payload_of(Queue queue, uint32_t slot_bytes) {
+  const WireShape shape = shape_of(queue);
   return slot_bytes / shape.stored * shape.bytes;
 }
 

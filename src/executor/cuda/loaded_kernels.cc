@@ -51,6 +51,7 @@ void LoadedKernels::load_set(const KernelSet& set) {
     for (const auto& protocols : set.kernel[what]) {
       for (const void* kernel : protocols) load(kernel);
     }
+    for (const void* kernel : set.lines[what]) load(kernel);
     for (const void* kernel : set.small[what]) load(kernel);
     for (const void* kernel : set.apart[what]) load(kernel);
     for (const void* kernel : set.plain[what]) load(kernel);

@@ -101,7 +101,8 @@ TEST(MessagePlan, ChunksOfSimpleAreShortEnoughForFourRoundsAndNotShorterThanAllo
   EXPECT_EQ(message_chunk(Protocol::kSimple, 1000, grain, layout), 8192U);
   EXPECT_EQ(message_chunk(Protocol::kSimple, 100 << 10, grain, layout), 25U << 10);
   EXPECT_EQ(message_chunk(Protocol::kSimple, 10 << 20, grain, layout), 131072U);
-  EXPECT_EQ(message_chunk(Protocol::kLL, 1000, grain, layout), 65536U) << "a slot: nobody waits for whole ones";
+  EXPECT_EQ(message_chunk(Protocol::kLL, 1000, grain, layout), payload_of(Queue::kMessageLL, layout.slot_bytes))
+      << "a slot: nobody waits for whole ones";
 }
 
 TEST(MessagePlan, ProtocolsRunBesideEachOtherIfAllTheirLanesAreResident) {

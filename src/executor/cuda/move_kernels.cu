@@ -12,7 +12,7 @@ namespace {
 
 template <class Parameters>
 std::array<const void*, kProtocols> message_kernels_for() {
-  return {reinterpret_cast<const void*>(&carry_messages<LL, Parameters>),
+  return {reinterpret_cast<const void*>(&carry_messages<LL16, Parameters>),
           reinterpret_cast<const void*>(&carry_messages<LL128, Parameters>),
           reinterpret_cast<const void*>(&carry_messages<Simple, Parameters>)};
 }

@@ -43,13 +43,13 @@ class WorkerBase : public Link {
     return Wire::kPerWarp ? this->workers_ : this->workers_ * 32;
   }
   __device__ __forceinline__ static uint32_t units_in(uint32_t bytes) {
-    return (bytes + Wire::kUnitBytes - 1) / Wire::kUnitBytes;
+    return (bytes + Wire::kShape.bytes - 1) / Wire::kShape.bytes;
   }
   /// Units that may be moved by vectors as they are.
   __device__ __forceinline__ static uint32_t plain_units(const Job& job) {
     const bool plain = Memory::aligned(job.own) && Memory::aligned(job.into) && !job.scale;
     if (!plain) return 0;
-    return job.bytes % Wire::kPieceBytes == 0 ? units_in(job.bytes) : job.bytes / Wire::kUnitBytes;
+    return job.bytes % Wire::kShape.piece == 0 ? units_in(job.bytes) : job.bytes / Wire::kShape.bytes;
   }
 
   static constexpr bool kShifts = Wire::kCounted && with == Combiner::kSum;
@@ -57,7 +57,7 @@ class WorkerBase : public Link {
   /// one would need a vector that ends beyond the buffer.
   __device__ __forceinline__ static uint32_t shifted_units(const Job& job) {
     if (Memory::aligned(job.own) || !Memory::aligned(job.into) || job.scale) return 0;
-    const uint32_t whole = job.bytes / Wire::kUnitBytes;
+    const uint32_t whole = job.bytes / Wire::kShape.bytes;
     return whole == 0 ? 0 : whole - 1;
   }
 
@@ -66,7 +66,7 @@ class WorkerBase : public Link {
     if constexpr (kAccess == Access::kPlain) {
       Memory::load_pieces(job.own, job.bytes, unit, this->lane_, words);
     } else if constexpr (kAccess == Access::kShifted) {
-      load_shifted(job.own + unit * Wire::kUnitBytes, words);
+      load_shifted(job.own + unit * Wire::kShape.bytes, words);
     } else {
       Memory::load(job.own, Memory::aligned(job.own), job.bytes, unit, this->lane_, words);
       if (job.scale) scale_words(words);
@@ -360,7 +360,7 @@ class WorkerBase : public Link {
   /// a source like the others.
   template <int kRanks, int kUnits>
   __device__ __forceinline__ uint32_t combine_alike(const Job& job, uint32_t unit, uint32_t plain, int sinks) {
-    static_assert(Wire::kCounted && Wire::kUnitStored == Wire::kUnitBytes);
+    static_assert(Wire::kCounted && Wire::kShape.stored == Wire::kShape.bytes);
     const uint32_t apart = units_apart();
     const char* from[kRanks];
 #pragma unroll

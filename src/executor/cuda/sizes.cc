@@ -21,7 +21,11 @@ struct Wish {
   uint32_t most;
   size_t budget;          ///< bytes of the whole region
   bool from_one = false;  ///< each rank takes from one other alone
+  uint32_t grain = kKi;   ///< of which slots are multiples, up to kStride
 };
+/// Whole units of LL16 and whole kilobytes.
+constexpr uint32_t kGrainOfLL16 = 2 * kShapeOfLL16.stored;
+static_assert(kGrainOfLL16 % kKi == 0);
 struct BriefWish {
   int channels;
   uint32_t slots;
@@ -34,7 +38,7 @@ constexpr size_t kStride = 64 * kKi;
 
 QueueLayout fit(int ranks, const Wish& wish) {
   const size_t peers = static_cast<size_t>(std::max(wish.from_one ? 1 : ranks - 1, 1));
-  size_t share = wish.budget / (peers * static_cast<size_t>(wish.channels) * wish.slots) / kKi * kKi;
+  size_t share = wish.budget / (peers * static_cast<size_t>(wish.channels) * wish.slots) / wish.grain * wish.grain;
   if (share > kStride) share = share / kStride * kStride;
   const auto bytes = static_cast<uint32_t>(std::clamp<size_t>(share, std::min(wish.least, wish.most), wish.most));
   return make_layout(ranks, wish.channels, wish.slots, bytes, wish.from_one ? 1 : ranks - 1);
@@ -121,6 +125,23 @@ void set_crossovers_to_clusters(const Machine& m, Limits& limits) {
   limits.apart_bytes[kAllGather] = limits.ll128_bytes[kAllGather] + 1;
 }
 
+/// Measured with 2 H100, one shot of more with 4 H200. A message costs 8 us less with LL than with Simple, which fences
+/// and counters take, but twice of what passes the bus of a GPU, or half as much again in lines. That bears 38 GB/s
+/// each way if data goes both ways at once, 51 if one way.
+void set_crossovers_through_host(const Machine& m, Limits& limits) {
+  const auto peers = static_cast<size_t>(std::max(m.ranks - 1, 1));
+  limits.one_shot_bytes = (m.ranks == 2 ? 64 : m.ranks <= 4 ? 32 : 16) * kKi;
+  limits.broadcast_one_shot_bytes = 2 * limits.one_shot_bytes;
+  limits.reduce_one_shot_bytes = std::max(size_t{3072} * kKi / peers, limits.one_shot_bytes);
+  limits.ll_bytes = std::clamp<size_t>(192 * kKi / peers, 16 * kKi, 128 * kKi);
+  limits.lines_bytes = std::clamp<size_t>(512 * kKi / peers, 16 * kKi, 512 * kKi);
+  limits.bytes_per_channel = 2 * kKi;
+  limits.least_chunk_bytes = 16 * kKi;  // 4 MB of all-gather took 84 us so, 115 with whole slots
+  limits.rooted_channels = 16;          // reduce of 4 MB took 94 us, with 32 channels 104
+  // All-reduce of 4 MB took 138 us in parts and 155 else.
+  if (limits.apart_sums.channels > 0) limits.apart_bytes[static_cast<size_t>(Collective::kAllReduce)] = kMega + 1;
+}
+
 /// Measured with 2 and 4 H200 over NVLink; between more ranks what follows from that.
 void set_crossovers(const Machine& m, Limits& limits) {
   // Between 4 GPUs 512 KB took 10.5 us in one shot and 12.5 in two.
@@ -135,7 +156,9 @@ void set_crossovers(const Machine& m, Limits& limits) {
     limits.ll128_bytes[static_cast<size_t>(Collective::kReduce)] = std::numeric_limits<size_t>::max();
   }
   limits.many_channels_bytes = 256 * kKi;
-  if (!m.in_host_memory) {
+  if (m.in_host_memory) {
+    set_crossovers_through_host(m, limits);
+  } else {
     // 64 MB of all-gather took 187 us with chunks of 128 KB, 180 with 64 KB; 256 MB 638 and 648.
     limits.least_chunk_bytes = 32 * kKi;
     // All-reduce of 32 MB between 2 took 123 us with chunks of 128 KB and 129 with 64 KB, reduce of 16 MB 56.6
@@ -145,17 +168,7 @@ void set_crossovers(const Machine& m, Limits& limits) {
     set_crossovers_to_small_ctas(m, limits);
     limits.broadcast_ring_bytes = least_of_ring(m, limits);
     set_crossovers_to_clusters(m, limits);
-    return;
   }
-  // Measured with 4. A message costs two microseconds with LL and five with Simple, what passes the bus of a GPU 20 us
-  // a megabyte, and twice as much with LL.
-  const auto peers = static_cast<size_t>(std::max(m.ranks - 1, 1));
-  limits.one_shot_bytes = m.ranks <= 4 ? 32 * kKi : 16 * kKi;
-  limits.broadcast_one_shot_bytes = 2 * limits.one_shot_bytes;
-  limits.reduce_one_shot_bytes = std::max(size_t{3072} * kKi / peers, limits.one_shot_bytes);
-  limits.ll_bytes = std::clamp<size_t>(192 * kKi / peers, 16 * kKi, 128 * kKi);
-  limits.bytes_per_channel = 2 * kKi;
-  limits.least_chunk_bytes = 16 * kKi;  // with 2 ranks; 4 MB of all-gather took 84 us so, 115 with whole slots
 }
 
 /// Of ranks that share a GPU all but one leave it a multiprocessor: they may wait for what it has still to do before,
@@ -176,7 +189,8 @@ int message_lanes(const Machine& m) { return 2 * std::max(1, m.ranks - 1); }
 /// The channels of each part where parts have CTAs of their own. 0: too few, or
 /// not where it has been seen to help.
 int channels_apart(const Machine& m, bool sums, int most) {
-  if (m.ranks == 1 || m.max_channels > 0 || m.in_host_memory) return 0;
+  if (m.ranks == 1 || m.max_channels > 0) return 0;
+  if (m.in_host_memory) return sums && m.ranks == 2 && m.ranks_per_gpu == 1 ? 8 : 0;
   const int resident = resident_ctas(m) / algorithm::parts_of(sums, m.ranks);
   return resident < 8 ? 0 : std::min(resident, most);
 }
@@ -204,10 +218,10 @@ void set_message_protocols(const Machine& m, Sizes& sizes) {
     // LL128 and 66 with Simple, 32 MB 130 and 110.
     sizes.message_bytes = {0, size_t{16} << 20, kAll};
   } else {
-    sizes.message_bytes = {64 * kKi, 0, kAll};
+    sizes.message_bytes = {(m.in_host_memory ? 256 : 64) * kKi, 0, kAll};
   }
   const uint32_t simple = m.in_host_memory ? 8 * kKi : 32 * kKi;
-  sizes.message_grain = {{{2 * kKi, 0}, {4 * kKi, 0}, {simple, simple}}};
+  sizes.message_grain = {{{4 * kKi, 0}, {4 * kKi, 0}, {simple, simple}}};
 }
 
 /// All-reduce of 4 MB took 37 us with 32, 33 with 64 and 29 with 96 channels between 4 GPUs, 22.7 with 64 and 20.8 with
@@ -232,8 +246,7 @@ Sizes sizes_for(const Machine& m) {
   // Between 2 GPUs 256 MB took 773 us with 16 channels and 813 with 32, 4 MB with LL128 20 and 19.
   const int message_lines = message_channels(m, 32);
   const int message_slots = message_channels(m, m.in_host_memory ? 32 : 16);
-  // In host memory each slot is on pages of its own, of which the GPU has few at hand: few channels.
-  const int low_channels = std::min(channels, m.in_host_memory ? 8 : 16);
+  const int low_channels = std::min(channels, 16);
 
   const int sums = channels_apart(m, true, simple_channels);
 
@@ -243,13 +256,17 @@ Sizes sizes_for(const Machine& m) {
   // Between 2 GPUs all-reduce of 256 MB took 829 us with 256 KB, 871 with 128 KB; reduce of 64 MB 197 and 209.
   const bool near_pair = m.buffer_bytes == 0 && m.ranks == 2 && !m.in_host_memory;
   sizes.layouts = {
-      // The least go by brief kernels, but not in host memory.
-      fit(m.ranks, Wish{low_channels, 8, 1 * kKi, 16 * kKi, size_t{m.in_host_memory ? 16U : 4U} << 20}),
+      fit(m.ranks, Wish{low_channels, 8, 1 * kKi, 16 * kKi, size_t{4} << 20}),
       // Between 2 all-gather of 64 MB took 121 us with 4 slots of a channel, 111 with 8.
       fit(m.ranks, Wish{channels, channels > 32 && m.ranks > 2 ? 4U : 8U, 1 * kKi, 32 * kKi,
                         size_t{m.ranks == 2 ? 24U : 28U} << 20}),
       fit(m.ranks, Wish{simple_channels, simple_slots, 2 * kKi, near_pair ? 2 * most : most, size_t{116} << 20}),
-      fit(m.ranks, Wish{message_channels(m, 8), 8, 1 * kKi, 8 * kKi, size_t{6} << 20}),
+      fit(m.ranks, Wish{.channels = message_channels(m, 16),
+                        .slots = 8,
+                        .least = kGrainOfLL16,
+                        .most = 4 * kGrainOfLL16,
+                        .budget = size_t{6} << 20,
+                        .grain = kGrainOfLL16}),
       fit(m.ranks, Wish{message_lines, 8, 1 * kKi, 16 * kKi, size_t{14} << 20}),
       // 256 MB to a neighbour took 780 us with 512 KB of slots for a connection, 940 with 256 KB.
       fit(m.ranks, Wish{message_slots, simple_slots, 2 * kKi, most, size_t{52} << 20}),
@@ -259,18 +276,28 @@ Sizes sizes_for(const Machine& m) {
       fit(m.ranks, Wish{channels_in_line(m), 16, 1 * kKi, std::min(most, 32 * kKi), size_t{65} << 20, true}),
       fit(m.ranks, BriefWish{low_channels, 8, 8 * kKi, size_t{5} << 20}),
       fit(m.ranks, BriefWish{channels, 4, 16 * kKi, size_t{m.ranks == 2 ? 10U : 6U} << 20}),
+      fit(m.ranks, Wish{.channels = low_channels,
+                        .slots = m.ranks > 16 ? 4U : 8U,
+                        .least = kGrainOfLL16,
+                        .most = 8 * kGrainOfLL16,
+                        .budget = size_t{16} << 20,
+                        .grain = kGrainOfLL16}),
   };
-  sizes.limits.slot_bytes = {payload_of(Protocol::kLL, sizes.layouts[0].slot_bytes),
-                             payload_of(Protocol::kLL128, sizes.layouts[1].slot_bytes),
-                             payload_of(Protocol::kSimple, sizes.layouts[2].slot_bytes)};
-  for (size_t& bytes : sizes.limits.slot_bytes) bytes = bytes / 128 * 128;
+  sizes.has_lines = !m.lines_stay_whole;
+  const auto payload = [&](Queue queue) {
+    return size_t{payload_of(queue, sizes.layouts[static_cast<size_t>(queue)].slot_bytes)} / 128 * 128;
+  };
+  // What does not suit lines has chunks of its own slots, which are shorter: the executor sees to that.
+  sizes.limits.slot_bytes = {payload(sizes.has_lines ? Queue::kLL16 : Queue::kLL), payload(Queue::kLL128),
+                             payload(Queue::kSimple)};
   for (const Protocol protocol : {Protocol::kLL, Protocol::kLL128}) {
     if (m.ranks == 1 || m.in_host_memory) break;
-    const QueueLayout& layout = sizes.layouts[static_cast<size_t>(brief_queue_of(protocol))];
-    sizes.brief_bytes[static_cast<size_t>(protocol)] = payload_of(protocol, layout.slot_bytes) / kGrain * kGrain;
+    const Queue queue = brief_queue_of(protocol);
+    const QueueLayout& layout = sizes.layouts[static_cast<size_t>(queue)];
+    sizes.brief_bytes[static_cast<size_t>(protocol)] = payload_of(queue, layout.slot_bytes) / kGrain * kGrain;
   }
   // What the warps of a CTA move at once: shorter chunks leave some of them idle, longer ones fill the pipeline later.
-  sizes.two_shot_chunk = size_t{kMaxWorkers} * shape_of(Protocol::kLL128).bytes;
+  sizes.two_shot_chunk = size_t{kMaxWorkers} * kShapeOfLL128.bytes;
   if (!m.lines_stay_whole) sizes.limits.slot_bytes[static_cast<size_t>(Protocol::kLL128)] = 0;
   sizes.limits.channels = channels;
   sizes.limits.simple_channels = simple_channels;

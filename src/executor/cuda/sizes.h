@@ -21,6 +21,7 @@ struct Machine {
 struct Sizes {
   Layouts layouts{};
   Limits limits;
+  bool has_lines = false;  ///< what goes by LL goes by LL16 if it suits lines (algorithm/table.h)
   int message_threads = 256;
   int lanes_at_once = 0;  ///< of a rank's launches that run beside each other: so many CTAs are certainly resident
   /// Messages of at most so many bytes go by a protocol, unless one before it takes them; 0: none does.

@@ -24,6 +24,18 @@ TEST(Sizes, SmallMessagesNeedLessThan64MegabytesWhateverTheNumberOfRanks) {
       small += sizes.layouts[static_cast<size_t>(queue)].bytes();
     }
     EXPECT_LT(small, size_t{64} << 20) << ranks << " ranks";
+    const size_t lines = sizes.layouts[static_cast<size_t>(Queue::kLL16)].bytes();
+    EXPECT_LT(lines, size_t{17} << 20) << ranks << " ranks, where long lines may be cut";
+  }
+}
+
+TEST(Sizes, SlotsHoldWholeUnitsOfTheirWires) {
+  for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
+    const Sizes sizes = sizes_for(machine(ranks));
+    for (int index = 0; index < kQueues; ++index) {
+      const QueueLayout& layout = sizes.layouts[static_cast<size_t>(index)];
+      EXPECT_EQ(layout.slot_bytes % shape_of(static_cast<Queue>(index)).stored, 0U) << ranks << " ranks, " << index;
+    }
   }
 }
 
@@ -131,6 +143,9 @@ TEST(Sizes, PartsAreOfferedWhereThereIsRoomAndNobodyLimitsCtas) {
   other = machine(4);
   other.in_host_memory = true;
   EXPECT_EQ(sizes_for(other).limits.apart_sums.channels, 0);
+  other.ranks = 2;
+  EXPECT_EQ(sizes_for(other).limits.apart_sums.channels, 8);
+  EXPECT_EQ(sizes_for(other).limits.apart_moves.channels, 0) << "has not been seen to help";
 }
 
 TEST(Sizes, SmallCtasHaveQueuesThatAreLargeEnoughTwoOnAMultiprocessor) {
@@ -226,9 +241,11 @@ TEST(Sizes, APairWithClustersUsesFewCtasForLongMessages) {
   EXPECT_EQ(sizes_for(four).limits.compact_bytes[kAllGather], 0U) << "not measured";
 }
 
-TEST(Sizes, LL128IsNotOfferedWhereLinesMayBeCut) {
+TEST(Sizes, WhereLongLinesMayBeCutThereAreShortOnes) {
   Machine cut = machine(4);
+  EXPECT_FALSE(sizes_for(cut).has_lines);
   cut.lines_stay_whole = false;
+  EXPECT_TRUE(sizes_for(cut).has_lines);
   EXPECT_EQ(sizes_for(cut).limits.slot_bytes[static_cast<size_t>(Protocol::kLL128)], 0U);
 }
 
@@ -241,6 +258,9 @@ TEST(Sizes, MessagesGoByLL128WhereLinesStayWholeAndElseByLLOrSimple) {
   cut.lines_stay_whole = false;
   EXPECT_EQ(message_protocol(sizes_for(cut), 64 << 10), Protocol::kLL);
   EXPECT_EQ(message_protocol(sizes_for(cut), (64 << 10) + 1), Protocol::kSimple);
+  cut.in_host_memory = true;
+  EXPECT_EQ(message_protocol(sizes_for(cut), 256 << 10), Protocol::kLL);
+  EXPECT_EQ(message_protocol(sizes_for(cut), (256 << 10) + 1), Protocol::kSimple);
 }
 
 TEST(Sizes, LanesOfAllRanksOnAGpuAreResidentAtOnceAndFitIntoALaunch) {
@@ -274,13 +294,14 @@ TEST(Sizes, ThroughHostMemoryLLServesFartherTheFewerRanksShareTheBus) {
   Machine host = machine(2);
   host.in_host_memory = true;
   host.lines_stay_whole = false;
-  size_t last = sizes_for(host).limits.ll_bytes;
-  EXPECT_EQ(last, size_t{128} << 10);
+  size_t last = sizes_for(host).limits.lines_bytes;
+  EXPECT_EQ(last, size_t{512} << 10);
   for (host.ranks = 3; host.ranks <= kMaxRanks; ++host.ranks) {
     const Limits limits = sizes_for(host).limits;
-    EXPECT_LE(limits.ll_bytes, last);
+    EXPECT_LE(limits.lines_bytes, last);
+    EXPECT_LE(limits.ll_bytes, limits.lines_bytes);
     EXPECT_LE(limits.one_shot_bytes, limits.reduce_one_shot_bytes);
-    last = limits.ll_bytes;
+    last = limits.lines_bytes;
   }
   EXPECT_EQ(last, size_t{16} << 10);
 }
@@ -331,7 +352,8 @@ TEST(Sizes, SlotsOfBriefOperationsOfDifferentChannelsStepsAndSendersDoNotOverlap
       }
       EXPECT_EQ(next, layout.bytes());
       EXPECT_GE(sizes.brief_bytes[static_cast<size_t>(protocol)], 512U);
-      EXPECT_LE(sizes.brief_bytes[static_cast<size_t>(protocol)], payload_of(protocol, layout.slot_bytes));
+      EXPECT_LE(sizes.brief_bytes[static_cast<size_t>(protocol)],
+                payload_of(brief_queue_of(protocol), layout.slot_bytes));
     }
   }
 }

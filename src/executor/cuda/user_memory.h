@@ -86,10 +86,10 @@ __device__ __forceinline__ void load_shifted(const char* from, uint32_t (&words)
 /// A thread's part of one unit of the user's buffer.
 template <class Wire>
 struct UserMemory {
-  static constexpr int kPieceWords = Wire::kPieceBytes / 4;
+  static constexpr int kPieceWords = Wire::kShape.piece / 4;
 
   __device__ __forceinline__ static bool aligned(const void* base) {
-    return reinterpret_cast<uintptr_t>(base) % Wire::kPieceBytes == 0;
+    return reinterpret_cast<uintptr_t>(base) % Wire::kShape.piece == 0;
   }
 
   /// A unit of an aligned buffer, whole or ending after a whole piece.
@@ -143,7 +143,7 @@ struct UserMemory {
       const uint32_t at = Wire::offset(unit, lane, piece);
       uint4 value = make_uint4(0, 0, 0, 0);
       if (Wire::has(lane, piece) && at < bytes) {
-        if (vectors && at + Wire::kPieceBytes <= bytes) {
+        if (vectors && at + Wire::kShape.piece <= bytes) {
           if constexpr (kPieceWords == 4) {
             value = *reinterpret_cast<const uint4*>(base + at);
           } else {
@@ -152,7 +152,7 @@ struct UserMemory {
             value.y = half.y;
           }
         } else {
-          value = load_unaligned(base + at, min(Wire::kPieceBytes, static_cast<int>(bytes - at)));
+          value = load_unaligned(base + at, static_cast<int>(min(Wire::kShape.piece, bytes - at)));
         }
       }
       words[piece * kPieceWords] = value.x;
@@ -175,14 +175,14 @@ struct UserMemory {
         value.z = words[piece * kPieceWords + 2];
         value.w = words[piece * kPieceWords + 3];
       }
-      if (vectors && at + Wire::kPieceBytes <= bytes) {
+      if (vectors && at + Wire::kShape.piece <= bytes) {
         if constexpr (kPieceWords == 4) {
           *reinterpret_cast<uint4*>(base + at) = value;
         } else {
           *reinterpret_cast<uint2*>(base + at) = make_uint2(value.x, value.y);
         }
       } else {
-        store_unaligned(base + at, value, min(Wire::kPieceBytes, static_cast<int>(bytes - at)));
+        store_unaligned(base + at, value, static_cast<int>(min(Wire::kShape.piece, bytes - at)));
       }
     }
   }

@@ -1,5 +1,8 @@
-// The three protocols: how a thread's share of a transfer lies in a slot, and how the reader knows that it is there.
-//   LL      lines of 16 bytes {data, flag, data, flag}: half the bandwidth, no waiting for anything but the data
+// The wires: how a thread's share of a transfer lies in a slot, and how the reader knows that it is there.
+//   LL8     lines of 16 bytes {data, flag, data, flag}: half the bandwidth, no waiting for anything but the data
+//   LL16    lines of 16 bytes with one flag, and the tag once in three lines: two thirds of the bandwidth. CUDA keeps
+//           accesses of 16 bytes whole on every path (CUDA C++ Programming Guide, "Mapped Memory"). It is there for
+//           what LL128 does elsewhere, and counts as the protocol LL
 //   LL128   lines of 128 bytes that a warp stores at once, the last 8 of them the flag: 15/16 of the bandwidth; needs
 //           a path that keeps 128-byte stores whole (NVLink, or one GPU)
 //   Simple  bare data; a word elsewhere counts the slots that are complete
@@ -28,18 +31,16 @@ struct Flags {
   uint32_t second;
 };
 
-struct LL {
+struct LL8 {
   static constexpr Protocol kProtocol = Protocol::kLL;
+  static constexpr WireShape kShape = kShapeOfLL8;
   static constexpr bool kPerWarp = false;
   static constexpr bool kCounted = false;  ///< arrival is told by a counter, not by the data
   static constexpr bool kSmall = false;    ///< CTAs have few workers, so that two fit on a multiprocessor
   static constexpr bool kApart = false;    ///< a CTA carries out one part of the program (algorithm/parts.h)
   static constexpr int kWords = 2;         ///< payload of a thread and unit, in 4-byte words
   static constexpr int kPieces = 1;        ///< contiguous runs of user data that this is
-  static constexpr int kPieceBytes = shape_of(kProtocol).piece;
-  static constexpr uint32_t kUnitBytes = shape_of(kProtocol).bytes;
-  static constexpr uint32_t kUnitStored = shape_of(kProtocol).stored;
-  static constexpr int kBatch = 1;  ///< units in flight per thread when data only moves
+  static constexpr int kBatch = 1;         ///< units in flight per thread when data only moves
   /// Units in flight per thread when data of several ranks is reduced. With 8 registers are short: reductions of 1 to
   /// 64 KB took 10 % longer; with 2 between 4 and 8 ranks 2 to 6 % longer.
   static constexpr int kFlight = 4;
@@ -50,10 +51,10 @@ struct LL {
     uint4 line;
   };
   __device__ __forceinline__ static uint32_t second_flag(uint32_t flag, uint32_t marked) { return flag + marked; }
-  __device__ __forceinline__ static uint32_t offset(uint32_t unit, int, int) { return unit * kUnitBytes; }
+  __device__ __forceinline__ static uint32_t offset(uint32_t unit, int, int) { return unit * kShape.bytes; }
   __device__ __forceinline__ static bool has(int, int) { return true; }
   __device__ __forceinline__ static Raw fetch(const char* slot, uint32_t unit, int) {
-    return Raw{load_live(slot + unit * kUnitStored)};
+    return Raw{load_live(slot + unit * kShape.stored)};
   }
   __device__ __forceinline__ static bool ready(const Raw& raw, const Endpoint& from, int) {
     return raw.line.y == from.flag && raw.line.w == from.second;
@@ -69,21 +70,74 @@ struct LL {
   }
   __device__ __forceinline__ static void put(const Endpoint& to, uint32_t, uint32_t unit, int,
                                              const uint32_t (&words)[kWords]) {
-    store_live(to.slot + unit * kUnitStored, make_uint4(words[0], to.flag, words[1], to.second));
+    store_live(to.slot + unit * kShape.stored, make_uint4(words[0], to.flag, words[1], to.second));
   }
 };
 
-struct LL128 {
-  static constexpr Protocol kProtocol = Protocol::kLL128;
+struct LL16 {
+  static constexpr Protocol kProtocol = Protocol::kLL;
+  static constexpr WireShape kShape = kShapeOfLL16;
   static constexpr bool kPerWarp = true;
   static constexpr bool kCounted = false;
   static constexpr bool kSmall = false;
   static constexpr bool kApart = false;
   static constexpr int kWords = 8;
   static constexpr int kPieces = 2;
-  static constexpr int kPieceBytes = shape_of(kProtocol).piece;
-  static constexpr uint32_t kUnitBytes = shape_of(kProtocol).bytes;
-  static constexpr uint32_t kUnitStored = shape_of(kProtocol).stored;
+  static constexpr int kBatch = 2;
+  static constexpr int kFlight = 2;
+
+  // A unit is three lines for each lane, which lie apart, so that a warp stores 512 bytes without a gap.
+  static constexpr uint32_t kMarkedBytes = 3;
+  static constexpr uint32_t kLinesApart = 512;
+  __device__ __forceinline__ static uint32_t second_flag(uint32_t, uint32_t marked) { return marked; }
+  struct Raw {
+    uint4 line[3];
+  };
+  __device__ __forceinline__ static uint32_t offset(uint32_t unit, int lane, int piece) {
+    return unit * kShape.bytes + piece * 512 + lane * 16;
+  }
+  __device__ __forceinline__ static bool has(int, int) { return true; }
+  __device__ __forceinline__ static Raw fetch(const char* slot, uint32_t unit, int lane) {
+    const char* line = slot + unit * kShape.stored + lane * 16;
+    return Raw{{load_live(line), load_live(line + kLinesApart), load_live(line + 2 * kLinesApart)}};
+  }
+  __device__ __forceinline__ static bool ready(const Raw& raw, const Endpoint& from, int) {
+    const bool mine = raw.line[0].w == from.flag && raw.line[1].w == from.flag && raw.line[2].w == from.flag &&
+                      raw.line[2].z == from.second;
+    return __all_sync(0xffffffffU, mine);
+  }
+  __device__ __forceinline__ static bool shows_flags(const Raw& raw, int, Flags& flags) {
+    flags = {raw.line[2].w, raw.line[2].z};
+    return true;
+  }
+  __device__ __forceinline__ static void open(const Raw& raw, int, uint32_t (&words)[kWords]) {
+    words[0] = raw.line[0].x;
+    words[1] = raw.line[0].y;
+    words[2] = raw.line[0].z;
+    words[3] = raw.line[1].x;
+    words[4] = raw.line[1].y;
+    words[5] = raw.line[1].z;
+    words[6] = raw.line[2].x;
+    words[7] = raw.line[2].y;
+  }
+  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t marked, uint32_t unit, int lane,
+                                             const uint32_t (&words)[kWords]) {
+    char* line = to.slot + unit * kShape.stored + lane * 16;
+    store_live(line, make_uint4(words[0], words[1], words[2], to.flag));
+    store_live(line + kLinesApart, make_uint4(words[3], words[4], words[5], to.flag));
+    store_live(line + 2 * kLinesApart, make_uint4(words[6], words[7], marked, to.flag));
+  }
+};
+
+struct LL128 {
+  static constexpr Protocol kProtocol = Protocol::kLL128;
+  static constexpr WireShape kShape = kShapeOfLL128;
+  static constexpr bool kPerWarp = true;
+  static constexpr bool kCounted = false;
+  static constexpr bool kSmall = false;
+  static constexpr bool kApart = false;
+  static constexpr int kWords = 8;
+  static constexpr int kPieces = 2;
   static constexpr int kBatch = 2;
   static constexpr int kFlight = 2;  ///< with 4 a quarter to two thirds longer from 256 KB on
 
@@ -97,11 +151,11 @@ struct LL128 {
   };
   __device__ __forceinline__ static bool keeps_flag(int lane) { return lane % 8 == 7; }
   __device__ __forceinline__ static uint32_t offset(uint32_t unit, int lane, int piece) {
-    return unit * kUnitBytes + (piece == 0 ? lane * 16 : 512 + (lane - lane / 8) * 16);
+    return unit * kShape.bytes + (piece == 0 ? lane * 16 : 512 + (lane - lane / 8) * 16);
   }
   __device__ __forceinline__ static bool has(int lane, int piece) { return piece == 0 || !keeps_flag(lane); }
   __device__ __forceinline__ static Raw fetch(const char* slot, uint32_t unit, int lane) {
-    const char* line = slot + unit * kUnitStored + lane * 16;
+    const char* line = slot + unit * kShape.stored + lane * 16;
     return Raw{{load_live(line), load_live(line + 512)}};
   }
   __device__ __forceinline__ static bool ready(const Raw& raw, const Endpoint& from, int lane) {
@@ -126,7 +180,7 @@ struct LL128 {
   __device__ __forceinline__ static void put(const Endpoint& to, uint32_t marked, uint32_t unit, int lane,
                                              const uint32_t (&words)[kWords]) {
     const bool flagged = keeps_flag(lane);
-    char* line = to.slot + unit * kUnitStored + lane * 16;
+    char* line = to.slot + unit * kShape.stored + lane * 16;
     store_live(line, make_uint4(words[0], words[1], flagged ? to.flag : words[2], flagged ? marked : words[3]));
     store_live(line + 512, make_uint4(flagged ? words[2] : words[4], flagged ? words[3] : words[5],
                                       flagged ? to.flag : words[6], flagged ? 0 : words[7]));
@@ -135,6 +189,7 @@ struct LL128 {
 
 struct Simple {
   static constexpr Protocol kProtocol = Protocol::kSimple;
+  static constexpr WireShape kShape = kShapeOfSimple;
   static constexpr bool kPerWarp = false;
   static constexpr bool kCounted = true;
   static constexpr uint32_t kMarkedBytes = 0;
@@ -143,19 +198,16 @@ struct Simple {
   static constexpr bool kApart = false;
   static constexpr int kWords = 4;
   static constexpr int kPieces = 1;
-  static constexpr int kPieceBytes = shape_of(kProtocol).piece;
-  static constexpr uint32_t kUnitBytes = shape_of(kProtocol).bytes;
-  static constexpr uint32_t kUnitStored = shape_of(kProtocol).stored;
   static constexpr int kBatch = 8;
   static constexpr int kFlight = 8;
 
   struct Raw {
     uint4 line;
   };
-  __device__ __forceinline__ static uint32_t offset(uint32_t unit, int, int) { return unit * kUnitBytes; }
+  __device__ __forceinline__ static uint32_t offset(uint32_t unit, int, int) { return unit * kShape.bytes; }
   __device__ __forceinline__ static bool has(int, int) { return true; }
   __device__ __forceinline__ static Raw fetch(const char* slot, uint32_t unit, int) {
-    return Raw{load_16(slot + unit * kUnitStored)};
+    return Raw{load_16(slot + unit * kShape.stored)};
   }
   __device__ __forceinline__ static bool ready(const Raw&, const Endpoint&, int) { return true; }
   __device__ __forceinline__ static void open(const Raw& raw, int, uint32_t (&words)[kWords]) {
@@ -166,7 +218,7 @@ struct Simple {
   }
   __device__ __forceinline__ static void put(const Endpoint& to, uint32_t, uint32_t unit, int,
                                              const uint32_t (&words)[kWords]) {
-    store_16(to.slot + unit * kUnitStored, make_uint4(words[0], words[1], words[2], words[3]));
+    store_16(to.slot + unit * kShape.stored, make_uint4(words[0], words[1], words[2], words[3]));
   }
 };
 
