@@ -49,12 +49,23 @@ class KernelWaitsOfFour : public testing::Test {
     in_collective(1, large_, {0});
     among(1, small_);
   }
-  /// In a launch that sends to everybody and receives from everybody, as far as is known.
+  /// In a launch that sends to everybody and receives from everybody.
   void in_messages(int rank, std::initializer_list<int> ranks) {
     KernelWait& wait = waits_[static_cast<size_t>(rank)];
     wait = {};
-    wait.sends_to = wait.receives_from = RankSet::everybody();
+    for (int other = 0; other < kRanks; ++other) wait.sends_to.add(other);
+    wait.receives_from = wait.sends_to;
     for (const int other : ranks) wait.for_data.add(other);
+  }
+  /// The same, and of that launch begins whatever sends before whatever receives.
+  void in_messages_in_order(int rank, std::initializer_list<int> ranks) {
+    in_messages(rank, ranks);
+    waits_[static_cast<size_t>(rank)].in_order = true;
+  }
+  /// In such a launch, which waits until the other takes something.
+  void in_messages_in_order_for_room(int rank, int to) {
+    in_messages_in_order(rank, {});
+    waits_[static_cast<size_t>(rank)].for_room.add(to);
   }
   void only_receives(int rank, int from) {
     KernelWait& wait = waits_[static_cast<size_t>(rank)];
@@ -164,6 +175,60 @@ TEST_F(KernelWaitsOfFour, InACircleOfMessagesAreTold) {
       << said;
   EXPECT_TRUE(contains(said, "for rank 0")) << said;
   EXPECT_EQ(look(3, 200), "") << "it only waits for the circle";
+}
+
+/// Which have sent before they came to wait for each other.
+TEST_F(KernelWaitsOfFour, InACircleOfMessagesOfWhichAllSendsHaveBegunAreToldSoon) {
+  in_messages_in_order(0, {1});
+  in_messages_in_order(1, {2});
+  in_messages_in_order(2, {0});
+  EXPECT_EQ(look(0, 8), "") << "what has begun may need a moment";
+  const std::string said = look(0, 4);
+  EXPECT_TRUE(contains(said, "wait for each other in a circle: rank 0")) << said;
+  EXPECT_EQ(code_, ncclInvalidUsage);
+  for (const int rank : {1, 2}) EXPECT_NE(look(rank, 12), "") << rank;
+  EXPECT_EQ(look(3, 200), "") << "it waits for nobody";
+}
+
+TEST_F(KernelWaitsOfFour, InMessagesProveNothingSoonIfTheLaunchOfOneMayNotHaveBegunToSend) {
+  in_messages_in_order(0, {1});
+  in_messages_in_order(1, {0});
+  waits_[1].in_order = false;
+  EXPECT_EQ(look(0, 90), "") << "what is in its launch, or how long that takes, is not known";
+  in_messages_in_order_for_room(1, 0);
+  EXPECT_EQ(look(0, 90), "") << "it may not have begun all sends: it waits in one";
+  in_messages_in_order(1, {0});
+  EXPECT_NE(look(0, 12), "");
+}
+
+TEST_F(KernelWaitsOfFour, InMessagesForRoomAreToldSoonIfTheReceiveHasBegun) {
+  in_messages_in_order_for_room(0, 2);
+  in_messages_in_order(1, {0});
+  in_messages_in_order(2, {1});  // has begun to receive from rank 0 and, at least in part, from rank 1
+  EXPECT_EQ(look(1, 90), "") << "rank 0 waits in a send: others may not have begun";
+  only_receives(1, 0);
+  only_sends(0, 2);
+  EXPECT_NE(look(1, 12), "") << "nothing is sent to rank 1";
+  in_messages_in_order(2, {0});
+  EXPECT_EQ(look(0, 90), "") << "what rank 2 waits for may not be all that it receives from rank 0";
+}
+
+TEST_F(KernelWaitsOfFour, InMessagesThatHaveBegunCountOnlyIfAllWaitOn) {
+  in_messages_in_order(0, {1});
+  for (int i = 0; i < 20; ++i) {
+    in_messages_in_order(1, {0});
+    EXPECT_EQ(look(0, 8), "");
+    goes_on(1);
+    EXPECT_EQ(look(0, 1), "");
+  }
+}
+
+TEST_F(KernelWaitsOfFour, InACircleOfMessagesAndACollectiveAreToldSoonIfTheMessagesHaveBegun) {
+  in_messages_in_order(0, {1});
+  in_messages_in_order(1, {2});
+  in_collective(2, work_of(Collective::kAllReduce, 100), {0});
+  const std::string said = look(0, 12);
+  EXPECT_TRUE(contains(said, "waits in AllReduce (count 100")) << said;
 }
 
 TEST_F(KernelWaitsOfFour, InMessagesForEachOtherProveNothingOfACollective) {

@@ -39,6 +39,7 @@ class KernelWaitReader {
     wait.works = launch.works();
     wait.sends_to = launch.sends_to;
     wait.receives_from = launch.receives_from;
+    wait.in_order = launch.in_order;
     return wait;
   }
 

@@ -54,6 +54,11 @@ TEST_F(KernelWaitReaderTest, KnowsWhatALaunchOfMessagesMaySend) {
   EXPECT_TRUE(wait.for_room.has(40) && wait.for_data.has(2));
   EXPECT_FALSE(wait.for_data.has(40) || wait.for_room.has(2));
   EXPECT_TRUE(wait.sends_to == messages.sends_to && wait.receives_from == messages.receives_from);
+  EXPECT_FALSE(wait.in_order);
+  messages.in_order = true;
+  signals.call = names.name(messages, true);
+  signals.waits[2] = 400;
+  EXPECT_TRUE(reader.read().in_order);
 }
 
 TEST_F(KernelWaitReaderTest, PassesOverShortWaitsHoweverMany) {
