@@ -24,8 +24,8 @@ struct NamedLaunch {
   size_t count = 0;                            ///< of those; 0: messages
   RankSet sends_to{};                          ///< messages: to whom there are any, as far as is known
   RankSet receives_from{};
-  /// Messages: sends begin before receives, those in the order of ranks; and what has begun goes on unless it waits for
-  /// a peer.
+  /// Messages: first channels begin before others, and there sends before receives, which begin in the order of ranks;
+  /// and what has begun goes on unless it waits for a peer.
   bool in_order = false;
   friend bool operator==(const NamedLaunch&, const NamedLaunch&) = default;
 

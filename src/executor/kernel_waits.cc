@@ -21,6 +21,7 @@ enum Kind : uint64_t { kMessages, kCollective, kSeveral, kUnknown };
 /// Beside it.
 constexpr uint64_t kForLong = 1 << 8;
 constexpr uint64_t kInOrder = 1 << 9;
+constexpr uint64_t kBeyondFirst = 1 << 10;
 constexpr uint64_t kKinds = kForLong - 1;
 
 Kind kind_of(const KernelWait& wait) {
@@ -70,10 +71,11 @@ enum class Proof { kLaunches, kBegun };
 
 /// The same of one in messages that waits for another in messages.
 bool is_for_later_message(const KernelWait& mine, int me, const KernelWait& theirs, int other, Proof proof) {
-  const bool begun = proof == Proof::kBegun;
-  const bool sends_none = !theirs.sends_to.has(me) || (begun && theirs.has_begun_to_send());
-  const bool takes_none = !theirs.receives_from.has(me) || (begun && theirs.has_begun_to_receive(me));
-  return (mine.for_data.has(other) && sends_none) || (mine.for_room.has(other) && takes_none);
+  if (mine.for_data.has(other) && !theirs.sends_to.has(me)) return true;
+  if (mine.for_room.has(other) && !theirs.receives_from.has(me)) return true;
+  if (proof != Proof::kBegun) return false;
+  return (mine.first_for_data.has(other) && theirs.has_begun_to_send()) ||
+         (mine.first_for_room.has(other) && theirs.has_begun_to_receive(me));
 }
 
 /// Of rank `me`, which waits for the rank `other`, or does not: whether that comes to it only after what it is in.
@@ -109,11 +111,13 @@ void write_kernel_wait(CallPage& page, const KernelWait& wait) {
   if (wait != read_kernel_wait(page).wait) {
     const Signature call = wait.collective.value_or(Signature{});
     const uint64_t kind = kind_of(wait);
-    page.kernel_wait.add(
-        page.kernel_wait.last() + 1,
-        {kind | (wait.for_long ? kForLong : 0) | (wait.in_order ? kInOrder : 0), call.count, call.call, wait.works,
-         wait.for_data.bits[0], wait.for_data.bits[1], wait.for_room.bits[0], wait.for_room.bits[1],
-         wait.sends_to.bits[0], wait.sends_to.bits[1], wait.receives_from.bits[0], wait.receives_from.bits[1]});
+    const uint64_t flags =
+        (wait.for_long ? kForLong : 0) | (wait.in_order ? kInOrder : 0) | (wait.beyond_first ? kBeyondFirst : 0);
+    page.kernel_wait.add(page.kernel_wait.last() + 1,
+                         {kind | flags, call.count, call.call, wait.works, wait.for_data.bits[0], wait.for_data.bits[1],
+                          wait.for_room.bits[0], wait.for_room.bits[1], wait.sends_to.bits[0], wait.sends_to.bits[1],
+                          wait.receives_from.bits[0], wait.receives_from.bits[1], wait.first_for_data.bits[0],
+                          wait.first_for_data.bits[1], wait.first_for_room.bits[0], wait.first_for_room.bits[1]});
   }
   page.kernel_looks.fetch_add(1, std::memory_order_release);
 }
@@ -135,6 +139,9 @@ SeenWait read_kernel_wait(const CallPage& page) {
   seen.wait.for_room = {{(*words)[6], (*words)[7]}};
   seen.wait.sends_to = {{(*words)[8], (*words)[9]}};
   seen.wait.receives_from = {{(*words)[10], (*words)[11]}};
+  seen.wait.first_for_data = {{(*words)[12], (*words)[13]}};
+  seen.wait.first_for_room = {{(*words)[14], (*words)[15]}};
+  seen.wait.beyond_first = ((*words)[0] & kBeyondFirst) != 0;
   return seen;
 }
 

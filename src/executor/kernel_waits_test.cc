@@ -57,15 +57,17 @@ class KernelWaitsOfFour : public testing::Test {
     wait.receives_from = wait.sends_to;
     for (const int other : ranks) wait.for_data.add(other);
   }
-  /// The same, and of that launch begins whatever sends before whatever receives.
+  /// The same in first channels of a launch that begins in order.
   void in_messages_in_order(int rank, std::initializer_list<int> ranks) {
     in_messages(rank, ranks);
     waits_[static_cast<size_t>(rank)].in_order = true;
+    waits_[static_cast<size_t>(rank)].first_for_data = waits_[static_cast<size_t>(rank)].for_data;
   }
   /// In such a launch, which waits until the other takes something.
   void in_messages_in_order_for_room(int rank, int to) {
     in_messages_in_order(rank, {});
     waits_[static_cast<size_t>(rank)].for_room.add(to);
+    waits_[static_cast<size_t>(rank)].first_for_room.add(to);
   }
   void only_receives(int rank, int from) {
     KernelWait& wait = waits_[static_cast<size_t>(rank)];
@@ -198,19 +200,36 @@ TEST_F(KernelWaitsOfFour, InMessagesProveNothingSoonIfTheLaunchOfOneMayNotHaveBe
   in_messages_in_order_for_room(1, 0);
   EXPECT_EQ(look(0, 90), "") << "it may not have begun all sends: it waits in one";
   in_messages_in_order(1, {0});
+  waits_[0].first_for_data = {};
+  EXPECT_EQ(look(0, 90), "") << "what has begun may not be in the channel in which it waits";
+  in_messages_in_order(0, {1});
+  in_messages_in_order(1, {0});
   EXPECT_NE(look(0, 12), "");
 }
 
 TEST_F(KernelWaitsOfFour, InMessagesForRoomAreToldSoonIfTheReceiveHasBegun) {
-  in_messages_in_order_for_room(0, 2);
-  in_messages_in_order(1, {0});
-  in_messages_in_order(2, {1});  // has begun to receive from rank 0 and, at least in part, from rank 1
-  EXPECT_EQ(look(1, 90), "") << "rank 0 waits in a send: others may not have begun";
-  only_receives(1, 0);
-  only_sends(0, 2);
-  EXPECT_NE(look(1, 12), "") << "nothing is sent to rank 1";
-  in_messages_in_order(2, {0});
-  EXPECT_EQ(look(0, 90), "") << "what rank 2 waits for may not be all that it receives from rank 0";
+  const auto in_circle_with = [this](int sender) {
+    only_sends(sender, 2);
+    waits_[sender].first_for_room.add(2);
+    in_messages_in_order(2, {1});
+    only_receives(1, sender);
+  };
+  in_circle_with(3);
+  EXPECT_EQ(look(3, 90), "") << "rank 2 may not have begun to receive from ranks behind rank 1";
+  goes_on(3);
+  in_circle_with(0);
+  EXPECT_NE(look(0, 12), "");
+}
+
+TEST_F(KernelWaitsOfFour, InSendsToEachOtherAreToldSoonIfOtherChannelsWaitToo) {
+  for (const int rank : {0, 1}) in_messages_in_order_for_room(rank, 1 - rank);
+  EXPECT_EQ(look(0, 90), "") << "receives may not have begun";
+  waits_[0].beyond_first = true;
+  EXPECT_EQ(look(0, 90), "") << "nor those of rank 1";
+  waits_[1].beyond_first = true;
+  EXPECT_TRUE(contains(look(0, 12), "wait for each other in a circle")) << look(0);
+  waits_[1].first_for_room = {};
+  EXPECT_EQ(look(0, 90), "") << "rank 1 waits in another channel, in which rank 0 may take something";
 }
 
 TEST_F(KernelWaitsOfFour, InMessagesThatHaveBegunCountOnlyIfAllWaitOn) {

@@ -63,12 +63,12 @@ class Graphs : public Ranks {
   }
 
   using Words = std::vector<std::string>;
-  /// A send to each other rank and, of the same size, so many receives from it.
-  void exchange(size_t rank, size_t count, size_t receives = 1) const {
+  /// In a group: so many sends to each other rank, and so many receives from it.
+  void exchange(size_t rank, size_t count, size_t sends = 1, size_t receives = 1) const {
     NCCL_OK(ncclGroupStart());
     for (size_t other = 0; other < ranks(); ++other) {
       if (other == rank) continue;
-      send(rank, other, count);
+      for (size_t i = 0; i < sends; ++i) send(rank, other, count);
       for (size_t i = 0; i < receives; ++i) receive(rank, other, count);
     }
     NCCL_OK(ncclGroupEnd());
@@ -78,6 +78,8 @@ class Graphs : public Ranks {
 
   /// Too long for LL128: they go by Simple.
   static constexpr size_t kLongCount = 5'000'000;
+  /// Not yet, but a message of so many waits for its receiver.
+  static constexpr size_t kTooMuchForSlots = 3'500'000;
 
   /// Each rank launches its part, and is told all of `words`.
   void expect_told(const Part& part, const Words& words) const {
@@ -278,7 +280,19 @@ TEST_F(Graphs, WithGroupsThatReceiveMoreThanIsSentAreTold) {
     for (const int size : {2, 3}) {
       make(size);
       if (IsSkipped()) return;
-      const auto graphs = capture([&](size_t rank) { exchange(rank, count, 2); });
+      const auto graphs = capture([&](size_t rank) { exchange(rank, count, 1, 2); });
+      expect_told([&](size_t rank) { launch(rank, graphs); }, {"wait for each other in a circle"});
+      end();
+    }
+  }
+}
+
+TEST_F(Graphs, WithGroupsThatSendMoreThanIsReceivedAndThereIsRoomForAreTold) {
+  for (const size_t count : {kTooMuchForSlots, kLongCount}) {
+    for (const int size : {2, 3}) {
+      make(size);
+      if (IsSkipped()) return;
+      const auto graphs = capture([&](size_t rank) { exchange(rank, count, 2, 1); });
       expect_told([&](size_t rank) { launch(rank, graphs); }, {"wait for each other in a circle"});
       end();
     }
