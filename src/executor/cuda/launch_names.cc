@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "device/guards.h"
+
 namespace nitinol::cuda {
 
 NamedLaunch collectives_of(std::span<const CollectiveWork> works) {
@@ -34,6 +36,7 @@ NamedLaunch messages_of(const MessagePlan& plan) {
 }
 
 bool are_at_hand(const MessageBatch& batch) {
+  const RelaxedCaptureGuard relaxed;
   return std::all_of(batch.messages.begin(), batch.messages.end(), [](const Message& message) {
     cudaPointerAttributes found{};
     if (cudaPointerGetAttributes(&found, message.buffer) != cudaSuccess) {
