@@ -129,7 +129,7 @@ struct CallPage {
   std::atomic<uint64_t> label_launch;  ///< which that is
   SharedHolder holder;                 ///< or what keeps it from a launch, being before it in the same stream
   std::atomic<uint64_t> held_launch;   ///< the first that it keeps the rank from
-  SharedLog<4, 12> kernel_wait;        ///< in what its kernels wait, and for whom (kernel_waits.h)
+  SharedLog<4, 16> kernel_wait;        ///< in what its kernels wait, and for whom (kernel_waits.h)
   std::atomic<uint64_t> kernel_looks;  ///< how often it has looked for that
   SharedLog<4, 3> room_waits;          ///< in which launch they have waited for room, and of whom (room_waits.h)
   alignas(64) std::atomic<uint64_t> asked;  ///< by any rank: what it is doing is to be written down

@@ -24,6 +24,9 @@ struct NamedLaunch {
   size_t count = 0;                            ///< of those; 0: messages
   RankSet sends_to{};                          ///< messages: to whom there are any, as far as is known
   RankSet receives_from{};
+  /// Messages: first channels begin before others, and there sends before receives, which begin in the order of ranks;
+  /// and what has begun goes on unless it waits for a peer.
+  bool in_order = false;
   friend bool operator==(const NamedLaunch&, const NamedLaunch&) = default;
 
   void add(const Signature& collective) { collectives[count++] = collective; }

@@ -36,7 +36,18 @@ TEST(CallNames, OfMessagesLeadToWhomTheyAreFor) {
   ASSERT_TRUE(call);
   EXPECT_EQ(call->launch.count, 0U);
   EXPECT_TRUE(call->launch.sends_to.has(3) && call->launch.receives_from.has(70));
-  EXPECT_FALSE(call->launch.sends_to.has(4));
+  EXPECT_FALSE(call->launch.sends_to.has(4) || call->launch.in_order);
+}
+
+TEST(CallNames, TellLaunchesInOrderFromOthers) {
+  CallNames names;
+  NamedLaunch launch;
+  const uint32_t name = names.name(launch, true);
+  launch.in_order = true;
+  const uint32_t in_order = names.name(launch, true);
+  EXPECT_NE(in_order, name);
+  EXPECT_FALSE(names.find(name)->launch.in_order);
+  EXPECT_TRUE(names.find(in_order)->launch.in_order);
 }
 
 TEST(CallNames, OfAlikeCapturedLaunchesAreTheSame) {

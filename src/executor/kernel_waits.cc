@@ -9,6 +9,8 @@ namespace {
 
 /// Looks are a twentieth of a second apart.
 constexpr uint64_t kLooksToBeSure = 3;
+/// Many times as long as what has begun takes for a chunk.
+constexpr uint64_t kLooksAtBegun = 8;
 /// Longer than GPUs are likely to be too busy for all of a kernel.
 constexpr uint64_t kLooksAtMessages = 100;
 /// Whoever has stopped may say itself why.
@@ -18,6 +20,9 @@ constexpr uint64_t kLooksForOtherReports = 20;
 enum Kind : uint64_t { kMessages, kCollective, kSeveral, kUnknown };
 /// Beside it.
 constexpr uint64_t kForLong = 1 << 8;
+constexpr uint64_t kInOrder = 1 << 9;
+constexpr uint64_t kBeyondFirst = 1 << 10;
+constexpr uint64_t kKinds = kForLong - 1;
 
 Kind kind_of(const KernelWait& wait) {
   if (wait.unknown) return kUnknown;
@@ -61,26 +66,33 @@ std::vector<int> in_circles_with(int rank, const std::vector<SeenWait>& waits) {
   return members;
 }
 
+/// From what it follows: from what launches are made of, or from what of them has begun, too.
+enum class Proof { kLaunches, kBegun };
+
+/// The same of one in messages that waits for another in messages.
+bool is_for_later_message(const KernelWait& mine, int me, const KernelWait& theirs, int other, Proof proof) {
+  if (mine.for_data.has(other) && !theirs.sends_to.has(me)) return true;
+  if (mine.for_room.has(other) && !theirs.receives_from.has(me)) return true;
+  if (proof != Proof::kBegun) return false;
+  return (mine.first_for_data.has(other) && theirs.has_begun_to_send()) ||
+         (mine.first_for_room.has(other) && theirs.has_begun_to_receive(me));
+}
+
 /// Of rank `me`, which waits for the rank `other`, or does not: whether that comes to it only after what it is in.
-bool proves_something(const KernelWait& mine, int me, const KernelWait& theirs, int other) {
+bool proves_something(const KernelWait& mine, int me, const KernelWait& theirs, int other, Proof proof) {
   if (mine.unknown || theirs.unknown) return false;
-  if (!mine.collective && !theirs.collective) {
-    return (mine.for_data.has(other) && !theirs.sends_to.has(me)) ||
-           (mine.for_room.has(other) && !theirs.receives_from.has(me));
-  }
+  if (!mine.collective && !theirs.collective) return is_for_later_message(mine, me, theirs, other, proof);
   const bool several = mine.among_several || theirs.among_several;
   return !several || !mine.collective || !theirs.collective || (mine.works & theirs.works) == 0;
 }
 
-/// Of the waits, those that prove something at once.
-std::vector<SeenWait> certain_among(const std::vector<SeenWait>& waits) {
+/// Of the waits, those that prove something.
+std::vector<SeenWait> certain_among(const std::vector<SeenWait>& waits, Proof proof) {
   std::vector<SeenWait> certain = waits;
   for (SeenWait& from : certain) {
     for (int rank = 0; rank < static_cast<int>(waits.size()); ++rank) {
-      if (proves_something(from.wait, static_cast<int>(&from - certain.data()), waits[static_cast<size_t>(rank)].wait,
-                           rank)) {
-        continue;
-      }
+      const KernelWait& other = waits[static_cast<size_t>(rank)].wait;
+      if (proves_something(from.wait, static_cast<int>(&from - certain.data()), other, rank, proof)) continue;
       from.wait.for_data.remove(rank);
       from.wait.for_room.remove(rank);
     }
@@ -99,11 +111,13 @@ void write_kernel_wait(CallPage& page, const KernelWait& wait) {
   if (wait != read_kernel_wait(page).wait) {
     const Signature call = wait.collective.value_or(Signature{});
     const uint64_t kind = kind_of(wait);
-    page.kernel_wait.add(
-        page.kernel_wait.last() + 1,
-        {kind | (wait.for_long ? kForLong : 0), call.count, call.call, wait.works, wait.for_data.bits[0],
-         wait.for_data.bits[1], wait.for_room.bits[0], wait.for_room.bits[1], wait.sends_to.bits[0],
-         wait.sends_to.bits[1], wait.receives_from.bits[0], wait.receives_from.bits[1]});
+    const uint64_t flags =
+        (wait.for_long ? kForLong : 0) | (wait.in_order ? kInOrder : 0) | (wait.beyond_first ? kBeyondFirst : 0);
+    page.kernel_wait.add(page.kernel_wait.last() + 1,
+                         {kind | flags, call.count, call.call, wait.works, wait.for_data.bits[0], wait.for_data.bits[1],
+                          wait.for_room.bits[0], wait.for_room.bits[1], wait.sends_to.bits[0], wait.sends_to.bits[1],
+                          wait.receives_from.bits[0], wait.receives_from.bits[1], wait.first_for_data.bits[0],
+                          wait.first_for_data.bits[1], wait.first_for_room.bits[0], wait.first_for_room.bits[1]});
   }
   page.kernel_looks.fetch_add(1, std::memory_order_release);
 }
@@ -114,16 +128,20 @@ SeenWait read_kernel_wait(const CallPage& page) {
   seen.version = page.kernel_wait.last();
   const auto words = page.kernel_wait.find(seen.version);
   if (!words) return seen;
-  const uint64_t kind = (*words)[0] & ~kForLong;
+  const uint64_t kind = (*words)[0] & kKinds;
   seen.wait.unknown = kind == kUnknown;
   if (kind == kCollective || kind == kSeveral) seen.wait.collective = Signature{0, (*words)[1], (*words)[2]};
   seen.wait.among_several = kind == kSeveral;
   seen.wait.for_long = ((*words)[0] & kForLong) != 0;
+  seen.wait.in_order = ((*words)[0] & kInOrder) != 0;
   seen.wait.works = (*words)[3];
   seen.wait.for_data = {{(*words)[4], (*words)[5]}};
   seen.wait.for_room = {{(*words)[6], (*words)[7]}};
   seen.wait.sends_to = {{(*words)[8], (*words)[9]}};
   seen.wait.receives_from = {{(*words)[10], (*words)[11]}};
+  seen.wait.first_for_data = {{(*words)[12], (*words)[13]}};
+  seen.wait.first_for_room = {{(*words)[14], (*words)[15]}};
+  seen.wait.beyond_first = ((*words)[0] & kBeyondFirst) != 0;
   return seen;
 }
 
@@ -153,8 +171,9 @@ std::optional<KernelWaits::Finding> KernelWaits::look() {
 }
 
 std::optional<KernelWaits::Suspicion> KernelWaits::suspect(const Waits& waits) const {
-  auto found = circle(waits);
+  auto found = circle(certain_among(waits, Proof::kLaunches), kLooksToBeSure);
   if (!found) found = in_vain(waits);
+  if (!found) found = circle(certain_among(waits, Proof::kBegun), kLooksAtBegun);
   if (!found) found = slow_circle(waits);
   return found ? found : standstill(waits);
 }
@@ -180,16 +199,15 @@ std::optional<KernelWaits::Suspicion> KernelWaits::in_vain(const Waits& waits) c
   return std::nullopt;
 }
 
-std::optional<KernelWaits::Suspicion> KernelWaits::circle(const Waits& waits) const {
-  const Waits certain = certain_among(waits);
+std::optional<KernelWaits::Suspicion> KernelWaits::circle(const Waits& certain, uint64_t looks) const {
   const std::vector<int> members = in_circles_with(rank_, certain);
   const auto is_where_this_is = [&](int rank) {
-    return waits[static_cast<size_t>(rank)].wait.collective == mine(waits).collective;
+    return certain[static_cast<size_t>(rank)].wait.collective == mine(certain).collective;
   };
   const bool all_in_one_collective =
-      mine(waits).collective && std::all_of(members.begin(), members.end(), is_where_this_is);
+      mine(certain).collective && std::all_of(members.begin(), members.end(), is_where_this_is);
   if (members.empty() || all_in_one_collective) return std::nullopt;
-  return told_of(members, certain, kLooksToBeSure);
+  return told_of(members, certain, looks);
 }
 
 std::optional<KernelWaits::Suspicion> KernelWaits::slow_circle(const Waits& waits) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -13,7 +14,6 @@ struct RankSet {
   friend bool operator==(const RankSet&, const RankSet&) = default;
 
   static constexpr int kMostRanks = 128;
-  static RankSet everybody() { return {{~uint64_t{0}, ~uint64_t{0}}}; }
   void add(int rank) { bits[static_cast<size_t>(rank / 64)] |= uint64_t{1} << rank % 64; }
   void add(const RankSet& others) {
     for (size_t i = 0; i < bits.size(); ++i) bits[i] |= others.bits[i];
@@ -22,6 +22,11 @@ struct RankSet {
     if (rank < kMostRanks) bits[static_cast<size_t>(rank / 64)] &= ~(uint64_t{1} << rank % 64);
   }
   bool has(int rank) const { return rank < kMostRanks && (bits[static_cast<size_t>(rank / 64)] >> rank % 64 & 1) != 0; }
+  /// -1: there is none.
+  int last() const {
+    const size_t half = bits[1] != 0 ? 1 : 0;
+    return static_cast<int>(64 * half) + std::bit_width(bits[half]) - 1;
+  }
   bool any() const { return (bits[0] | bits[1]) != 0; }
 };
 

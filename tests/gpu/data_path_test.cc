@@ -352,9 +352,9 @@ TEST_F(LongWait, ForDataOfAllEndsWhenTheLastHasCome) {
     EXPECT_EQ(result_[static_cast<size_t>(i)], 1000 * i + i + i + 20) << i;
   }
   EXPECT_GE(looks, 9);
-  EXPECT_NE(signals_.waits[0], 0U);
-  EXPECT_NE(signals_.waits[2], 0U);
-  EXPECT_EQ(signals_.waits[kMe], 0U);
+  EXPECT_NE(signals_.waits.for_data[0], 0U);
+  EXPECT_NE(signals_.waits.for_data[2], 0U);
+  EXPECT_EQ(signals_.waits.for_data[kMe], 0U);
   EXPECT_EQ(signals_.arrived[0].marked_bytes, 0U);
 }
 
@@ -365,8 +365,39 @@ TEST_F(LongWait, ForDataOfOneTellsOfThatOneAlone) {
   };
   EXPECT_TRUE(run([](Worker& worker, const Job& job) { worker.take_first(job); }));
   for (int i = 0; i < static_cast<int>(kBytes / 4); ++i) EXPECT_EQ(result_[static_cast<size_t>(i)], i);
-  EXPECT_NE(signals_.waits[0], 0U);
-  EXPECT_EQ(signals_.waits[2], 0U);
+  EXPECT_NE(signals_.waits.for_data[0], 0U);
+  EXPECT_EQ(signals_.waits.for_data[2], 0U);
+}
+
+/// What else of its kernel has begun follows from it.
+TEST(LongWaits, OfMessagesTellThoseInFirstChannelsFromOthers) {
+  cuda::ManyMessages launch;
+  cuda::Signals signals{};
+  launch.queue.signals = &signals;
+  for (const int8_t channel : {int8_t{0}, int8_t{3}}) launch.lane[channel].channel = channel;
+  for (const unsigned block : {0U, 3U}) {
+    blockIdx.x = block;
+    for (const int peer : {5, 9}) {
+      const cuda::For what = peer == 5 ? cuda::For::kData : cuda::For::kRoom;
+      const uint32_t word = 0;
+      cuda::Seen seen{};
+      cuda::Awaited one{&word, &seen, 0, 1, peer, what};
+      int looks = 0;
+      signals.aborted = 0;
+      cuda::meanwhile = [&] {
+        if (++looks == 4) signals.aborted = 1;
+      };
+      EXPECT_FALSE(cuda::await_words<true>({launch.queue, 0}, one));
+    }
+    const auto& noted = block == 0 ? signals.first_waits : signals.waits;
+    EXPECT_TRUE(noted.for_data[5] != 0 && noted.for_room[9] != 0) << block;
+    EXPECT_TRUE(noted.for_data[9] == 0 && noted.for_room[5] == 0) << block;
+    const auto& others = block == 0 ? signals.waits : signals.first_waits;
+    EXPECT_TRUE(others.for_data[5] == 0 && others.for_room[9] == 0) << block;
+    signals = {};
+  }
+  cuda::meanwhile = nullptr;
+  blockIdx.x = 0;
 }
 
 TEST_F(LongWait, TellsOfDataOfAnotherCallAndEndsWithAnAbort) {

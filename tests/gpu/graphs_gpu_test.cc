@@ -2,6 +2,7 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "communicator_ranks.h"
+#include "occupant.h"
 
 namespace {
 
@@ -61,11 +63,23 @@ class Graphs : public Ranks {
   }
 
   using Words = std::vector<std::string>;
+  /// In a group: so many sends to each other rank, and so many receives from it.
+  void exchange(size_t rank, size_t count, size_t sends = 1, size_t receives = 1) const {
+    NCCL_OK(ncclGroupStart());
+    for (size_t other = 0; other < ranks(); ++other) {
+      if (other == rank) continue;
+      for (size_t i = 0; i < sends; ++i) send(rank, other, count);
+      for (size_t i = 0; i < receives; ++i) receive(rank, other, count);
+    }
+    NCCL_OK(ncclGroupEnd());
+  }
   /// So that messages, copies and sums go by LL and LL128, where data tells whose it is.
   static std::array<size_t, 2> counts() { return {100, 50000}; }
 
   /// Too long for LL128: they go by Simple.
   static constexpr size_t kLongCount = 5'000'000;
+  /// Not yet, but a message of so many waits for its receiver.
+  static constexpr size_t kTooMuchForSlots = 3'500'000;
 
   /// Each rank launches its part, and is told all of `words`.
   void expect_told(const Part& part, const Words& words) const {
@@ -258,6 +272,106 @@ TEST_F(Graphs, WithReceivesThatWaitForEachOtherAreTold) {
     send(rank, (rank + ranks() - 1) % ranks());
   });
   expect_told([&](size_t rank) { launch(rank, graphs); }, {"wait for each other in a circle"});
+}
+
+/// What they wait for does not come from launches that do send something.
+TEST_F(Graphs, WithGroupsThatReceiveMoreThanIsSentAreTold) {
+  for (const size_t count : {counts()[0], counts()[1], kLongCount}) {
+    for (const int size : {2, 3}) {
+      make(size);
+      if (IsSkipped()) return;
+      const auto graphs = capture([&](size_t rank) { exchange(rank, count, 1, 2); });
+      expect_told([&](size_t rank) { launch(rank, graphs); }, {"wait for each other in a circle"});
+      end();
+    }
+  }
+}
+
+TEST_F(Graphs, WithGroupsThatSendMoreThanIsReceivedAndThereIsRoomForAreTold) {
+  for (const size_t count : {kTooMuchForSlots, kLongCount}) {
+    for (const int size : {2, 3}) {
+      make(size);
+      if (IsSkipped()) return;
+      const auto graphs = capture([&](size_t rank) { exchange(rank, count, 2, 1); });
+      expect_told([&](size_t rank) { launch(rank, graphs); }, {"wait for each other in a circle"});
+      end();
+    }
+  }
+}
+
+TEST_F(Graphs, WithAReceiveBehindAnExchangeThatWaitsForOneInItAreTold) {
+  make(3);
+  if (IsSkipped()) return;
+  const auto graphs = capture([this](size_t rank) {
+    if (rank == 0) {
+      receive(rank, 1);
+      receive(rank, 1);  // sent once rank 1 has what rank 2 sends, which waits for this rank
+      send(rank, 2);
+    } else if (rank == 1) {
+      NCCL_OK(ncclGroupStart());
+      send(rank, 0);
+      receive(rank, 2);
+      NCCL_OK(ncclGroupEnd());
+      send(rank, 0);
+    } else {
+      receive(rank, 0);
+      send(rank, 1);
+    }
+  });
+  expect_told([&](size_t rank) { launch(rank, graphs); }, {"wait for each other in a circle"});
+}
+
+TEST_F(Graphs, OfMessagesOfSeveralProtocolsThatNobodySendsAreTold) {
+  make(3);
+  if (IsSkipped()) return;
+  const auto graphs = capture([this](size_t rank) {  // to the next one, from the next one
+    NCCL_OK(ncclGroupStart());
+    for (const size_t count : {size_t{100}, kLongCount}) {
+      send(rank, (rank + 1) % ranks(), count);
+      receive(rank, (rank + 1) % ranks(), count);
+    }
+    NCCL_OK(ncclGroupEnd());
+  });
+  expect_told([&](size_t rank) { launch(rank, graphs); }, {"wait for each other in a circle"});
+}
+
+/// Of their kernels only a part has begun for three seconds, if any has, and that waits for what has not.
+TEST_F(Graphs, OnGPUsThatHaveNoRoomForAllOfAKernelAreRight) {
+  make(2);
+  if (IsSkipped()) return;
+  const auto graphs = capture([this](size_t rank) {
+    for (const size_t count : {counts()[1], kLongCount}) exchange(rank, count);
+  });
+  int* leave = nullptr;
+  CUDA_OK(cudaHostAlloc(&leave, sizeof(int), cudaHostAllocPortable));
+  *leave = 0;
+  std::vector<cudaStream_t> apart;
+  for (int device = 0; device < std::min(gpus(), 2); ++device) {
+    cudaStream_t stream = nullptr;
+    CUDA_OK(cudaSetDevice(device));
+    CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CUDA_OK(occupy(leave, stream));
+    apart.push_back(stream);
+  }
+  each([&](size_t rank) { launch(rank, graphs); });
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  const auto expect_no_error = [&] {
+    for (size_t rank = 0; rank < ranks(); ++rank) {
+      ncclResult_t state = ncclInternalError;
+      NCCL_OK(ncclCommGetAsyncError(comms[rank], &state));
+      EXPECT_EQ(state, ncclSuccess) << ncclGetLastError(comms[rank]);
+    }
+  };
+  expect_no_error();
+  for (const cudaStream_t stream : streams) EXPECT_EQ(cudaStreamQuery(stream), cudaErrorNotReady) << "there was room";
+  *static_cast<volatile int*>(leave) = 1;
+  for (const cudaStream_t stream : streams) CUDA_OK(cudaStreamSynchronize(stream));
+  expect_no_error();
+  for (const cudaStream_t stream : apart) {
+    CUDA_OK(cudaStreamSynchronize(stream));
+    CUDA_OK(cudaStreamDestroy(stream));
+  }
+  CUDA_OK(cudaFreeHost(leave));
 }
 
 TEST_F(Graphs, WithAReceiveThatWaitsForOneInACollectiveAreTold) {

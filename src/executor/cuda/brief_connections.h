@@ -154,7 +154,8 @@ class BriefConnections {
       given_up = patience.exhausted([&](bool late) {
 #pragma unroll 1
         for (int peer = lane_; peer < ranks(); peer += 32) {
-          if (is_peer(peer) && epoch_ - credit_of(peer) > queue_.layout.slots) patience.note(peer, For::kRoom, late);
+          const bool waits = is_peer(peer) && epoch_ - credit_of(peer) > queue_.layout.slots;
+          if (waits) patience.note<false>(peer, For::kRoom, late);
         }
       });
       given_up = __any_sync(0xffffffffU, given_up);

@@ -17,6 +17,7 @@
 #include "executor/cuda/domain.h"
 #include "executor/cuda/hardware_queues.h"
 #include "executor/cuda/kernels.h"
+#include "executor/cuda/launch_names.h"
 #include "executor/cuda/loaded_kernels.h"
 #include "executor/cuda/message_plan.h"
 #include "executor/executor.h"
@@ -24,22 +25,6 @@
 namespace nitinol::cuda {
 
 namespace {
-
-NamedLaunch collectives_of(std::span<const CollectiveWork> works) {
-  static_assert(kMaxWorks <= NamedLaunch::kMost);
-  NamedLaunch launch;
-  for (const CollectiveWork& work : works) {
-    if (work.count > 0) launch.add(Signature::of(work, 0));
-  }
-  return launch;
-}
-
-NamedLaunch messages_of(const MessageBatch& batch, bool alone) {
-  NamedLaunch launch;
-  if (!alone) launch.sends_to = launch.receives_from = RankSet::everybody();
-  for (const Lane& lane : batch.lanes) (lane.sends != 0 ? launch.sends_to : launch.receives_from).add(lane.peer);
-  return launch;
-}
 
 int most_ranks_on_a_gpu(const std::vector<Peer>& peers) {
   std::map<std::array<char, 16>, int> count;
@@ -401,9 +386,9 @@ class CudaExecutor : public Executor {
     const MessagePlan plan = plan_messages(all, rank_, sizes_);
     const bool together = may_run_together(plan, sizes_) && may_fork(stream);
     const cudaStream_t beside = together ? beside_->fork(stream) : stream;
-    launch_batches(plan, Protocol::kLL, !together, stream);
-    launch_batches(plan, Protocol::kLL128, !together, stream);
-    launch_batches(plan, Protocol::kSimple, !together, beside);
+    launch_batches(plan, Protocol::kLL, together, stream);
+    launch_batches(plan, Protocol::kLL128, together, stream);
+    launch_batches(plan, Protocol::kSimple, together, beside);
     if (together) beside_->join(stream, beside);
   }
 
@@ -414,26 +399,35 @@ class CudaExecutor : public Executor {
     return !shares_queues && beside_->is_free_for(stream);
   }
 
-  void launch_batches(const MessagePlan& plan, Protocol protocol, bool alone, cudaStream_t stream) {
+  /// `together`: the protocols' launches run beside each other.
+  void launch_batches(const MessagePlan& plan, Protocol protocol, bool together, cudaStream_t stream) {
     const auto which = static_cast<size_t>(protocol);
     if (plan[which].empty()) return;
     const QueueView& view = domain_->view(message_queue_of(protocol));
     const MessageGrain& grain = sizes_.message_grain[which];
     for (const MessageBatch& batch : plan[which]) {
+      const CallName name = name_of(plan, batch, together);
       if (batch.lanes.size() <= FewMessages::kMaxLanes && batch.messages.size() <= FewMessages::kMaxMessages) {
-        launch_batch<FewMessages>(view, batch, grain, alone, message_kernels()[0][which], stream);
+        launch_batch<FewMessages>(view, batch, grain, name, message_kernels()[0][which], stream);
       } else {
-        launch_batch<ManyMessages>(view, batch, grain, alone, message_kernels()[1][which], stream);
+        launch_batch<ManyMessages>(view, batch, grain, name, message_kernels()[1][which], stream);
       }
     }
   }
 
+  CallName name_of(const MessagePlan& plan, const MessageBatch& batch, bool together) {
+    if (!watch_->wants_names(captured_)) return CallNames::kUnknown;
+    NamedLaunch launch = together ? messages_of(plan) : messages_of(batch);
+    launch.in_order = !together && captured_ && are_at_hand(batch);
+    return watch_->name(launch, captured_);
+  }
+
   template <class Parameters>
-  void launch_batch(const QueueView& view, const MessageBatch& batch, const MessageGrain& grain, bool alone,
+  void launch_batch(const QueueView& view, const MessageBatch& batch, const MessageGrain& grain, CallName name,
                     const void* kernel, cudaStream_t stream) {
     Parameters parameters;
     parameters.queue = view;
-    if (watch_->wants_names(captured_)) parameters.name = watch_->name(messages_of(batch, alone), captured_);
+    parameters.name = name;
     parameters.lanes = static_cast<int>(batch.lanes.size());
     parameters.grain = grain;
     std::copy(batch.lanes.begin(), batch.lanes.end(), parameters.lane);

@@ -22,23 +22,28 @@ class KernelWaitReader {
   /// and that, is none that stands still.
   KernelWait read() {
     KernelWait wait;
-    const uint32_t data = read(signals_.waits, seen_for_data_, wait.for_data);
-    const uint32_t room = read(signals_.waits_for_room, seen_for_room_, wait.for_room);
+    const uint32_t others = read(signals_.waits, seen_, wait.for_data, wait.for_room);
+    const bool beyond_first = wait.any();
+    const uint32_t first = read(signals_.first_waits, first_seen_, wait.first_for_data, wait.first_for_room);
+    wait.for_data.add(wait.first_for_data);
+    wait.for_room.add(wait.first_for_room);
     if (!wait.any()) {
       told_ = CallNames::kUnknown;
       return wait;
     }
-    wait.for_long = std::min(data, room) >= kStandstill;
+    wait.for_long = std::min(others, first) >= kStandstill;
     told_ = same_while_it_waits(signals_.call);
     const auto call = names_.find(told_);
     wait.unknown = !call;
     if (wait.unknown) return wait;
     const NamedLaunch& launch = call->launch;
     if (launch.count > 0) wait.collective = launch.collectives[call->which];
+    wait.beyond_first = launch.count == 0 && beyond_first;
     wait.among_several = launch.count > 1;
     wait.works = launch.works();
     wait.sends_to = launch.sends_to;
     wait.receives_from = launch.receives_from;
+    wait.in_order = launch.in_order;
     return wait;
   }
 
@@ -48,6 +53,10 @@ class KernelWaitReader {
   static constexpr uint32_t kStandstill = 30'000;
 
   using Times = std::array<uint32_t, kMaxRanks>;
+  struct Seen {
+    Times for_data{};
+    Times for_room{};
+  };
 
   /// CTAs of a launch of several collectives may wait in different ones at the same time, and tell them by turns: one
   /// is as good as another.
@@ -55,6 +64,9 @@ class KernelWaitReader {
     return call >> CallNames::kFreeBits == told_ >> CallNames::kFreeBits ? told_ : call;
   }
 
+  static uint32_t read(const volatile Signals::Waits& waits, Seen& seen, RankSet& data, RankSet& room) {
+    return std::min(read(waits.for_data, seen.for_data, data), read(waits.for_room, seen.for_room, room));
+  }
   /// The shortest of the long waits.
   static uint32_t read(const volatile uint32_t (&waits)[kMaxRanks], Times& seen, RankSet& ranks) {
     uint32_t shortest = std::numeric_limits<uint32_t>::max();
@@ -70,8 +82,8 @@ class KernelWaitReader {
   const volatile Signals& signals_;
   const CallNames& names_;
   CallName told_ = CallNames::kUnknown;  ///< by the last read
-  Times seen_for_data_{};
-  Times seen_for_room_{};
+  Seen seen_;
+  Seen first_seen_;
 };
 
 }  // namespace nitinol::cuda

@@ -10,14 +10,14 @@ namespace nitinol::cuda {
 
 std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, const MessageGrain& grain,
                                         const QueueLayout& layout) {
-  std::map<std::pair<int, int>, std::vector<Message>> flows;  // by peer and direction
+  std::map<std::pair<int, int>, std::vector<Message>> flows;  // by direction and peer: sends first
   for (const MessageWork& one : work) {
     if (one.bytes >> Message::kTagShift != 0) {
       fail(ncclInvalidArgument, "a message of {} bytes: fewer than {} are possible", one.bytes,
            uint64_t{1} << Message::kTagShift);
     }
-    const int sends = one.direction == MessageWork::Direction::kSend ? 1 : 0;
-    flows[{one.peer, sends}].push_back(Message::of(one.buffer, {.bytes = one.bytes, .type = one.stated}));
+    const int receives = one.direction == MessageWork::Direction::kSend ? 0 : 1;
+    flows[{receives, one.peer}].push_back(Message::of(one.buffer, {.bytes = one.bytes, .type = one.stated}));
   }
   const auto most_flows = static_cast<size_t>(2 * std::max(1, layout.ranks - 1));
   const size_t each = std::max<size_t>(1, ManyMessages::kMaxMessages / most_flows);
@@ -34,8 +34,8 @@ std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, co
         channels = std::max(channels, message_channels(messages[first + i].bytes(), grain, layout.channels));
       }
       for (int channel = 0; channel < channels; ++channel) {
-        batch.lanes.push_back(Lane{.peer = static_cast<int16_t>(key.first),
-                                   .sends = static_cast<int8_t>(key.second),
+        batch.lanes.push_back(Lane{.peer = static_cast<int16_t>(key.second),
+                                   .sends = static_cast<int8_t>(1 - key.first),
                                    .channel = static_cast<int8_t>(channel),
                                    .first = static_cast<int16_t>(batch.messages.size()),
                                    .count = static_cast<int16_t>(count)});
@@ -43,6 +43,9 @@ std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, co
       batch.messages.insert(batch.messages.end(), messages.begin() + static_cast<std::ptrdiff_t>(first),
                             messages.begin() + static_cast<std::ptrdiff_t>(first + count));
     }
+  }
+  for (MessageBatch& batch : batches) {
+    std::stable_partition(batch.lanes.begin(), batch.lanes.end(), [](const Lane& lane) { return lane.channel == 0; });
   }
   return batches;
 }

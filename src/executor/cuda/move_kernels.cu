@@ -12,9 +12,9 @@ namespace {
 
 template <class Parameters>
 std::array<const void*, kProtocols> message_kernels_for() {
-  return {reinterpret_cast<const void*>(&carry_messages<LL16, Parameters>),
-          reinterpret_cast<const void*>(&carry_messages<LL128, Parameters>),
-          reinterpret_cast<const void*>(&carry_messages<Simple, Parameters>)};
+  return {reinterpret_cast<const void*>(&carry_messages<OfMessages<LL16>, Parameters>),
+          reinterpret_cast<const void*>(&carry_messages<OfMessages<LL128>, Parameters>),
+          reinterpret_cast<const void*>(&carry_messages<OfMessages<Simple>, Parameters>)};
 }
 
 }  // namespace

@@ -26,10 +26,13 @@ struct Signals {
   uint32_t late[kMaxRanks];  ///< not zero: a kernel has waited longer than that for the rank
 
   // Of kernels that have to wait for milliseconds: they write it again and again.
-  /// For whose data, and for how long without a break: milliseconds (of 2^20 ns), at least one.
-  uint32_t waits[kMaxRanks];
-  uint32_t waits_for_room[kMaxRanks];  ///< the same for whom to take what it was sent
-  CallName call;                       ///< in which
+  /// For whom, and for how long without a break: milliseconds (of 2^20 ns), at least one.
+  struct Waits {
+    uint32_t for_data[kMaxRanks];
+    uint32_t for_room[kMaxRanks];  ///< until they take what they were sent
+  };
+  Waits waits;    ///< but for those of messages in first channels
+  CallName call;  ///< in which
   Arrived arrived[kMaxRanks];
 
   /// This rank's counters, for kernels that abort.
@@ -38,6 +41,8 @@ struct Signals {
     int channels;
   };
   Table tables[kQueues];  ///< null: not in use yet
+
+  Waits first_waits;  ///< of messages, in the first channel of a connection
 };
 
 /// One queue set as the kernel sees it.
@@ -134,6 +139,11 @@ NITINOL_HOST_DEVICE CallName name_of_launch(const QueueView& queue) {
   static_assert(offsetof(CollectiveParameters, queue) == 0 && offsetof(FewMessages, queue) == 0 &&
                 offsetof(ManyMessages, queue) == 0);
   return reinterpret_cast<const CollectiveParameters&>(queue).name;
+}
+/// The same of a launch of messages: whether a CTA works on the first channel of a connection.
+NITINOL_HOST_DEVICE bool is_in_first_channel(const QueueView& queue, unsigned block) {
+  static_assert(offsetof(FewMessages, lane) == offsetof(ManyMessages, lane));
+  return reinterpret_cast<const ManyMessages&>(queue).lane[block].channel == 0;
 }
 
 }  // namespace nitinol::cuda

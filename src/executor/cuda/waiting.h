@@ -38,10 +38,16 @@ class Patience {
     note_all(over > 0);
     return over > kPatienceWithHost;
   }
+  /// `kMessages`: in a kernel of messages.
+  template <bool kMessages>
   __device__ __forceinline__ void note(int peer, For what, bool late) const {
     volatile Signals& signals = *waiter_.queue.signals;
-    volatile uint32_t* const waits = what == For::kRoom ? signals.waits_for_room : signals.waits;
-    waits[peer] = now() - first_look_ + 1;
+    volatile Signals::Waits* waits = &signals.waits;
+    if constexpr (kMessages) {
+      if (is_in_first_channel(waiter_.queue, blockIdx.x)) waits = &signals.first_waits;
+    }
+    volatile uint32_t* const of_kind = what == For::kRoom ? waits->for_room : waits->for_data;
+    of_kind[peer] = now() - first_look_ + 1;
     if (late) signals.late[peer] = 1;
   }
 
@@ -149,14 +155,15 @@ struct Awaited {
 };
 
 /// Waits until the words of all lanes have their values: the lanes leave together, as LL128 needs all of a warp to
-/// store a line. False: aborted.
+/// store a line. False: aborted. `kMessages`: in a kernel of messages.
+template <bool kMessages = false>
 __device__ __forceinline__ bool await_words(const Waiter& waiter, Awaited& mine) {
   Patience patience(waiter);
   bool aborted = false;
   while (__any_sync(0xffffffffU, mine.waits())) {
     if (mine.waits()) {
       mine.value = look(mine.word, mine.seen, mine.value, mine.wanted);
-      aborted = patience.exhausted([&](bool late) { patience.note(mine.peer, mine.what, late); });
+      aborted = patience.exhausted([&](bool late) { patience.note<kMessages>(mine.peer, mine.what, late); });
     }
     if (__any_sync(0xffffffffU, aborted)) return false;
   }
@@ -164,8 +171,9 @@ __device__ __forceinline__ bool await_words(const Waiter& waiter, Awaited& mine)
 }
 
 /// The same as a function of its own, for what happens rarely.
+template <bool kMessages>
 __device__ __noinline__ inline bool await_words_apart(Waiter waiter, Awaited& mine) {
-  return await_words(waiter, mine);
+  return await_words<kMessages>(waiter, mine);
 }
 
 }  // namespace nitinol::cuda

@@ -32,6 +32,7 @@ struct Flags {
 };
 
 struct LL8 {
+  static constexpr bool kMessages = false;
   static constexpr Protocol kProtocol = Protocol::kLL;
   static constexpr WireShape kShape = kShapeOfLL8;
   static constexpr bool kPerWarp = false;
@@ -75,6 +76,7 @@ struct LL8 {
 };
 
 struct LL16 {
+  static constexpr bool kMessages = false;
   static constexpr Protocol kProtocol = Protocol::kLL;
   static constexpr WireShape kShape = kShapeOfLL16;
   static constexpr bool kPerWarp = true;
@@ -130,6 +132,7 @@ struct LL16 {
 };
 
 struct LL128 {
+  static constexpr bool kMessages = false;
   static constexpr Protocol kProtocol = Protocol::kLL128;
   static constexpr WireShape kShape = kShapeOfLL128;
   static constexpr bool kPerWarp = true;
@@ -188,6 +191,7 @@ struct LL128 {
 };
 
 struct Simple {
+  static constexpr bool kMessages = false;
   static constexpr Protocol kProtocol = Protocol::kSimple;
   static constexpr WireShape kShape = kShapeOfSimple;
   static constexpr bool kPerWarp = false;
@@ -232,6 +236,12 @@ template <bool kReduces>
 struct Apart : Small {
   static constexpr bool kApart = true;
   static constexpr bool kReducesApart = kReduces;
+};
+
+/// Any of the first four in kernels that carry messages and nothing else.
+template <class Base>
+struct OfMessages : Base {
+  static constexpr bool kMessages = true;
 };
 
 }  // namespace nitinol::cuda

@@ -14,6 +14,7 @@ struct Position {
   unsigned x = 0;
 };
 inline Position threadIdx;
+inline Position blockIdx;
 inline Position blockDim;
 
 using std::min;
