@@ -1,11 +1,9 @@
 // Communicators split off others.
 #include <gmock/gmock.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 
-#include "base/unique_fd.h"
 #include "bootstrap/closed_descriptors_testing.h"
 #include "bootstrap/testing.h"
 #include "scarcity.h"
@@ -113,23 +111,13 @@ TEST(Child, AParentThatFailsEndsTheSplit) {
   });
 }
 
-/// No more than so many descriptors can be opened from now on.
-void limit_descriptors(int more) {
-  std::vector<UniqueFd> open;
-  for (int i = 0; i < more; ++i) open.emplace_back(::dup(STDERR_FILENO));
-  rlimit few{};
-  getrlimit(RLIMIT_NOFILE, &few);
-  few.rlim_cur = static_cast<rlim_t>(open.back().get()) + 1;
-  setrlimit(RLIMIT_NOFILE, &few);
-}
-
 /// In a process of its own, in which nothing else closes descriptors.
 void split_with_few_descriptors() {
   const auto before = testing::open_descriptors().size();
   auto all = join_all(3);
   constexpr std::size_t kKept = 2 + 1 + 2 * 2;  // of the network thread, to listen, and connections' ends
   while (testing::open_descriptors().size() > before + kKept) std::this_thread::yield();
-  limit_descriptors(3);  // two ranks connect to rank 0, which can let one of them in
+  const testing::FewDescriptors few(3);  // two ranks connect to rank 0, which can let one of them in
   const auto begin = std::chrono::steady_clock::now();
   run_threads(3, [&](int rank) {
     const Error error = error_of([&] { all[static_cast<std::size_t>(rank)]->make_child({0, 1, 2}, rank); });
