@@ -208,6 +208,9 @@ void Tree::on_frame(const LinkPointer& link, Frame frame) {
   const std::lock_guard lock(mutex_);
   Neighbour& neighbour = neighbours_.at(link->rank);
   if (frame.type == FrameType::kGoodbye) neighbour.gone = true;
+  if (frame.type == FrameType::kAwaits) {
+    if (const auto word = decode_failure(frame.payload)) neighbour.awaited = word->sentence;
+  }
   if (frame.type == FrameType::kData) neighbour.mailbox.push_back(std::move(frame));
   changed_.notify_all();
 }
@@ -291,6 +294,19 @@ void Tree::report_revoke() {
   if (failure_ || shut_down_ || std::exchange(has_revoked_, true)) return;
   const Failure revoke{rank_, ncclRemoteError, formatted("{} revoked the communicator", own_name_locked())};
   pass_on_locked(control_frame(FrameType::kRevoked, encode(revoke)), -1);
+}
+
+void Tree::tell_of_awaited(const std::string& ranks) {
+  const std::lock_guard lock(mutex_);
+  if (failure_ || shut_down_ || (ranks.empty() && !told_of_awaited_)) return;
+  told_of_awaited_ = true;
+  const Frame frame = control_frame(FrameType::kAwaits, encode(Failure{rank_, ncclRemoteError, ranks}));
+  const PeerIdentity self = this_process();
+  for (const auto& [rank, neighbour] : neighbours_) {
+    if (!are_same_process(neighbour.identity, self) && neighbour.connection && !neighbour.gone) {
+      neighbour.connection->send(frame);
+    }
+  }
 }
 
 // One is enough to know: all ranks may revoke it at the same time.
@@ -458,7 +474,10 @@ std::string Tree::complaint_locked(int neighbour, const OperationStep& step, std
     return formatted("{} has left the communicator while rank {} waits for it in {}", name_locked(neighbour), rank_,
                      step.text());
   }
-  const std::string doings = doings_ ? doings_(neighbour).text : "";
+  std::string doings = doings_ ? doings_(neighbour).text : "";
+  if (step.operation == Operation::kLeave && !from.awaited.empty()) {
+    doings = formatted("it has come, but waits for {} of its process", from.awaited);
+  }
   return formatted("rank {} waited {} ms for {} in {}{}{}{}: does every rank make the same calls?", rank_,
                    waited.count(), name_locked(neighbour), step.text(), fate_of(from.identity),
                    doings.empty() ? "" : "; ", doings);

@@ -158,12 +158,19 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// whose process is stopped. Throw Error.
   void begin_finalise(bool in_a_hurry);
   void finish_finalise(bool in_a_hurry);
-  /// Waits until another thread has finished finalising this one, it fails, or somebody is about to destroy it.
-  void wait_until_finalised() const;
+  /// How long others are waited for that have not come to finalise.
+  std::chrono::milliseconds patience_with_leavers() const;
+  /// Waits until another thread has finished finalising this one, it fails, or somebody is about to destroy it. False
+  /// if that takes longer than other ranks are waited for.
+  bool wait_until_finalised() const;
   void expect_end();
   Phase phase() const { return phase_.load(std::memory_order_acquire); }
   /// How many ranks of the communicator live in this process.
   int local_ranks() const { return local_ranks_; }
+  /// Names those that are not among the given ones: "rank 1 (host h, pid 7, device 1), rank 2 ...".
+  std::string local_ranks_but(const std::vector<int>& ranks);
+  /// Other processes' ranks, that this one has come to leave, and waits for all of its process but these.
+  void tell_of_local_ranks_but(const std::vector<int>& ranks);
   /// Names the communicator on all its ranks.
   const KeyId& identity() const { return identity_; }
   /// Stops whatever runs, for good: the communicator is only to be torn down. Any thread, any time.
