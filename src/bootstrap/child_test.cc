@@ -1,11 +1,17 @@
 // Communicators split off others.
+#include "bootstrap/child.h"
+
 #include <gmock/gmock.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "bootstrap/closed_descriptors_testing.h"
+#include "bootstrap/exchange.h"
+#include "bootstrap/messages.h"
 #include "bootstrap/testing.h"
+#include "bootstrap/tree.h"
+#include "bootstrap/wire.h"
 #include "scarcity.h"
 
 namespace nitinol {
@@ -109,6 +115,44 @@ TEST(Child, AParentThatFailsEndsTheSplit) {
     EXPECT_EQ(error.code(), ncclRemoteError);
     EXPECT_THAT(error.what(), HasSubstr("rank 2"));
   });
+}
+
+std::shared_ptr<Tree> start_tree(int rank, const Secret& secret) {
+  return Tree::start({rank, TreeShape(2, 1), secret, testing::quick_options(), nullptr});
+}
+
+/// Rank 0 of two in the first split of its parent, up to where rank 1 has connected.
+std::shared_ptr<Tree> split_half_way(Tree& parent, Deadline limit) {
+  ByteWriter members;
+  members.integer(parent.next_child_number());
+  for (const std::int32_t member : {0, 1}) members.integer(member);
+  const auto context = members.take();
+  auto tree = start_tree(0, derive_secret(parent.secret(), "split",
+                                          {reinterpret_cast<const std::uint8_t*>(context.data()), context.size()}));
+  const KeyId group = key_id(tree->secret());
+  ByteWriter line;
+  line.block(group.data(), group.size());
+  const auto reply = encode(ParentReply{0, tree->listener_address(), tree->contact(), this_process()});
+  line.block(reply.data(), reply.size());
+  static_cast<void>(exchange_all_gather_variable(parent, line.take()));
+  tree->wait_for_children(limit, {});
+  return tree;
+}
+
+TEST(Child, WhatARankTellsTheParentsRanksIsTheCauseThoughItsEndIsSeenBefore) {
+  const Secret secret = random_secret();
+  const Deadline limit = std::chrono::steady_clock::now() + testing::quick_options().init_timeout;
+  const auto first = start_tree(0, secret);
+  const auto second = start_tree(1, secret);
+  second->connect_parent({0, first->listener_address(), first->contact(), this_process()}, limit, {});
+  first->wait_for_children(limit, {});
+  Error error(ncclSuccess, "");
+  std::thread splitting([&] { error = error_of([&] { make_child_tree(*second, {0, 1}, 1, nullptr); }); });
+  split_half_way(*first, limit).reset();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  first->report({0, ncclRemoteError, "rank 0 gives up"});
+  splitting.join();
+  EXPECT_STREQ(error.what(), "rank 0 gives up");
 }
 
 /// In a process of its own, in which nothing else closes descriptors.

@@ -230,6 +230,7 @@ void Tree::on_closed(const LinkPointer& link, const Ending& ending) {
   {
     const std::lock_guard lock(mutex_);
     if (neighbours_.at(link->rank).gone || shut_down_) return;
+    has_lost_neighbour_ = has_lost_neighbour_ || (!failure_ && !ending.closed_here);
   }
   try {
     spread(failure_of(*link, ending), link->rank);

@@ -107,6 +107,11 @@ class Tree : public std::enable_shared_from_this<Tree> {
   void watch(FailureCallback callback);
   std::optional<Failure> failure() const;
   void report(const Failure& failure) { spread(failure, -1); }
+  /// Whether its failure may be no more than that a neighbour is lost, which may have told the cause elsewhere.
+  bool has_lost_neighbour() const {
+    const std::lock_guard lock(mutex_);
+    return has_lost_neighbour_;
+  }
   /// That this rank has no memory to say more. Takes none.
   void report_lack_of_memory() noexcept;
   /// That this rank has revoked the communicator: operations go on, but who has not revoked it waits in none that it
@@ -203,6 +208,7 @@ class Tree : public std::enable_shared_from_this<Tree> {
   std::optional<Failure> revoke_;        // what the first other rank says that has revoked the communicator
   bool has_revoked_ = false;             // this rank
   bool told_of_awaited_ = false;
+  bool has_lost_neighbour_ = false;  // before any failure
   bool shut_down_ = false;
   std::vector<int> devices_;  // by rank, once they have been told
 
