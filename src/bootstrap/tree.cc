@@ -65,7 +65,11 @@ Tree::Tree(const TreeArguments& arguments)
 
 void Tree::prepare_for_lack_locked() {
   lack_ = {rank_, ncclRemoteError, formatted("{} failed: out of memory: {}", own_name_locked(), std::strerror(ENOMEM))};
-  word_of_lack_ = encode_frame(control_frame(FrameType::kFail, encode(lack_)));
+  word_of_lack_ =
+      std::make_shared<const std::vector<std::byte>>(encode_frame(control_frame(FrameType::kFail, encode(lack_))));
+  for (const auto& [rank, neighbour] : neighbours_) {
+    if (neighbour.connection) neighbour.connection->keep_last_word(word_of_lack_);
+  }
 }
 
 std::shared_ptr<Tree> Tree::start(const TreeArguments& arguments) {
@@ -124,6 +128,7 @@ void Tree::connect_parent(const ParentReply& parent, Deadline deadline, const In
   Neighbour& neighbour = neighbours_.at(parent.rank);
   neighbour.identity = parent.identity;
   neighbour.connection = open(std::move(fd), link);
+  neighbour.connection->keep_last_word(word_of_lack_);
   neighbour.connection->send(control_frame(FrameType::kHello, encode(Hello{rank_, this_process()})));
   if (failure_) neighbour.connection->send(control_frame(FrameType::kFail, encode(*failure_)));
 }
@@ -186,6 +191,7 @@ void Tree::on_hello(const LinkPointer& link, const Frame& frame) {
   link->rank = hello->rank;
   found->second.identity = hello->identity;
   found->second.connection = connection;
+  connection->keep_last_word(word_of_lack_);
   if (failure_) connection->send(control_frame(FrameType::kFail, encode(*failure_)));
   changed_.notify_all();
 }
@@ -275,7 +281,7 @@ void Tree::pass_on_locked(const Frame& frame, int except) {
 void Tree::tell_lack_locked(int except) noexcept {
   for (const auto& [rank, neighbour] : neighbours_) {
     if (rank == except || !neighbour.connection || neighbour.gone) continue;
-    if (!neighbour.connection->send_at_once(word_of_lack_)) neighbour.connection->close_now();
+    if (!neighbour.connection->send_at_once(*word_of_lack_)) neighbour.connection->close_now();
   }
   failure_ = std::move(lack_);
 }

@@ -203,10 +203,10 @@ class Tree : public std::enable_shared_from_this<Tree> {
   std::condition_variable changed_;
   std::map<int, Neighbour> neighbours_;  // parent and children
   std::optional<Failure> failure_;
-  Failure lack_;                         // of memory: what is said then is made before
-  std::vector<std::byte> word_of_lack_;  // the same, a frame
-  std::optional<Failure> revoke_;        // what the first other rank says that has revoked the communicator
-  bool has_revoked_ = false;             // this rank
+  Failure lack_;                   // of memory: what is said then is made before
+  SharedBytes word_of_lack_;       // the same, a frame
+  std::optional<Failure> revoke_;  // what the first other rank says that has revoked the communicator
+  bool has_revoked_ = false;       // this rank
   bool told_of_awaited_ = false;
   bool has_lost_neighbour_ = false;  // before any failure
   bool shut_down_ = false;
