@@ -17,6 +17,6 @@ for target in "${targets[@]}"; do
   subject=${subject#fuzz_}
   mkdir -p "$build/corpus/$subject"
   echo "== $subject: $seconds s"
-  "$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0 \
+  "$target" -max_total_time="$seconds" -timeout=30 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0 \
     -artifact_prefix="$build/corpus/$subject-" "$build/corpus/$subject" "$seeds/$subject"
 done

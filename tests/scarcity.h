@@ -9,6 +9,7 @@
 
 #include <fstream>
 #include <string>
+#include <vector>
 
 namespace nitinol::testing {
 
@@ -95,6 +96,22 @@ class Limit {
 /// Until it goes: no descriptor can be opened, whatever is closed meanwhile. Those of the standard streams are open.
 class FullDescriptors {
   Limit limit_{RLIMIT_NOFILE, STDERR_FILENO + 1};
+};
+
+/// Until it goes: no more descriptors than so many can be opened.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(int more) : limit_(RLIMIT_NOFILE, first_beyond(more)) {}
+
+ private:
+  static rlim_t first_beyond(int more) {
+    std::vector<int> open;
+    while (static_cast<int>(open.size()) < more) open.push_back(dup(STDERR_FILENO));
+    const int last = open.back();  // the system gives the lowest number that is free
+    for (const int fd : open) close(fd);
+    return static_cast<rlim_t>(last) + 1;
+  }
+  Limit limit_;
 };
 
 /// Until it goes: nothing large can be mapped, no thread be started. Small pieces of the heap are still there.

@@ -13,7 +13,6 @@
 #include <thread>
 
 #include "base/error.h"
-#include "bootstrap/connect.h"
 #include "bootstrap/connection.h"
 #include "bootstrap/messages.h"
 #include "bootstrap/root.h"
@@ -28,65 +27,14 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kPatience = 2s;
 constexpr auto kPause = 10ms;
 
-class Absence {
- public:
-  Absence(int rank, const std::exception& thrown) noexcept;
-  void tell(const UniqueId& id) const;
-
- private:
-  enum class Answer { kHeard, kComeAgain };
-  Answer tell_once(int fd) const;
-
-  std::array<std::byte, 512> room_{};
-  std::span<const std::byte> frame_;
-  const Deadline deadline_ = Clock::now() + kPatience;
-};
-
-Absence::Absence(int rank, const std::exception& thrown) noexcept {
-  std::array<char, 64> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
-  const bool lacks_memory = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr;
-  std::array<char, 400> sentence{};
-  std::snprintf(sentence.data(), sentence.size(), "rank %d (host %s, pid %d) failed before it had joined: %s", rank,
-                host.data(), static_cast<int>(getpid()), lacks_memory ? "out of memory" : thrown.what());
-  const ncclResult_t told = code_of(thrown) == ncclInvalidUsage ? ncclInvalidUsage : ncclRemoteError;
-  std::array<std::byte, 480> payload_room{};
-  ByteWriter payload(payload_room);
-  write_failure(payload, rank, told, sentence.data());
-  ByteWriter frame(room_);
-  Frame header;
-  header.type = FrameType::kAbsent;
-  write_header(frame, header, payload.written().size());
-  frame.block(payload.written().data(), payload.written().size());
-  frame_ = std::span(room_).first(frame.written().size());
-}
-
 // A root of one communicator is there as long as its process. One that serves an address may be through with the last
 // communicator first, or come with its rank.
-void Absence::tell(const UniqueId& id) const {
+void tell_root(const Absence& absence, const UniqueId& id, Deadline deadline) {
   do {
-    const UniqueFd fd = try_to_connect(id.root, root_key(id.secret), deadline_, {});
-    if (fd && tell_once(fd.get()) == Answer::kHeard) return;
-    if (!id.from_address) return;
+    const Absence::Answer answer = absence.tell(id.root, root_key(id.secret), deadline);
+    if (answer == Absence::Answer::kHeard || !id.from_address) return;
     std::this_thread::sleep_for(kPause);
-  } while (Clock::now() < deadline_);
-}
-
-// The root closes the connection once it has heard, without a word.
-Absence::Answer Absence::tell_once(int fd) const {
-  if (::send(fd, frame_.data(), frame_.size(), kNeverWait) != static_cast<ssize_t>(frame_.size())) {
-    return Answer::kComeAgain;
-  }
-  while (true) {
-    char word = 0;
-    const auto got = ::recv(fd, &word, 1, kNeverWait);
-    if (got >= 0) return got == 0 ? Answer::kHeard : Answer::kComeAgain;
-    if (errno != EAGAIN && errno != EINTR) return Answer::kHeard;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
-    if (left <= 0ms) return Answer::kHeard;
-    pollfd entry{fd, POLLIN, 0};
-    ::poll(&entry, 1, static_cast<int>(left.count()));
-  }
+  } while (Clock::now() < deadline);
 }
 
 const UniqueId& parsed(const UniqueId& id) { return id; }
@@ -96,10 +44,11 @@ template <typename Id>
 void tell_all(std::span<const Id> ids, int rank, const std::exception& thrown) noexcept {
   if (code_of(thrown) == ncclInvalidArgument) return;
   try {
-    const Absence absence(rank, thrown);
+    const Absence absence(rank, thrown, "before it had joined");
+    const Deadline deadline = Clock::now() + kPatience;
     for (const Id& each : ids) {
       const UniqueId& id = parsed(each);
-      absence.tell(id);
+      tell_root(absence, id, deadline);
       if (id.from_address) return;  // the others are the same
     }
   } catch (const std::exception&) {
@@ -108,6 +57,46 @@ void tell_all(std::span<const Id> ids, int rank, const std::exception& thrown) n
 }
 
 }  // namespace
+
+Absence::Absence(int rank, const std::exception& thrown, const char* where,
+                 const std::optional<KeyId>& meeting) noexcept {
+  std::array<char, 64> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
+  const bool lacks_memory = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr;
+  std::array<char, 400> sentence{};
+  std::snprintf(sentence.data(), sentence.size(), "rank %d (host %s, pid %d) failed %s: %s", rank, host.data(),
+                static_cast<int>(getpid()), where, lacks_memory ? "out of memory" : thrown.what());
+  const ncclResult_t told = code_of(thrown) == ncclInvalidUsage ? ncclInvalidUsage : ncclRemoteError;
+  std::array<std::byte, 480> payload_room{};
+  ByteWriter payload(payload_room);
+  if (meeting) payload.block(meeting->data(), meeting->size());
+  write_failure(payload, rank, told, sentence.data());
+  ByteWriter frame(room_);
+  Frame header;
+  header.type = FrameType::kAbsent;
+  write_header(frame, header, payload.written().size());
+  frame.block(payload.written().data(), payload.written().size());
+  frame_ = std::span(room_).first(frame.written().size());
+}
+
+// Whoever hears it closes the connection, without a word.
+Absence::Answer Absence::tell(const SocketAddress& to, const Secret& key, Deadline deadline) const {
+  const UniqueFd fd = try_to_connect(to, key, deadline, {});
+  if (!fd) return Answer::kNone;
+  if (::send(fd.get(), frame_.data(), frame_.size(), kNeverWait) != static_cast<ssize_t>(frame_.size())) {
+    return Answer::kComeAgain;
+  }
+  while (true) {
+    char word = 0;
+    const auto got = ::recv(fd.get(), &word, 1, kNeverWait);
+    if (got >= 0) return got == 0 ? Answer::kHeard : Answer::kComeAgain;
+    if (errno != EAGAIN && errno != EINTR) return Answer::kHeard;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    if (left <= 0ms) return Answer::kHeard;
+    pollfd entry{fd.get(), POLLIN, 0};
+    ::poll(&entry, 1, static_cast<int>(left.count()));
+  }
+}
 
 void report_absence(std::span<const UniqueId> ids, int rank, const std::exception& thrown) noexcept {
   tell_all(ids, rank, thrown);

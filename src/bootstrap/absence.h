@@ -2,9 +2,15 @@
 // Takes none itself. (So it does not reach a root with a link-local address, which needs an interface's name.)
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <exception>
+#include <optional>
 #include <span>
 
+#include "bootstrap/address.h"
+#include "bootstrap/connect.h"
+#include "bootstrap/secret.h"
 #include "bootstrap/unique_id.h"
 #include "nccl.h"
 
@@ -15,5 +21,20 @@ namespace nitinol {
 /// Takes a round trip, and two seconds at most.
 void report_absence(std::span<const UniqueId> ids, int rank, const std::exception& thrown) noexcept;
 void report_absence(std::span<const ncclUniqueId> ids, int rank, const std::exception& thrown) noexcept;
+
+/// The word itself.
+class Absence {
+ public:
+  /// `where` it failed, to be put behind the rank. `meeting`: which the word is about, where it is not told to a root.
+  Absence(int rank, const std::exception& thrown, const char* where, const std::optional<KeyId>& meeting = {}) noexcept;
+
+  enum class Answer { kNone, kHeard, kComeAgain };
+  /// To whoever listens there, for whom the key stands.
+  Answer tell(const SocketAddress& to, const Secret& key, Deadline deadline) const;
+
+ private:
+  std::array<std::byte, 512> room_{};
+  std::span<const std::byte> frame_;
+};
 
 }  // namespace nitinol

@@ -121,6 +121,10 @@ void Acceptor::on_listening(std::uint32_t events) {
 }
 
 bool Acceptor::accept_one() {
+  // The system takes a descriptor before it looks whether anybody waits: it might be the last one, which a rank of this
+  // process needs just then.
+  pollfd waiting{listening_.get(), POLLIN, 0};
+  if (::poll(&waiting, 1, 0) != 1) return false;
   UniqueFd fd(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (fd) {
     admit(std::move(fd));
@@ -129,10 +133,7 @@ bool Acceptor::accept_one() {
     return true;
   }
   const int error = errno;
-  const bool lacks = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
-  // The system takes a descriptor before it looks whether anybody waits.
-  pollfd waiting{listening_.get(), POLLIN, 0};
-  if (lacks && ::poll(&waiting, 1, 0) == 1) on_lack(error);
+  if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) on_lack(error);
   return error == EINTR || error == ECONNABORTED;
 }
 

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <optional>
+#include <thread>
 
 #include "bootstrap/network.h"
 #include "bootstrap/testing.h"
@@ -43,6 +45,37 @@ TEST(Listener, SaysThatThereIsNoDescriptorForThoseWhoWaitAsLongAsThatIsSo) {
     EXPECT_THAT(error.what(), HasSubstr("Too many open files"));
   }
   EXPECT_STREQ(error_at(*listener, false).what(), "no error");
+}
+
+/// Connects, and waits until it has been let in and dropped.
+void come_and_go(const Listener& listener) {
+  const UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage storage;
+  const socklen_t length = listener.address().to_sockaddr(storage);
+  ASSERT_EQ(::connect(client.get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
+  ::shutdown(client.get(), SHUT_WR);
+  char none = 0;
+  EXPECT_EQ(::recv(client.get(), &none, 1, 0), 0);
+}
+
+TEST(Listener, TakesNoDescriptorWhileNobodyWaits) {
+  if (!testing::kDescriptorsCanBeLimited) GTEST_SKIP();
+  SocketAddress any;
+  any.family = AF_INET;
+  any.host = {127, 0, 0, 1};
+  const auto listener = Network::instance().listen(any);
+  std::atomic<bool> over{false};
+  std::atomic<int> refused{0};
+  const testing::FewDescriptors few(2 + 1);  // a connection's ends, and the one that is for others
+  std::thread another([&] {
+    while (!over) {
+      if (!UniqueFd(::dup(STDERR_FILENO))) ++refused;
+    }
+  });
+  for (int i = 0; i < 2000 && refused == 0; ++i) come_and_go(*listener);
+  over = true;
+  another.join();
+  EXPECT_EQ(refused, 0);
 }
 
 /// It also returns: the lock of the table is not taken twice.

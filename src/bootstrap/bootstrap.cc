@@ -394,6 +394,7 @@ void Bootstrap::watch(FailureCallback callback) { tree_->watch(std::move(callbac
 std::optional<Failure> Bootstrap::failure() const { return tree_->failure(); }
 void Bootstrap::report_failure(const Failure& failure) { tree_->report(failure); }
 void Bootstrap::report_lack_of_memory() noexcept { tree_->report_lack_of_memory(); }
+void Bootstrap::tell_of_awaited(const std::string& ranks) { tree_->tell_of_awaited(ranks); }
 void Bootstrap::report_revoke() { tree_->report_revoke(); }
 void Bootstrap::shutdown() { tree_->shutdown(); }
 

@@ -127,6 +127,10 @@ class Bootstrap {
   /// The same where there is no memory to say what is wrong, and takes none.
   void report_lack_of_memory() noexcept;
 
+  /// Has others who wait for this rank in the last barrier, to which it has not come yet, say whom it waits for itself:
+  /// these ranks of its process; "": nobody any more.
+  void tell_of_awaited(const std::string& ranks);
+
   /// Tells all ranks that this one has revoked the communicator. That is no failure, but who has not revoked it is not
   /// to wait for this rank in a split or when it leaves.
   void report_revoke();

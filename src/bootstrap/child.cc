@@ -1,12 +1,17 @@
 // Making the tree of a communicator that is split off another.
 #include "bootstrap/child.h"
 
+#include <chrono>
+#include <thread>
+
 #include "base/error.h"
 #include "bootstrap/exchange.h"
 #include "bootstrap/wire.h"
 
 namespace nitinol {
 namespace {
+
+constexpr std::chrono::milliseconds kPatienceWithWord{500};
 
 // Which group a member means: all members of one must have listed the same ranks.
 Secret group_secret(const Tree& parent, std::uint64_t number, const std::vector<int>& members) {
@@ -129,6 +134,17 @@ std::optional<ParentReply> read_contacts(Tree& tree, const Lines& lines, const s
   return read_contact(lines, members, parent);
 }
 
+// A rank that fails tells the parent's ranks why before it leaves the new tree, but its end there may be seen before.
+Error first_cause(const Tree& parent, const Tree& tree, const std::exception& thrown) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatienceWithWord;
+  while (tree.has_lost_neighbour()) {
+    if (const auto first = parent.failure()) return {first->result, first->sentence};
+    if (std::chrono::steady_clock::now() >= deadline) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return as_error(thrown);
+}
+
 // The parent's ranks hear of a failure over the tree that stands: over the new one not everybody could be told yet.
 void come_together(Tree& parent, Tree& tree, const std::optional<ParentReply>& above) {
   const Deadline deadline = std::chrono::steady_clock::now() + tree.options().init_timeout;
@@ -143,7 +159,7 @@ void come_together(Tree& parent, Tree& tree, const std::optional<ParentReply>& a
     tree.wait_for_children(deadline, interrupt);
     enter_together(tree, ask_parent);
   } catch (const std::exception& thrown) {
-    const Error error = as_error(thrown);
+    const Error error = first_cause(parent, tree, thrown);
     const std::string sentence = formatted("{} failed in a split: {}", parent.name(), error.what());
     const Failure failure{parent.rank(), ncclRemoteError, sentence};
     parent.report(failure);

@@ -1,13 +1,17 @@
 // Communicators split off others.
+#include "bootstrap/child.h"
+
 #include <gmock/gmock.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 
-#include "base/unique_fd.h"
 #include "bootstrap/closed_descriptors_testing.h"
+#include "bootstrap/exchange.h"
+#include "bootstrap/messages.h"
 #include "bootstrap/testing.h"
+#include "bootstrap/tree.h"
+#include "bootstrap/wire.h"
 #include "scarcity.h"
 
 namespace nitinol {
@@ -113,14 +117,42 @@ TEST(Child, AParentThatFailsEndsTheSplit) {
   });
 }
 
-/// No more than so many descriptors can be opened from now on.
-void limit_descriptors(int more) {
-  std::vector<UniqueFd> open;
-  for (int i = 0; i < more; ++i) open.emplace_back(::dup(STDERR_FILENO));
-  rlimit few{};
-  getrlimit(RLIMIT_NOFILE, &few);
-  few.rlim_cur = static_cast<rlim_t>(open.back().get()) + 1;
-  setrlimit(RLIMIT_NOFILE, &few);
+std::shared_ptr<Tree> start_tree(int rank, const Secret& secret) {
+  return Tree::start({rank, TreeShape(2, 1), secret, testing::quick_options(), nullptr});
+}
+
+/// Rank 0 of two in the first split of its parent, up to where rank 1 has connected.
+std::shared_ptr<Tree> split_half_way(Tree& parent, Deadline limit) {
+  ByteWriter members;
+  members.integer(parent.next_child_number());
+  for (const std::int32_t member : {0, 1}) members.integer(member);
+  const auto context = members.take();
+  auto tree = start_tree(0, derive_secret(parent.secret(), "split",
+                                          {reinterpret_cast<const std::uint8_t*>(context.data()), context.size()}));
+  const KeyId group = key_id(tree->secret());
+  ByteWriter line;
+  line.block(group.data(), group.size());
+  const auto reply = encode(ParentReply{0, tree->listener_address(), tree->contact(), this_process()});
+  line.block(reply.data(), reply.size());
+  static_cast<void>(exchange_all_gather_variable(parent, line.take()));
+  tree->wait_for_children(limit, {});
+  return tree;
+}
+
+TEST(Child, WhatARankTellsTheParentsRanksIsTheCauseThoughItsEndIsSeenBefore) {
+  const Secret secret = random_secret();
+  const Deadline limit = std::chrono::steady_clock::now() + testing::quick_options().init_timeout;
+  const auto first = start_tree(0, secret);
+  const auto second = start_tree(1, secret);
+  second->connect_parent({0, first->listener_address(), first->contact(), this_process()}, limit, {});
+  first->wait_for_children(limit, {});
+  Error error(ncclSuccess, "");
+  std::thread splitting([&] { error = error_of([&] { make_child_tree(*second, {0, 1}, 1, nullptr); }); });
+  split_half_way(*first, limit).reset();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  first->report({0, ncclRemoteError, "rank 0 gives up"});
+  splitting.join();
+  EXPECT_STREQ(error.what(), "rank 0 gives up");
 }
 
 /// In a process of its own, in which nothing else closes descriptors.
@@ -129,7 +161,7 @@ void split_with_few_descriptors() {
   auto all = join_all(3);
   constexpr std::size_t kKept = 2 + 1 + 2 * 2;  // of the network thread, to listen, and connections' ends
   while (testing::open_descriptors().size() > before + kKept) std::this_thread::yield();
-  limit_descriptors(3);  // two ranks connect to rank 0, which can let one of them in
+  const testing::FewDescriptors few(3);  // two ranks connect to rank 0, which can let one of them in
   const auto begin = std::chrono::steady_clock::now();
   run_threads(3, [&](int rank) {
     const Error error = error_of([&] { all[static_cast<std::size_t>(rank)]->make_child({0, 1, 2}, rank); });

@@ -99,6 +99,20 @@ bool Connection::send_at_once(std::span<const std::byte> bytes) noexcept {
          ::send(fd_.get(), bytes.data(), bytes.size(), kNeverWait) == static_cast<ssize_t>(bytes.size());
 }
 
+void Connection::keep_last_word(SharedBytes bytes) {
+  const std::lock_guard lock(mutex_);
+  last_word_ = std::move(bytes);
+}
+
+void Connection::say_last_word() noexcept {
+  SharedBytes word;
+  {
+    const std::lock_guard lock(mutex_);
+    word = last_word_;
+  }
+  if (word) static_cast<void>(send_at_once(*word));
+}
+
 bool Connection::send_descriptor(const Frame& frame, int descriptor) {
   const std::lock_guard lock(mutex_);
   auto bytes = encode_frame(frame);
@@ -187,6 +201,9 @@ template <typename Step>
 void Connection::attempt(const Step& step) {
   try {
     step();
+  } catch (const std::bad_alloc& lack) {
+    say_last_word();
+    finish(ending_because(lack));
   } catch (const std::exception& thrown) {
     finish(ending_because(thrown));
   }

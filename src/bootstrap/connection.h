@@ -49,6 +49,8 @@ class Connection : public Reactor::Leaver, public std::enable_shared_from_this<C
   /// Sends bytes of whole frames without taking memory. False: the socket did not take them all, or others are on their
   /// way; it is to be closed.
   bool send_at_once(std::span<const std::byte> bytes) noexcept;
+  /// What the peer is to be sent if there is no memory to go on: whole frames.
+  void keep_last_word(SharedBytes bytes);
   /// Sends a small frame with a descriptor beside it, as the first that this Unix connection sends. False: not
   /// possible.
   bool send_descriptor(const Frame& frame, int descriptor);
@@ -75,13 +77,15 @@ class Connection : public Reactor::Leaver, public std::enable_shared_from_this<C
   void on_closed_descriptor(std::uint32_t events);
   template <typename Step>
   void attempt(const Step& step);
+  void say_last_word() noexcept;
   void finish(const Ending& ending);
   void give_up_descriptor();
 
   Reactor& reactor_;
-  mutable std::mutex mutex_;  // guards fd_ against closing, queue_, armed_, broken_
+  mutable std::mutex mutex_;  // guards fd_ against closing, queue_, last_word_, armed_, broken_
   GuardedFd fd_;
   std::deque<Chunk> queue_;
+  SharedBytes last_word_;
   std::atomic<bool> at_once_{false};  // it is to close without a flush
   bool armed_ = false;                // waiting for room in the socket
   bool is_ours_ = true;               // false: the program has closed it

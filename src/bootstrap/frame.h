@@ -30,8 +30,9 @@ enum class FrameType : std::uint8_t {
   kWhom = 15,     // rank to rank while some meet again: whom do you leave out? The answer has the same form
   kRevoked = 16,  // a rank has revoked the communicator, whose tree stays
   kAbsent = 17,   // rank to root: this one will not come, and why
+  kAwaits = 18,   // a rank has come to leave, but waits for others of its process
 };
-constexpr std::uint8_t kLastFrameType = 17;
+constexpr std::uint8_t kLastFrameType = 18;
 
 /// Which operation a kData frame belongs to; kNone for other frames.
 enum class Operation : std::uint8_t {

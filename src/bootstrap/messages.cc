@@ -55,6 +55,10 @@ PeerIdentity this_process() {
   return {.host = std::string(host).substr(0, kLongestHost), .pid = getpid(), .pid_namespace = pid_namespace()};
 }
 
+bool are_same_process(const PeerIdentity& a, const PeerIdentity& b) {
+  return a.pid == b.pid && a.pid_namespace == b.pid_namespace && a.host == b.host;
+}
+
 std::string describe_rank(int rank, const PeerIdentity& identity) {
   if (identity.pid == 0) return formatted("rank {}", rank);
   const std::string device = identity.device < 0 ? "" : formatted(", device {}", identity.device);

@@ -24,6 +24,7 @@ struct PeerIdentity {
   int device = -1;                  // a rank's, if it is known; not sent with the rest
 };
 PeerIdentity this_process();
+bool are_same_process(const PeerIdentity& a, const PeerIdentity& b);
 /// "rank 3 (host h, pid 123, device 2)"
 std::string describe_rank(int rank, const PeerIdentity& identity);
 /// To be put behind a sentence about the process: "; its process is stopped (SIGSTOP, or a debugger)". Nothing for one

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/listed.h"
 #include "base/log.h"
+#include "bootstrap/absence.h"
 #include "bootstrap/network.h"
 #include "bootstrap/wire.h"
 
@@ -26,6 +27,8 @@ constexpr auto kLongestInterval = 1s;
 constexpr auto kSecondLook = 300ms;  // at those in whom something is wrong
 constexpr auto kAnswerPatience = 250ms;
 constexpr auto kLookPatience = 1s;
+constexpr auto kTellPatience = 2s;
+constexpr std::size_t kMostAbsences = 64;
 
 bool leaves_out(const RegroupWord& word, int rank) {
   return std::binary_search(word.excluded.begin(), word.excluded.end(), rank);
@@ -92,18 +95,20 @@ RegroupDesk::RegroupDesk(RegroupDeskArguments arguments) : arguments_(std::move(
   word_.rank = arguments_.rank;
 }
 
-void RegroupDesk::begin(const std::vector<int>& excluded, std::uint64_t number, bool repairs) {
+void RegroupDesk::begin(const std::vector<int>& excluded, std::uint64_t number, const KeyId& name, bool repairs) {
   next_look_ = Clock::now() + kFirstLook;
   interval_ = kFirstLook;
   together_.clear();
   suspicion_.reset();
   remark_.clear();
   highest_number_ = 0;
+  heard_of_absence_ = false;
   const std::lock_guard lock(mutex_);
   word_.state = State::kMeets;
   word_.repairs = repairs;
   ++word_.meeting;
   word_.number = number;
+  name_ = name;
   word_.excluded = excluded;
   word_.sentence.clear();
   heard_of_.clear();
@@ -115,6 +120,7 @@ void RegroupDesk::end(const std::string& contradiction) {
   const std::lock_guard lock(mutex_);
   word_.state = contradiction.empty() ? State::kIdle : State::kFailed;
   word_.sentence = contradiction;
+  std::erase_if(absences_, [&](const auto& absence) { return absence.first == name_; });  // it may be tried again
   if (!contradiction.empty()) word_.failures = std::max(word_.failures + 1, heard_failures_);
 }
 
@@ -136,14 +142,65 @@ void RegroupDesk::accepted(UniqueFd fd) {
     const auto desk = weak.lock();
     const auto connection = caller->connection.lock();
     if (!desk || !connection) return;
-    const auto question = frame.type == FrameType::kWhom ? decode_regroup_word(frame.payload) : std::nullopt;
-    const bool sensible = question && question->rank < static_cast<int>(desk->arguments_.points.size());
-    if (sensible) connection->send(frame_of(desk->answer(*question)));
-    connection->close_after_flush();
+    desk->on_frame(frame, *connection);
   };
   events.on_closed = [](const Ending&) {};
   // Frames are read later, on this very thread; until then the connection keeps itself alive.
   caller->connection = Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
+}
+
+void RegroupDesk::on_frame(const Frame& frame, Connection& caller) {
+  const auto question = frame.type == FrameType::kWhom ? decode_regroup_word(frame.payload) : std::nullopt;
+  const bool sensible = question && question->rank < static_cast<int>(arguments_.points.size());
+  if (sensible) caller.send(frame_of(answer(*question)));
+  if (frame.type == FrameType::kAbsent) on_absent(frame);
+  caller.close_after_flush();
+}
+
+void RegroupDesk::on_absent(const Frame& frame) {
+  ByteReader reader(frame.payload);
+  KeyId meeting{};
+  reader.block(meeting.data(), meeting.size());
+  auto failure = reader.ok() ? decode_failure(std::span(frame.payload).subspan(meeting.size())) : std::nullopt;
+  if (!failure) return;
+  const std::lock_guard lock(mutex_);
+  absences_.emplace_back(meeting, std::move(*failure));
+  if (absences_.size() > kMostAbsences) absences_.pop_front();
+}
+
+void RegroupDesk::throw_word_of_absence() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [meeting, failure] : absences_) {
+    if (meeting != name_) continue;
+    heard_of_absence_ = true;
+    throw Error(failure.result, failure.sentence);
+  }
+}
+
+void RegroupDesk::report_absence(std::span<const int> excluded, const KeyId& name,
+                                 const std::exception& thrown) const noexcept {
+  try {
+    const Absence absence(arguments_.rank, thrown, "in ncclCommShrink", name);
+    const Deadline deadline = Clock::now() + kTellPatience;
+    for (int rank = 0; rank < static_cast<int>(arguments_.points.size()); ++rank) {
+      const bool stays = std::find(excluded.begin(), excluded.end(), rank) == excluded.end();
+      if (!stays || rank == arguments_.rank) continue;
+      const auto address = address_of(rank);
+      if (address)
+        absence.tell(*address, desk_key(arguments_.secret, rank), std::min(deadline, Clock::now() + kAnswerPatience));
+    }
+  } catch (const std::exception&) {
+    // Then they hear of it when their time is over.
+  }
+}
+
+/// Nothing if it is none.
+std::optional<SocketAddress> RegroupDesk::address_of(int rank) const {
+  ByteReader reader(std::as_bytes(std::span(arguments_.points.at(static_cast<std::size_t>(rank)))));
+  SocketAddress address = SocketAddress::decode(reader);
+  if (!reader.ok()) return std::nullopt;
+  if (address.is_link_local()) address.scope = arguments_.scope;
+  return address;
 }
 
 RegroupWord RegroupDesk::answer(const RegroupWord& question) {
@@ -175,12 +232,10 @@ std::optional<RegroupWord> RegroupDesk::ask(int rank, const Interrupt& interrupt
     interrupted = false;
   };
   try {
-    ByteReader reader(std::as_bytes(std::span(arguments_.points.at(static_cast<std::size_t>(rank)))));
-    SocketAddress address = SocketAddress::decode(reader);
-    if (!reader.ok()) return std::nullopt;
-    if (address.is_link_local()) address.scope = arguments_.scope;
+    const auto address = address_of(rank);
+    if (!address) return std::nullopt;
     bool refused = false;
-    const UniqueFd fd = try_to_connect(address, desk_key(arguments_.secret, rank), deadline, watched, &refused);
+    const UniqueFd fd = try_to_connect(*address, desk_key(arguments_.secret, rank), deadline, watched, &refused);
     if (refused) return word_of_leaver(rank);
     if (!fd) return std::nullopt;
     std::vector<std::byte> question;
@@ -237,6 +292,7 @@ RegroupDesk::Words RegroupDesk::ask_around(const RegroupWord& mine, std::vector<
 }
 
 void RegroupDesk::look(const Interrupt& interrupt) {
+  throw_word_of_absence();
   RegroupWord mine;
   std::vector<int> first;
   {

@@ -11,16 +11,22 @@
 //
 // A rank whose meeting failed because of lists that differ says so to those it would have met, once to each: they may
 // come later. One that has left the old communicator says that: it comes to no meeting any more.
+//
+// And a rank that fails before it has come to its meeting tells all members' desks so, where those find it who come
+// later.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,19 +52,24 @@ class RegroupDesk : public std::enable_shared_from_this<RegroupDesk> {
   static std::shared_ptr<RegroupDesk> open(RegroupDeskArguments arguments);
   explicit RegroupDesk(RegroupDeskArguments arguments);
 
-  /// This rank begins a meeting, its `number`th without the `excluded`, which are in order. `repairs`: the communicator
-  /// has been revoked.
-  void begin(const std::vector<int>& excluded, std::uint64_t number, bool repairs);
+  /// This rank begins a meeting of that name, its `number`th without the `excluded`, which are in order. `repairs`: the
+  /// communicator has been revoked.
+  void begin(const std::vector<int>& excluded, std::uint64_t number, const KeyId& name, bool repairs);
+  /// This rank does not come to the meeting of that name, because of what was thrown. Takes no memory, but two seconds
+  /// at most. `excluded`: in any order.
+  void report_absence(std::span<const int> excluded, const KeyId& name, const std::exception& thrown) const noexcept;
   /// It has ended; `contradiction`: the sentence, if the lists differ.
   void end(const std::string& contradiction = "");
-  /// To be called again and again while the rank waits. Throws Error(ncclInvalidUsage), which names the lists, or what
-  /// `interrupt` throws. Takes a moment now and then.
+  /// To be called again and again while the rank waits. Throws Error: with ncclInvalidUsage, which names the lists; of
+  /// a member that does not come; or what `interrupt` throws. Takes a moment now and then.
   void look(const Interrupt& interrupt);
   /// The rank leaves the old communicator.
   void leave();
 
   /// What is to be said of ranks that this one waits for, to be put behind a sentence.
   const std::string& remark() const { return remark_; }
+  /// Whether the last meeting has failed since a member did not come, which said why.
+  bool has_heard_of_absence() const { return heard_of_absence_; }
   /// The highest number that another rank has given to a meeting with this one's list.
   std::uint64_t highest_number() const { return highest_number_; }
 
@@ -74,8 +85,12 @@ class RegroupDesk : public std::enable_shared_from_this<RegroupDesk> {
   struct Caller;
 
   void accepted(UniqueFd fd);
+  void on_frame(const Frame& frame, Connection& caller);
+  void on_absent(const Frame& frame);
+  void throw_word_of_absence();
   RegroupWord answer(const RegroupWord& question);
   bool owes_word(const RegroupWord& question) const;
+  std::optional<SocketAddress> address_of(int rank) const;
   std::optional<RegroupWord> ask(int rank, const Interrupt& interrupt);
   Words ask_around(const RegroupWord& mine, std::vector<int> first, const Interrupt& interrupt);
   std::vector<int> members(const RegroupWord& word) const;
@@ -91,8 +106,10 @@ class RegroupDesk : public std::enable_shared_from_this<RegroupDesk> {
 
   mutable std::mutex mutex_;  // guards what follows, of which others are told
   RegroupWord word_;
-  std::map<int, std::uint64_t> heard_of_;  // ranks with other lists, and their meetings
-  Involved involved_;                      // in why the last one failed
+  std::map<int, std::uint64_t> heard_of_;           // ranks with other lists, and their meetings
+  Involved involved_;                               // in why the last one failed
+  KeyId name_{};                                    // of the meeting
+  std::deque<std::pair<KeyId, Failure>> absences_;  // the last ones: from which meeting, and why
   bool look_now_ = false;
   bool left_ = false;
   std::uint64_t heard_failures_ = 0;  // the most that another rank has counted
@@ -104,6 +121,7 @@ class RegroupDesk : public std::enable_shared_from_this<RegroupDesk> {
   std::optional<Stuck> suspicion_;
   std::string remark_;
   bool remarked_ = false;
+  bool heard_of_absence_ = false;
   std::uint64_t highest_number_ = 0;
 };
 

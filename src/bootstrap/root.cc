@@ -65,6 +65,8 @@ void Root::accepted(UniqueFd fd) {
   };
   visitor->connection = Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
   visitors_.splice(visitors_.end(), newcomer);
+  // One that was still proving itself when all was over: nobody keeps this root, and nobody else would answer.
+  if (state_ == State::kFinished && leaves_nothing()) dismiss_visitors();
 }
 
 void Root::on_frame(const VisitorPointer& visitor, const Frame& frame) {

@@ -2,10 +2,15 @@
 // created.
 #include "bootstrap/root.h"
 
+#include <sys/socket.h>
+
 #include <condition_variable>
 #include <mutex>
+#include <optional>
+#include <thread>
 
 #include "bootstrap/connect.h"
+#include "bootstrap/root_link.h"
 #include "bootstrap/testing.h"
 
 namespace nitinol {
@@ -50,6 +55,7 @@ class Member {
     heard_->changed.wait(lock, [this] { return heard_->parent; });
   }
   void give_up(const Failure& failure) { connection_->send(frame_of(FrameType::kError, encode(failure))); }
+  void end() { connection_->send(frame_of(FrameType::kDone, {})); }
   void leave() { connection_->close_after_flush(); }
   Failure failure() {
     std::unique_lock lock(heard_->mutex);
@@ -123,6 +129,45 @@ TEST(Root, TellsAllOfARankWithAnotherListOfIdsThoughItsOwnRanksAreThere) {
     EXPECT_NE(failure.sentence.find("do not pass the same list of unique ids (0 of 2, 1 of 2)"), std::string::npos)
         << failure.sentence;
   }
+}
+
+/// A root that has served its only rank, though somebody has still found it: who comes then is let in by `accept`.
+class RootThatHasEnded : public ::testing::Test {
+ protected:
+  RootThatHasEnded() {
+    UniqueId id;
+    id.secret = random_secret();
+    SocketAddress any;
+    any.family = AF_INET;
+    any.host = {127, 0, 0, 1};
+    id.root = start_root(id.secret, any, RootLife::kReusable);
+    service_ = Network::instance().services().find(key_id(root_key(id.secret)));
+    Member only(id, 0, 1);
+    only.wait_for_parent();
+    only.end();
+    while (has_root(id.secret)) std::this_thread::yield();
+  }
+  /// On the network thread, which has the last hold of the service.
+  void accept(UniqueFd fd) {
+    auto shared = std::make_shared<UniqueFd>(std::move(fd));
+    Network::instance().reactor().post(
+        [service = std::move(service_), shared] { service->accepted(std::move(*shared)); });
+  }
+
+ private:
+  std::shared_ptr<const Service> service_;
+};
+
+TEST_F(RootThatHasEnded, TellsOneWhoWasOnTheWayToComeAgain) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+  RootLink link{UniqueFd(ends[0]), "the root"};
+  accept(UniqueFd(ends[1]));
+  Registration registration;
+  registration.nranks = 2;
+  link.send(FrameType::kRegister, encode(registration));
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  EXPECT_FALSE(link.wait_for_parent(deadline, [] {}).has_value());
 }
 
 }  // namespace

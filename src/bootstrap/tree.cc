@@ -65,7 +65,11 @@ Tree::Tree(const TreeArguments& arguments)
 
 void Tree::prepare_for_lack_locked() {
   lack_ = {rank_, ncclRemoteError, formatted("{} failed: out of memory: {}", own_name_locked(), std::strerror(ENOMEM))};
-  word_of_lack_ = encode_frame(control_frame(FrameType::kFail, encode(lack_)));
+  word_of_lack_ =
+      std::make_shared<const std::vector<std::byte>>(encode_frame(control_frame(FrameType::kFail, encode(lack_))));
+  for (const auto& [rank, neighbour] : neighbours_) {
+    if (neighbour.connection) neighbour.connection->keep_last_word(word_of_lack_);
+  }
 }
 
 std::shared_ptr<Tree> Tree::start(const TreeArguments& arguments) {
@@ -124,6 +128,7 @@ void Tree::connect_parent(const ParentReply& parent, Deadline deadline, const In
   Neighbour& neighbour = neighbours_.at(parent.rank);
   neighbour.identity = parent.identity;
   neighbour.connection = open(std::move(fd), link);
+  neighbour.connection->keep_last_word(word_of_lack_);
   neighbour.connection->send(control_frame(FrameType::kHello, encode(Hello{rank_, this_process()})));
   if (failure_) neighbour.connection->send(control_frame(FrameType::kFail, encode(*failure_)));
 }
@@ -186,6 +191,7 @@ void Tree::on_hello(const LinkPointer& link, const Frame& frame) {
   link->rank = hello->rank;
   found->second.identity = hello->identity;
   found->second.connection = connection;
+  connection->keep_last_word(word_of_lack_);
   if (failure_) connection->send(control_frame(FrameType::kFail, encode(*failure_)));
   changed_.notify_all();
 }
@@ -208,6 +214,9 @@ void Tree::on_frame(const LinkPointer& link, Frame frame) {
   const std::lock_guard lock(mutex_);
   Neighbour& neighbour = neighbours_.at(link->rank);
   if (frame.type == FrameType::kGoodbye) neighbour.gone = true;
+  if (frame.type == FrameType::kAwaits) {
+    if (const auto word = decode_failure(frame.payload)) neighbour.awaited = word->sentence;
+  }
   if (frame.type == FrameType::kData) neighbour.mailbox.push_back(std::move(frame));
   changed_.notify_all();
 }
@@ -227,6 +236,7 @@ void Tree::on_closed(const LinkPointer& link, const Ending& ending) {
   {
     const std::lock_guard lock(mutex_);
     if (neighbours_.at(link->rank).gone || shut_down_) return;
+    has_lost_neighbour_ = has_lost_neighbour_ || (!failure_ && !ending.closed_here);
   }
   try {
     spread(failure_of(*link, ending), link->rank);
@@ -271,7 +281,7 @@ void Tree::pass_on_locked(const Frame& frame, int except) {
 void Tree::tell_lack_locked(int except) noexcept {
   for (const auto& [rank, neighbour] : neighbours_) {
     if (rank == except || !neighbour.connection || neighbour.gone) continue;
-    if (!neighbour.connection->send_at_once(word_of_lack_)) neighbour.connection->close_now();
+    if (!neighbour.connection->send_at_once(*word_of_lack_)) neighbour.connection->close_now();
   }
   failure_ = std::move(lack_);
 }
@@ -291,6 +301,19 @@ void Tree::report_revoke() {
   if (failure_ || shut_down_ || std::exchange(has_revoked_, true)) return;
   const Failure revoke{rank_, ncclRemoteError, formatted("{} revoked the communicator", own_name_locked())};
   pass_on_locked(control_frame(FrameType::kRevoked, encode(revoke)), -1);
+}
+
+void Tree::tell_of_awaited(const std::string& ranks) {
+  const std::lock_guard lock(mutex_);
+  if (failure_ || shut_down_ || (ranks.empty() && !told_of_awaited_)) return;
+  told_of_awaited_ = true;
+  const Frame frame = control_frame(FrameType::kAwaits, encode(Failure{rank_, ncclRemoteError, ranks}));
+  const PeerIdentity self = this_process();
+  for (const auto& [rank, neighbour] : neighbours_) {
+    if (!are_same_process(neighbour.identity, self) && neighbour.connection && !neighbour.gone) {
+      neighbour.connection->send(frame);
+    }
+  }
 }
 
 // One is enough to know: all ranks may revoke it at the same time.
@@ -458,7 +481,10 @@ std::string Tree::complaint_locked(int neighbour, const OperationStep& step, std
     return formatted("{} has left the communicator while rank {} waits for it in {}", name_locked(neighbour), rank_,
                      step.text());
   }
-  const std::string doings = doings_ ? doings_(neighbour).text : "";
+  std::string doings = doings_ ? doings_(neighbour).text : "";
+  if (step.operation == Operation::kLeave && !from.awaited.empty()) {
+    doings = formatted("it has come, but waits for {} of its process", from.awaited);
+  }
   return formatted("rank {} waited {} ms for {} in {}{}{}{}: does every rank make the same calls?", rank_,
                    waited.count(), name_locked(neighbour), step.text(), fate_of(from.identity),
                    doings.empty() ? "" : "; ", doings);

@@ -107,11 +107,19 @@ class Tree : public std::enable_shared_from_this<Tree> {
   void watch(FailureCallback callback);
   std::optional<Failure> failure() const;
   void report(const Failure& failure) { spread(failure, -1); }
+  /// Whether its failure may be no more than that a neighbour is lost, which may have told the cause elsewhere.
+  bool has_lost_neighbour() const {
+    const std::lock_guard lock(mutex_);
+    return has_lost_neighbour_;
+  }
   /// That this rank has no memory to say more. Takes none.
   void report_lack_of_memory() noexcept;
   /// That this rank has revoked the communicator: operations go on, but who has not revoked it waits in none that it
   /// shares with this rank's program for long.
   void report_revoke();
+  /// This rank has come to leave, but waits for these others of its process ("": for none any more): who waits for it
+  /// elsewhere says so.
+  void tell_of_awaited(const std::string& ranks);
   bool has_parent_connection() const;
   void shutdown();
 
@@ -120,7 +128,8 @@ class Tree : public std::enable_shared_from_this<Tree> {
     PeerIdentity identity;
     std::shared_ptr<Connection> connection;  // null: not there yet
     std::deque<Frame> mailbox;
-    bool gone = false;  // said goodbye, or is lost
+    bool gone = false;    // said goodbye, or is lost
+    std::string awaited;  // for whom it waits itself before it leaves
   };
   /// What a connection knows about its other end; the network thread's.
   struct Link {
@@ -194,10 +203,12 @@ class Tree : public std::enable_shared_from_this<Tree> {
   std::condition_variable changed_;
   std::map<int, Neighbour> neighbours_;  // parent and children
   std::optional<Failure> failure_;
-  Failure lack_;                         // of memory: what is said then is made before
-  std::vector<std::byte> word_of_lack_;  // the same, a frame
-  std::optional<Failure> revoke_;        // what the first other rank says that has revoked the communicator
-  bool has_revoked_ = false;             // this rank
+  Failure lack_;                   // of memory: what is said then is made before
+  SharedBytes word_of_lack_;       // the same, a frame
+  std::optional<Failure> revoke_;  // what the first other rank says that has revoked the communicator
+  bool has_revoked_ = false;       // this rank
+  bool told_of_awaited_ = false;
+  bool has_lost_neighbour_ = false;  // before any failure
   bool shut_down_ = false;
   std::vector<int> devices_;  // by rank, once they have been told
 

@@ -5,8 +5,13 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <array>
+#include <span>
+#include <string_view>
+
 #include "bootstrap/exchange.h"
 #include "bootstrap/testing.h"
+#include "failing_allocation.h"
 
 namespace nitinol {
 namespace {
@@ -97,6 +102,39 @@ TEST(Tree, AChildThatSaysWhoItIsToARankThatHasGoneSeesItsEnd) {
   tree.reset();
   send_frame(child.get(), FrameType::kHello, encode(Hello{1, this_process()}));
   EXPECT_TRUE(ends(child.get()));
+}
+
+/// What comes until the connection ends, as far as there is room; without memory.
+std::string_view hear_out(int fd, std::span<char> room) {
+  std::size_t filled = 0;
+  pollfd entry{fd, POLLIN, 0};
+  while (filled < room.size() && ::poll(&entry, 1, 20'000) == 1) {
+    const auto got = ::recv(fd, room.data() + filled, room.size() - filled, MSG_DONTWAIT);
+    if (got <= 0) break;
+    filled += static_cast<std::size_t>(got);
+  }
+  return {room.data(), filled};
+}
+
+TEST(Tree, ARankThatHasNoMemoryToHearAnotherTellsItSo) {
+  TreeArguments arguments;
+  arguments.shape = TreeShape(2, 1);
+  arguments.options = testing::quick_options();
+  const auto tree = Tree::start(arguments);
+  const UniqueFd child = connect_to(*tree);
+  send_frame(child.get(), FrameType::kHello, encode(Hello{1, this_process()}));
+  tree->wait_for_children(Clock::now() + 60s, {});
+  Frame frame;
+  frame.payload.resize(1000);
+  const auto bytes = encode_frame(frame);
+  std::array<char, 4096> room{};
+  std::string_view heard;
+  {
+    const testing::FailingAllocation failing(0, testing::FailsIn::kEveryThread);
+    ASSERT_EQ(::send(child.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    heard = hear_out(child.get(), room);
+  }
+  EXPECT_THAT(std::string(heard), HasSubstr("failed: out of memory"));
 }
 
 TEST(Tree, WhoEntersItIsToldWhatIsKnownElsewhere) {

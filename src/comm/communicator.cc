@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <optional>
 
+#include "base/attendance.h"
 #include "base/host.h"
 #include "base/last_error.h"
 #include "base/log.h"
@@ -337,6 +339,7 @@ void Communicator::flush(std::chrono::milliseconds patience) {
 void Communicator::finish_finalise(bool in_a_hurry) {
   const Visit visit(*this);
   if (state() == ncclSuccess || state() == ncclInProgress) {
+    bootstrap_->tell_of_awaited("");
     bootstrap_->last_barrier(in_a_hurry);
     bootstrap_->watch(nullptr);
     bootstrap_->shutdown();
@@ -352,10 +355,38 @@ void Communicator::expect_end() {
   if (phase() == Phase::kReady) handles_->set_patience(kPatienceWithStopped);
 }
 
-void Communicator::wait_until_finalised() const {
+std::chrono::milliseconds Communicator::patience_with_leavers() const {
+  const std::chrono::milliseconds timeout = timeout_.load();
+  return timeout.count() > 0 ? timeout : std::chrono::seconds(settings().integer(Setting::kInitTimeout));
+}
+
+bool Communicator::wait_until_finalised() const {
+  Attendance attendance;
+  auto deadline = std::chrono::steady_clock::now() + patience_with_leavers();
   while (phase() == Phase::kFinalising && state() == ncclInProgress && !aborted_.load() && !ending_.load()) {
+    const auto now = std::chrono::steady_clock::now();
+    deadline += attendance.missed(now);
+    if (now >= deadline) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
+  return true;
+}
+
+std::string Communicator::local_ranks_but(const std::vector<int>& ranks) {
+  const Visit visit(*this);
+  std::string list;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const Peer& peer = handles_->peer(rank);
+    if (peer.process != handles_->peer(rank_).process) continue;
+    if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) continue;
+    list += (list.empty() ? "" : ", ") + describe_rank(rank, peer);
+  }
+  return list;
+}
+
+void Communicator::tell_of_local_ranks_but(const std::vector<int>& ranks) {
+  const Visit visit(*this);
+  bootstrap_->tell_of_awaited(local_ranks_but(ranks));
 }
 
 /// False if the deadline passed, or the communicator is aborted meanwhile.

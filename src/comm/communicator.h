@@ -158,12 +158,19 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// whose process is stopped. Throw Error.
   void begin_finalise(bool in_a_hurry);
   void finish_finalise(bool in_a_hurry);
-  /// Waits until another thread has finished finalising this one, it fails, or somebody is about to destroy it.
-  void wait_until_finalised() const;
+  /// How long others are waited for that have not come to finalise.
+  std::chrono::milliseconds patience_with_leavers() const;
+  /// Waits until another thread has finished finalising this one, it fails, or somebody is about to destroy it. False
+  /// if that takes longer than other ranks are waited for.
+  bool wait_until_finalised() const;
   void expect_end();
   Phase phase() const { return phase_.load(std::memory_order_acquire); }
   /// How many ranks of the communicator live in this process.
   int local_ranks() const { return local_ranks_; }
+  /// Names those that are not among the given ones: "rank 1 (host h, pid 7, device 1), rank 2 ...".
+  std::string local_ranks_but(const std::vector<int>& ranks);
+  /// Other processes' ranks, that this one has come to leave, and waits for all of its process but these.
+  void tell_of_local_ranks_but(const std::vector<int>& ranks);
   /// Names the communicator on all its ranks.
   const KeyId& identity() const { return identity_; }
   /// Stops whatever runs, for good: the communicator is only to be torn down. Any thread, any time.
@@ -172,8 +179,11 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void begin_revoke();
   /// Waits until it is quiet, which makes it revoked. The state stays ncclInProgress if its call `goes_on`.
   void finish_revoke(bool goes_on = false);
-  /// A communicator of the ranks that are not excluded, which alone call this; `child` is made theirs. Throws Error.
-  void shrink(const std::vector<int>& excluded, Communicator& child);
+  /// A communicator of the ranks that are not excluded, which alone call this; `child` is made theirs. `stop`: this one
+  /// is being revoked, and has been before. Throws Error.
+  void shrink(const std::vector<int>& excluded, Communicator& child, bool stop);
+  /// A shrink will not come to that, because of what was thrown. Takes no memory.
+  void tell_of_failed_shrink(std::span<const int> excluded, const std::exception& thrown) noexcept;
   /// Releases what is held; after finalise() or abort(). Bounded: what a thread that is still inside a call uses stays
   /// until this object goes.
   void tear_down();
@@ -230,9 +240,18 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void meet_peers();
   void check_peers(const std::vector<Peer>& peers) const;
   void tell_bootstrap_of(const std::vector<Peer>& peers);
-  std::unique_ptr<Bootstrap> meet(const std::vector<int>& excluded, const std::vector<int>& members,
-                                  const Communicator& child);
-  RegroupArguments regroup_arguments(const std::vector<int>& excluded, uint64_t number, const std::vector<int>& members,
+  /// Of the ranks that are left by a shrink.
+  struct Meeting {
+    Secret secret;        ///< no other meeting's
+    KeyId list{};         ///< names who is excluded
+    uint64_t number = 1;  ///< counts those without these ranks
+  };
+  Meeting next_meeting(std::span<const int> excluded) const;
+  std::unique_ptr<Bootstrap> meet(const Meeting& meeting, const std::vector<int>& excluded,
+                                  const std::vector<int>& members, const Communicator& child);
+  std::unique_ptr<Bootstrap> meet_or_tell(const std::vector<int>& excluded, std::vector<int>& members,
+                                          Communicator& child, bool stop);
+  RegroupArguments regroup_arguments(const Meeting& meeting, const std::vector<int>& members,
                                      const Communicator& child);
   void give_up_shrinking_if_told(const Communicator& child) const;
   RegroupDesk& desk();
@@ -290,10 +309,10 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::mutex background_mutex_;  // held while background_ is started or joined
   std::thread background_;
   std::atomic<Awaits> background_awaits_{Awaits::kRanks};
-  std::atomic<bool> regroups_{false};             ///< in the background, since it was revoked
-  std::map<std::vector<int>, uint64_t> shrinks_;  ///< how often each list of ranks was excluded so far
-  std::shared_ptr<RegroupDesk> desk_;             ///< of those that shrink; null: it has never done
-  ras::Seat seat_;                                ///< goes first: whoever has it may ask
+  std::atomic<bool> regroups_{false};  ///< in the background, since it was revoked
+  std::map<KeyId, uint64_t> shrinks_;  ///< how often each list of ranks was excluded so far
+  std::shared_ptr<RegroupDesk> desk_;  ///< for those that shrink; null: too few ranks to meet without one
+  ras::Seat seat_;                     ///< goes first: whoever has it may ask
 };
 
 /// The settings as the bootstrap wants them.

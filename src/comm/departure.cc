@@ -20,7 +20,7 @@ struct Gathering {
     bool tear_down = false;
   };
   std::vector<Leaver> leavers;
-  int gone = 0;  ///< aborted: nobody waits for them
+  std::vector<int> gone;  ///< ranks that were aborted: nobody waits for them
 };
 
 using Leavers = std::vector<Gathering::Leaver>;
@@ -36,11 +36,32 @@ Gatherings& gatherings() {
   return *instance;
 }
 
-/// Takes the gathering out, and puts it on its way, if everybody of this process is there.
+/// The ranks that nobody of the process waits for.
+std::vector<int> ranks_done_with(const Gathering& gathering) {
+  std::vector<int> ranks = gathering.gone;
+  for (const Gathering::Leaver& leaver : gathering.leavers) ranks.push_back(leaver.communicator->rank());
+  return ranks;
+}
+
+/// Other processes wait for those who are there, and are to know for whom these wait.
+void tell_of_awaited(const Gathering& gathering) {
+  for (const Gathering::Leaver& leaver : gathering.leavers) {
+    try {
+      leaver.communicator->tell_of_local_ranks_but(ranks_done_with(gathering));
+    } catch (const std::exception&) {  // it is aborted; or there is no memory for more than the rank itself
+    }
+  }
+}
+
+/// Takes the gathering out, and puts it on its way, if everybody of this process is there. Else others hear who is not.
 std::shared_ptr<Leavers> take_if_complete(Gatherings& all, const Communicator& communicator) {
   const auto found = all.by_identity.find(communicator.identity());
   Gathering& gathering = found->second;
-  if (static_cast<int>(gathering.leavers.size()) + gathering.gone < communicator.local_ranks()) return nullptr;
+  const size_t there = gathering.leavers.size() + gathering.gone.size();
+  if (there < static_cast<size_t>(communicator.local_ranks())) {
+    tell_of_awaited(gathering);
+    return nullptr;
+  }
   auto leavers = std::make_shared<Leavers>(std::move(gathering.leavers));
   all.by_identity.erase(found);
   all.on_their_way.push_back(leavers);
@@ -142,10 +163,32 @@ void leave_out(const std::shared_ptr<Communicator>& communicator) {
     const KeyId identity = communicator->identity();
     Gathering& gathering = all.by_identity[identity];
     std::erase_if(gathering.leavers, [&](const auto& leaver) { return leaver.communicator == communicator; });
-    ++gathering.gone;
+    gathering.gone.push_back(communicator->rank());
     leavers = take_if_complete(all, *communicator);
   }
   if (leavers) leave_together(*leavers);
+}
+
+/// The ranks of the process for which the communicator still waits in a gathering; "" if it is through with that.
+std::string awaited_ranks(Communicator& communicator) {
+  Gatherings& all = gatherings();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.by_identity.find(communicator.identity());
+  return found == all.by_identity.end() ? "" : communicator.local_ranks_but(ranks_done_with(found->second));
+}
+
+/// Whoever polls is to see that it is not over before the other ranks of the process have come. When all have they keep
+/// the time themselves, in finish_finalise.
+void wait_for_ranks_of_process(Communicator& communicator) {
+  while (!communicator.wait_until_finalised()) {
+    const std::string awaited = awaited_ranks(communicator);
+    if (awaited.empty()) continue;
+    const std::string sentence = formatted(
+        "rank {} waited {} ms for {} in ncclCommFinalize, in its own process: does every rank make the same "
+        "calls?",
+        communicator.rank(), communicator.patience_with_leavers().count(), awaited);
+    communicator.fail_with(ncclRemoteError, sentence, true);
+  }
 }
 
 }  // namespace
@@ -154,12 +197,11 @@ void finalise(const std::shared_ptr<Communicator>& communicator) {
   try {
     communicator->begin_finalise(false);
     arrive(communicator, false);
+    if (!communicator->config().blocking) wait_for_ranks_of_process(*communicator);
   } catch (const std::bad_alloc& lack) {
     tell_lack(*communicator, lack);
     throw;
   }
-  // Whoever polls is to see that it is not over before the other ranks of the process have come.
-  if (!communicator->config().blocking) communicator->wait_until_finalised();
   communicator->throw_failure();
 }
 

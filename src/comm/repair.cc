@@ -23,8 +23,17 @@ namespace {
 constexpr std::chrono::milliseconds kRevokePatience{10'000};
 constexpr std::chrono::milliseconds kLookForTheDeadEvery{200};
 constexpr std::chrono::milliseconds kPatienceWithTheDying{300};
+constexpr const char* kShrink = "ncclCommShrink";
 /// A program may still hold the text of an older one.
 constexpr size_t kFailedRepairsKept = 16;
+
+bool lacks_memory(const std::exception& thrown) { return dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr; }
+
+/// Rather than of other ranks, or of the call.
+bool is_of_the_system(const std::exception& thrown) {
+  const ncclResult_t code = code_of(thrown);
+  return code == ncclSystemError || code == ncclInternalError || code == ncclUnhandledCudaError;
+}
 
 /// The list without duplicates, in order. Throws Error(ncclInvalidArgument).
 std::vector<int> checked_exclusions(std::span<const int> list, const Communicator& parent) {
@@ -57,18 +66,14 @@ void revoke_at_the_end(Job& job) {
   job.leads_to = Stage::kRevoking;
 }
 
-}  // namespace
-
-void shrink(const ShrinkCall& call) {
-  constexpr const char* kName = "ncclCommShrink";
-  std::shared_ptr<Communicator> parent = shared_communicator_of(call.parent, kName);
+void record_shrink(const std::shared_ptr<Communicator>& parent, const ShrinkCall& call) {
   log_call("ncclCommShrink(comm {}, {} ranks excluded, flags {})", static_cast<void*>(call.parent),
            call.excluded.size(), call.flags);
   const Call kind = checked_flags(call.flags);
-  static_cast<void>(group::require(*parent, kind, kName));
-  if (call.handle == nullptr) fail(ncclInvalidArgument, "{} : newcomm argument is NULL", kName);
-  if (call.excluded.empty()) fail(ncclInvalidArgument, "{} : no ranks to exclude", kName);
-  std::vector<int> excluded = checked_exclusions(call.excluded, *parent);
+  static_cast<void>(group::require(*parent, kind, kShrink));
+  if (call.handle == nullptr) fail(ncclInvalidArgument, "{} : newcomm argument is NULL", kShrink);
+  if (call.excluded.empty()) fail(ncclInvalidArgument, "{} : no ranks to exclude", kShrink);
+  const std::vector<int> excluded = checked_exclusions(call.excluded, *parent);
   const bool stop = kind == Call::kShrinkAbort;
   const bool shares = parent->config().shrink_share && !stop && !was_revoked(parent->phase());
   auto child =
@@ -76,12 +81,11 @@ void shrink(const ShrinkCall& call) {
   child->come_of(*parent);
   Job job;
   job.communicator = parent;
-  job.run = [parent, child, excluded = std::move(excluded), stop] {
+  job.run = [parent, child, excluded, stop] {
     const Communicator::Making making(*parent, child);
     const bool ends_progress = stop && parent->config().blocking;  // else the end of all that goes on does
     try {
-      if (stop) parent->finish_revoke(true);
-      parent->shrink(excluded, *child);
+      parent->shrink(excluded, *child, stop);
     } catch (const std::exception& thrown) {
       child->fail_because(thrown);
       if (ends_progress) parent->end_progress();
@@ -89,9 +93,24 @@ void shrink(const ShrinkCall& call) {
     }
     if (ends_progress) parent->end_progress();
   };
+  job.dropped = [parent, excluded](const std::exception* why) {
+    if (why != nullptr) parent->tell_of_failed_shrink(excluded, *why);
+  };
   hand_over(job, child, call.handle);
   if (stop) revoke_at_the_end(job);
   group::add(std::move(job));
+}
+
+}  // namespace
+
+void shrink(const ShrinkCall& call) {
+  const std::shared_ptr<Communicator> parent = shared_communicator_of(call.parent, kShrink);
+  try {
+    record_shrink(parent, call);
+  } catch (const std::exception& thrown) {
+    if (is_of_the_system(thrown)) parent->tell_of_failed_shrink(call.excluded, thrown);
+    throw;
+  }
 }
 
 void revoke(ncclComm_t handle, int flags) {
@@ -160,21 +179,35 @@ void Communicator::finish_revoke(bool goes_on) {
   state_.store(goes_on ? ncclInProgress : ncclSuccess, std::memory_order_release);
 }
 
-void Communicator::shrink(const std::vector<int>& excluded, Communicator& child) {
+/// What goes wrong is told to those who wait for this rank there, unless it comes from them.
+std::unique_ptr<Bootstrap> Communicator::meet_or_tell(const std::vector<int>& excluded, std::vector<int>& members,
+                                                      Communicator& child, bool stop) {
+  const Meeting meeting = next_meeting(excluded);
+  try {
+    if (stop) finish_revoke(true);
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (!std::binary_search(excluded.begin(), excluded.end(), rank)) members.push_back(rank);
+    }
+    const auto place = std::lower_bound(members.begin(), members.end(), rank_) - members.begin();
+    child.place(static_cast<int>(place), static_cast<int>(members.size()));
+    return meet(meeting, excluded, members, child);
+  } catch (const std::exception& thrown) {
+    if (desk_ && is_of_the_system(thrown)) desk_->report_absence(excluded, key_id(meeting.secret), thrown);
+    throw;
+  }
+}
+
+void Communicator::shrink(const std::vector<int>& excluded, Communicator& child, bool stop) {
   const Visit visit(*this);
   std::vector<int> members;
-  for (int rank = 0; rank < ranks_; ++rank) {
-    if (!std::binary_search(excluded.begin(), excluded.end(), rank)) members.push_back(rank);
-  }
-  const auto place = std::lower_bound(members.begin(), members.end(), rank_) - members.begin();
-  child.place(static_cast<int>(place), static_cast<int>(members.size()));
   try {
-    child.set_up(meet(excluded, members, child));
+    child.set_up(meet_or_tell(excluded, members, child, stop));
   } catch (const std::exception& thrown) {
+    const bool is_clear = lacks_memory(thrown) || (desk_ && desk_->has_heard_of_absence());
     const Error error = as_error(thrown);
     fail(error.code(),
          "ncclCommShrink to ranks {} of the old communicator, all of which must exclude the same ranks: {}{}",
-         listed(members), error.what(), word_of_members(members));
+         listed(members), error.what(), is_clear ? "" : word_of_members(members));
   }
 }
 
@@ -191,11 +224,9 @@ RegroupDesk& Communicator::desk() {
 
 /// Others may shrink with this rank, and wait for it, though it has never done so.
 void Communicator::leave_desk() {
-  constexpr int kFewestToLeaveOutOneAndMeet = 3;
   const Phase now = phase();
-  const bool is_awaited = now != Phase::kInitialising && now != Phase::kFinalised && handles_ && bootstrap_ &&
-                          ranks_ >= kFewestToLeaveOutOneAndMeet;
-  if (desk_ || is_awaited) desk().leave();
+  const bool is_awaited = now != Phase::kInitialising && now != Phase::kFinalised;
+  if (desk_ && (is_awaited || !shrinks_.empty())) desk_->leave();
 }
 
 void Communicator::give_up_shrinking_if_told(const Communicator& child) const {
@@ -208,15 +239,10 @@ void Communicator::give_up_shrinking_if_told(const Communicator& child) const {
   if (revoked_meanwhile) fail(ncclRemoteError, "rank {} revokes its communicator", rank_);
 }
 
-/// The members meet for the `number`th time, which no other meeting has the secret of.
-RegroupArguments Communicator::regroup_arguments(const std::vector<int>& excluded, uint64_t number,
-                                                 const std::vector<int>& members, const Communicator& child) {
-  std::vector<uint64_t> context(excluded.begin(), excluded.end());
-  context.push_back(number);
+RegroupArguments Communicator::regroup_arguments(const Meeting& meeting, const std::vector<int>& members,
+                                                 const Communicator& child) {
   RegroupArguments arguments;
-  arguments.secret =
-      derive_secret(bootstrap_->secret(), "shrink",
-                    {reinterpret_cast<const uint8_t*>(context.data()), context.size() * sizeof(uint64_t)});
+  arguments.secret = meeting.secret;
   arguments.meet_at = handles_->peer(members.front()).meeting_point;
   arguments.rank = child.rank();
   arguments.nranks = child.ranks();
@@ -235,14 +261,44 @@ RegroupArguments Communicator::regroup_arguments(const std::vector<int>& exclude
   return arguments;
 }
 
-std::unique_ptr<Bootstrap> Communicator::meet(const std::vector<int>& excluded, const std::vector<int>& members,
-                                              const Communicator& child) {
+/// The next without these ranks, which may stand in any order. Takes no memory.
+Communicator::Meeting Communicator::next_meeting(std::span<const int> excluded) const {
+  const auto derive = [](const Secret& secret, uint64_t value) {
+    return derive_secret(secret, "shrink", {reinterpret_cast<const uint8_t*>(&value), sizeof(value)});
+  };
+  Meeting meeting;
+  meeting.secret = bootstrap_->secret();
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const bool is_excluded = std::find(excluded.begin(), excluded.end(), rank) != excluded.end();
+    if (is_excluded) meeting.secret = derive(meeting.secret, static_cast<uint64_t>(rank));
+  }
+  meeting.list = key_id(meeting.secret);
+  const auto before = shrinks_.find(meeting.list);
+  meeting.number = 1 + (before != shrinks_.end() ? before->second : 0);
+  meeting.secret = derive(meeting.secret, meeting.number);
+  return meeting;
+}
+
+/// Those who meet without these ranks wait for this one, which never comes to the meeting.
+void Communicator::tell_of_failed_shrink(std::span<const int> excluded, const std::exception& thrown) noexcept {
+  if (code_of(thrown) == ncclInvalidArgument) return;  // the rank may call again
+  try {
+    const Visit visit(*this);
+    if (desk_) desk_->report_absence(excluded, key_id(next_meeting(excluded).secret), thrown);
+  } catch (const Error&) {
+    // It is aborted, which others see.
+  }
+}
+
+std::unique_ptr<Bootstrap> Communicator::meet(const Meeting& meeting, const std::vector<int>& excluded,
+                                              const std::vector<int>& members, const Communicator& child) {
   std::optional<HostWait> wait;  // after an abort nobody waits for this rank in operations any more
   if (phase() != Phase::kRevoked) wait.emplace(*this, HostCall::kShrink, members);
-  uint64_t& number = ++shrinks_[excluded];
-  desk().begin(excluded, number, was_revoked(phase()));
+  uint64_t& number = shrinks_[meeting.list];
+  number = meeting.number;
+  desk().begin(excluded, number, key_id(meeting.secret), was_revoked(phase()));
   try {
-    std::unique_ptr<Bootstrap> met = Bootstrap::regroup(regroup_arguments(excluded, number, members, child));
+    std::unique_ptr<Bootstrap> met = Bootstrap::regroup(regroup_arguments(meeting, members, child));
     desk().end();
     return met;
   } catch (const std::exception& thrown) {

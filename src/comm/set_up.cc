@@ -231,6 +231,8 @@ void Communicator::meet_peers() {
   tell_bootstrap_of(peers);
   handles_->set_peers(peers);
   take_seat(peers);
+  constexpr int kFewestToLeaveOutOneAndMeet = 3;
+  if (ranks_ >= kFewestToLeaveOutOneAndMeet) desk();  // others may shrink before this rank does, and tell it something
   const uint64_t process = peers[static_cast<size_t>(rank_)].process;
   local_ranks_ = static_cast<int>(
       std::count_if(peers.begin(), peers.end(), [&](const Peer& peer) { return peer.process == process; }));

@@ -9,9 +9,11 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "cluster.h"
 #include "nccl.h"
+#include "nitinol.h"
 #include "shared_count.h"
 
 namespace nitinol::testing {
@@ -269,6 +271,25 @@ TEST(Edges, ANonBlockingFinalizeWaitsForTheOtherRanksOfTheProcess) {
               }
               must_be_in_progress(ncclCommFinalize(comms[1]));
               for (ncclComm_t comm : comms) EXPECT_CALL(wait_while(comm, ncclInProgress));
+              for (ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
+TEST(Edges, ANonBlockingFinalizeNamesTheRankOfTheProcessThatDoesNotCome) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              const std::vector<ncclComm_t> comms = make_non_blocking(3);
+              for (ncclComm_t comm : comms) EXPECT_CALL(nitinolCommSetTimeout(comm, 1));
+              for (size_t i : {2, 0}) must_be_in_progress(ncclCommFinalize(comms[i]));
+              for (size_t i : {0, 1, 2}) {
+                const ncclComm_t comm = comms[i];
+                const ncclResult_t state = wait_while(comm, i == 1 ? ncclSuccess : ncclInProgress);
+                if (state != ncclRemoteError) throw std::runtime_error("in state " + std::to_string(state));
+                const std::string sentence = ncclGetLastError(comm);
+                const bool names_it = sentence.find("for rank 1 (host") != std::string::npos;
+                if (!names_it || sentence.find("ncclCommFinalize") == std::string::npos) {
+                  throw std::runtime_error(sentence);
+                }
+              }
               for (ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
             }));
 }

@@ -325,6 +325,33 @@ TEST(Revoke, IsHeardByRanksThatFinalizeWithoutTheOneThatRevoked) {
   must_be_heard_on_the_host({1, 1, 1}, [](ncclComm_t comm, int*, cudaStream_t) { return ncclCommFinalize(comm); });
 }
 
+#if defined(NITINOL_VGPU)
+/// Which rank 0 reaches for the first time in that call.
+TEST(Revoke, IsHeardByARankOfTheProcessThatCallsWhenTheOneThatRevokedHasLeft) {
+  const SharedCount gone;
+  EXPECT_EQ("", run_ranks({2}, [&](Rank& self) {
+              const ncclComm_t comm = split_off(self, 1);
+              if (self.rank == 1) {
+                EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+                EXPECT_CALL(ncclCommDestroy(comm));
+                gone.add();
+                return;
+              }
+              int* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              gone.wait_for(1);
+              const auto begin = std::chrono::steady_clock::now();
+              const ncclResult_t called = ncclAllReduce(data, data, 9, ncclInt, ncclSum, comm, self.stream);
+              const std::string sentence = ncclGetLastError(comm);
+              expect_that(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20), "it took too long");
+              expect_that(called == ncclRemoteError, "returned " + std::to_string(called));
+              expect_that(sentence.find("rank 1") != std::string::npos, sentence);
+              EXPECT_CALL(ncclCommAbort(comm));
+              EXPECT_CALL(cudaFree(data));
+            }));
+}
+#endif
+
 TEST(Revoke, OnAllRanksLeavesThemToSplitHoweverLateOneComes) {
   EXPECT_EQ("", run_ranks({1, 1, 1}, [&](Rank& self) {
               const ncclComm_t comm = split_off(self, 1);

@@ -108,7 +108,7 @@ void hear_out(UniqueFd root, UniqueFd parent) {
   FrameReader reader;
   while (root || parent) {
     pollfd waiting[2] = {{root ? root.get() : -1, POLLIN, 0}, {parent ? parent.get() : -1, POLLIN, 0}};
-    if (poll(waiting, 2, kPatience) < 1) std::abort();  // it hangs
+    if (!wait_for_any(waiting, kPatience)) std::abort();
     std::byte buffer[4096];
     if (waiting[0].revents != 0) {
       const auto got = ::recv(root.get(), buffer, sizeof(buffer), 0);

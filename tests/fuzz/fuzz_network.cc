@@ -2,7 +2,6 @@
 // connection with the operations over it, the exchange of descriptors, and the proof itself.
 // LIBRARIES: nitinol_bootstrap
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -28,6 +27,7 @@
 #include "bootstrap/root.h"
 #include "bootstrap/tree.h"
 #include "frames.h"
+#include "hearing.h"
 
 namespace {
 
@@ -63,8 +63,7 @@ void hear_out(int fd) {
   ::shutdown(fd, SHUT_WR);
   char buffer[4096];
   while (true) {
-    pollfd waiting{fd, POLLIN, 0};
-    if (poll(&waiting, 1, 10'000) != 1) std::abort();  // it hangs
+    if (!wait_for(fd, kPatience)) std::abort();
     if (::recv(fd, buffer, sizeof(buffer), 0) <= 0) return;
   }
 }

@@ -13,6 +13,8 @@
 
 #include "cluster.h"
 #include "nccl.h"
+#include "nitinol.h"
+#include "observe.h"
 #include "shared_count.h"
 #include "shrink_attempt.h"
 
@@ -257,6 +259,26 @@ TEST(Leaving, FinalizeReturnsTheErrorOfTheOwnRankAlone) {
                 EXPECT_CALL(cudaFree(data));
               }));
   }
+}
+
+/// A process of which one rank has come, and returned at once, is waited for because of the other.
+TEST(Leaving, FinalizeNamesTheRankForWhichOthersOfItsProcessWait) {
+  const SharedCount come;
+  EXPECT_EQ("", run_ranks({2, 1}, [&](Rank& self) {
+              ncclComm_t comm = nullptr;
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+              EXPECT_CALL(nitinolCommSetTimeout(comm, 1));
+              if (self.rank == 0) {
+                EXPECT_CALL(ncclCommFinalize(comm));
+                come.add();
+              }
+              come.wait_for(1);
+              if (self.rank == 2) expect_that(ncclCommFinalize(comm) == ncclRemoteError, "finalize has not failed");
+              expect_that(wait_for_failure(comm) == ncclRemoteError, "no remote error");
+              const std::string sentence = ncclGetLastError(comm);
+              expect_that(sentence.find("it has come, but waits for rank 1 (host") != std::string::npos, sentence);
+              EXPECT_CALL(ncclCommDestroy(comm));
+            }));
 }
 
 /// What finalize waits for fails, which it finds out before it waits for others.

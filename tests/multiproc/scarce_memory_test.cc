@@ -194,6 +194,53 @@ TEST(ScarceMemory, OthersAreToldOfAGroupThatHasNoneToLetItsRanksJoin) {
   join_without_memory(join_in_a_group, FailsIn::kThisThread, Fails::kAllFromThere);
 }
 
+/// The poor of two processes that leave the third one out has no memory at an allocation of its shrink, each time at a
+/// later one, until they meet as ranks that join: the other one does not wait for it.
+void shrink_without_memory(int poor, int flags, Fails which) {
+  constexpr int kExcluded = 2;
+  constexpr int kAll = 3;
+  constexpr int kRounds = 38;
+  const SharedCount rounds;
+  EXPECT_EQ("", run_processes(kAll, [&](int process, const ncclUniqueId& id) {
+              ncclComm_t parent = nullptr;
+              use_device_of(process);
+              EXPECT_CALL(ncclCommInitRank(&parent, kAll, id, process));
+              for (int nth = 0; nth < kRounds; ++nth) {
+                ncclComm_t comm = nullptr;
+                ncclComm_t child = nullptr;
+                int excluded = kExcluded;
+                EXPECT_CALL(ncclCommSplit(parent, 0, process, &comm, nullptr));
+                const auto begin = std::chrono::steady_clock::now();
+                if (process == poor) {
+                  const FailingAllocation failing(nth, FailsIn::kThisThread, which);
+                  static_cast<void>(ncclCommShrink(comm, &excluded, 1, &child, nullptr, flags));
+                } else if (process != kExcluded) {
+                  const ncclResult_t result = ncclCommShrink(comm, &excluded, 1, &child, nullptr, flags);
+                  const std::string sentence = ncclGetLastError(nullptr);
+                  const bool names_it = sentence.find("rank " + std::to_string(poor) + " (host ") != std::string::npos;
+                  expect_that(result == ncclSuccess || names_it, std::to_string(nth) + ": " + sentence);
+                }
+                expect_that(std::chrono::steady_clock::now() - begin < kInTime,
+                            std::to_string(nth) + ": it took too long");
+                rounds.add();
+                rounds.wait_for(kAll * (nth + 1));
+                for (const ncclComm_t each : {child, comm}) {
+                  if (each != nullptr) EXPECT_CALL(ncclCommAbort(each));
+                }
+              }
+              EXPECT_CALL(ncclCommDestroy(parent));
+            }));
+}
+
+TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneWhenItShrinks) {
+  for (const int poor : {0, 1}) {
+    for (const int flags : {NCCL_SHRINK_DEFAULT, NCCL_SHRINK_ABORT}) {
+      shrink_without_memory(poor, flags, Fails::kOne);
+      shrink_without_memory(poor, flags, Fails::kAllFromThere);
+    }
+  }
+}
+
 TEST(ScarceMemory, InitAllEnds) {
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
               bool tried_all = false;

@@ -14,6 +14,7 @@ namespace {
 struct Directory {
   std::mutex mutex;
   std::condition_variable changed;
+  /// Those that have been removed stay, empty, as long as there are others of their communicator.
   std::map<RankName, std::weak_ptr<Arena>> arenas;
 };
 
@@ -35,7 +36,15 @@ void enter_arena(const RankName& name, const std::shared_ptr<Arena>& arena) {
 void remove_arena(const RankName& name) {
   Directory& all = directory();
   const std::lock_guard lock(all.mutex);
-  all.arenas.erase(name);
+  const auto begin = all.arenas.lower_bound({name.identity, 0});
+  auto end = begin;
+  bool is_needed = false;
+  for (; end != all.arenas.end() && end->first.identity == name.identity; ++end) {
+    if (end->first.rank == name.rank) end->second.reset();
+    is_needed = is_needed || !end->second.expired();
+  }
+  if (!is_needed) all.arenas.erase(begin, end);
+  all.changed.notify_all();
 }
 
 std::shared_ptr<Arena> find_arena(const RankName& name, std::chrono::steady_clock::time_point deadline,
@@ -46,7 +55,10 @@ std::shared_ptr<Arena> find_arena(const RankName& name, std::chrono::steady_cloc
   std::shared_ptr<Arena> found;
   while (true) {
     const auto entry = all.arenas.find(name);
-    if (entry != all.arenas.end()) found = entry->second.lock();
+    if (entry != all.arenas.end()) {
+      found = entry->second.lock();
+      if (!found) fail(ncclRemoteError, "rank {} of this process has left the communicator", name.rank);
+    }
     const auto now = std::chrono::steady_clock::now();
     if (found || now >= deadline) break;
     if (given_up()) fail(ncclRemoteError, "the communicator was stopped while it looked for rank {}", name.rank);
