@@ -246,10 +246,6 @@ class CudaExecutor : public Executor {
     const QueueLayout& layout = sizes_.layouts[static_cast<size_t>(brief_queue_of(plan.protocol))];
     return work.count * bytes_of(work.type) <= most * static_cast<size_t>(channels_of(work, layout));
   }
-  bool goes_in_lines(const CollectiveWork& work) const {
-    return sizes_.has_lines && work.reduction.combine == Combine::kSum &&
-           algorithm::suits_lines(work.what, work.plan.algorithm, work.type);
-  }
   const void* kernel_for(const CollectiveWork& work) const { return kernel_of(work, queue_for(work), ranks_); }
 
   Queue queue_for(const CollectiveWork& work) const {
@@ -260,7 +256,7 @@ class CudaExecutor : public Executor {
     }
     if (work.plan.apart && reduces(work.what)) return Queue::kSums;
     const Protocol protocol = protocol_of(work, ranks_);
-    return protocol == Protocol::kLL && goes_in_lines(work) ? Queue::kLL16 : queue_of(protocol);
+    return protocol == Protocol::kLL ? queue_of_ll(sizes_, work, ranks_) : queue_of(protocol);
   }
   Queue queue_for(const MessageWork& work) const { return message_queue_of(message_protocol(sizes_, work.bytes)); }
   bool has_several_protocols(const Launch& launch) const {

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "algorithm/parts.h"
+#include "algorithm/table.h"
 #include "executor/cuda/kernels.h"
 
 namespace nitinol::cuda {
@@ -247,6 +248,8 @@ Sizes sizes_for(const Machine& m) {
   const int message_lines = message_channels(m, 32);
   const int message_slots = message_channels(m, m.in_host_memory ? 32 : 16);
   const int low_channels = std::min(channels, 16);
+  // In host memory each slot is on pages of its own, of which the GPU has few at hand: few channels.
+  const int least_channels = std::min(channels, m.in_host_memory ? 8 : 16);
 
   const int sums = channels_apart(m, true, simple_channels);
 
@@ -256,7 +259,8 @@ Sizes sizes_for(const Machine& m) {
   // Between 2 GPUs all-reduce of 256 MB took 829 us with 256 KB, 871 with 128 KB; reduce of 64 MB 197 and 209.
   const bool near_pair = m.buffer_bytes == 0 && m.ranks == 2 && !m.in_host_memory;
   sizes.layouts = {
-      fit(m.ranks, Wish{low_channels, 8, 1 * kKi, 16 * kKi, size_t{4} << 20}),
+      // The least go by brief kernels, but not in host memory.
+      fit(m.ranks, Wish{least_channels, 8, 1 * kKi, 16 * kKi, size_t{m.in_host_memory ? 16U : 4U} << 20}),
       // Between 2 all-gather of 64 MB took 121 us with 4 slots of a channel, 111 with 8.
       fit(m.ranks, Wish{channels, channels > 32 && m.ranks > 2 ? 4U : 8U, 1 * kKi, 32 * kKi,
                         size_t{m.ranks == 2 ? 24U : 28U} << 20}),
@@ -283,12 +287,14 @@ Sizes sizes_for(const Machine& m) {
                         .budget = size_t{16} << 20,
                         .grain = kGrainOfLL16}),
   };
-  sizes.has_lines = !m.lines_stay_whole;
+  const bool has_lines = !m.lines_stay_whole;
+  // Through host memory up to 32 KB took 2 to 16 % longer in lines, 64 KB up to 15 % less.
+  if (has_lines) sizes.without_lines_bytes = 32 * kKi;
   const auto payload = [&](Queue queue) {
     return size_t{payload_of(queue, sizes.layouts[static_cast<size_t>(queue)].slot_bytes)} / 128 * 128;
   };
   // What does not suit lines has chunks of its own slots, which are shorter: the executor sees to that.
-  sizes.limits.slot_bytes = {payload(sizes.has_lines ? Queue::kLL16 : Queue::kLL), payload(Queue::kLL128),
+  sizes.limits.slot_bytes = {payload(has_lines ? Queue::kLL16 : Queue::kLL), payload(Queue::kLL128),
                              payload(Queue::kSimple)};
   for (const Protocol protocol : {Protocol::kLL, Protocol::kLL128}) {
     if (m.ranks == 1 || m.in_host_memory) break;
@@ -316,6 +322,14 @@ Sizes sizes_for(const Machine& m) {
   set_crossovers(m, sizes.limits);
   set_message_protocols(m, sizes);
   return sizes;
+}
+
+Queue queue_of_ll(const Sizes& sizes, const CollectiveWork& work, int ranks) {
+  const size_t bytes = work.count * bytes_of(work.type);
+  const size_t message = work.plan.algorithm == Algorithm::kTwoShot ? bytes / static_cast<size_t>(ranks) : bytes;
+  const bool lines = message > sizes.without_lines_bytes && work.reduction.combine == Combine::kSum &&
+                     algorithm::suits_lines(work.what, work.plan.algorithm, work.type);
+  return lines ? Queue::kLL16 : Queue::kLL;
 }
 
 Protocol message_protocol(const Sizes& sizes, size_t bytes) {

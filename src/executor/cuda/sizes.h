@@ -1,6 +1,8 @@
 // How much memory and how many CTAs a communicator gets: pure arithmetic from what all ranks agree on.
 #pragma once
 
+#include <limits>
+
 #include "executor/cuda/arena.h"
 #include "executor/cuda/parameters.h"
 #include "executor/executor.h"
@@ -21,7 +23,9 @@ struct Machine {
 struct Sizes {
   Layouts layouts{};
   Limits limits;
-  bool has_lines = false;  ///< what goes by LL goes by LL16 if it suits lines (algorithm/table.h)
+  /// Collectives of which more than so many bytes go from one rank to one peer have LL16 for LL if they suit lines
+  /// (algorithm/table.h).
+  size_t without_lines_bytes = std::numeric_limits<size_t>::max();
   int message_threads = 256;
   int lanes_at_once = 0;  ///< of a rank's launches that run beside each other: so many CTAs are certainly resident
   /// Messages of at most so many bytes go by a protocol, unless one before it takes them; 0: none does.
@@ -36,6 +40,9 @@ struct Sizes {
 };
 
 Sizes sizes_for(const Machine& machine);
+
+/// By which queue set a collective goes whose protocol is LL and which is not brief: the same for all ranks.
+Queue queue_of_ll(const Sizes& sizes, const CollectiveWork& work, int ranks);
 
 /// By what protocol a message goes: the same for sender and receiver.
 Protocol message_protocol(const Sizes& sizes, size_t bytes);

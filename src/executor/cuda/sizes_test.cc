@@ -241,12 +241,34 @@ TEST(Sizes, APairWithClustersUsesFewCtasForLongMessages) {
   EXPECT_EQ(sizes_for(four).limits.compact_bytes[kAllGather], 0U) << "not measured";
 }
 
-TEST(Sizes, WhereLongLinesMayBeCutThereAreShortOnes) {
-  Machine cut = machine(4);
-  EXPECT_FALSE(sizes_for(cut).has_lines);
+CollectiveWork all_reduce_of(size_t bytes, Algorithm algorithm = Algorithm::kOneShot) {
+  CollectiveWork work;
+  work.type = DataType::kFloat32;
+  work.count = bytes / sizeof(float);
+  work.plan.algorithm = algorithm;
+  return work;
+}
+
+TEST(Sizes, WhereLongLinesMayBeCutLongMessagesGoInShortOnes) {
+  constexpr int kRanks = 4;
+  constexpr size_t kLong = size_t{1} << 20;
+  Machine cut = machine(kRanks);
+  EXPECT_EQ(queue_of_ll(sizes_for(cut), all_reduce_of(kLong), kRanks), Queue::kLL);
   cut.lines_stay_whole = false;
-  EXPECT_TRUE(sizes_for(cut).has_lines);
-  EXPECT_EQ(sizes_for(cut).limits.slot_bytes[static_cast<size_t>(Protocol::kLL128)], 0U);
+  const Sizes sizes = sizes_for(cut);
+  EXPECT_EQ(sizes.limits.slot_bytes[static_cast<size_t>(Protocol::kLL128)], 0U);
+  const auto queue_of = [&](const CollectiveWork& work) { return queue_of_ll(sizes, work, kRanks); };
+  EXPECT_EQ(queue_of(all_reduce_of(kLong)), Queue::kLL16);
+  EXPECT_EQ(queue_of(all_reduce_of(sizes.without_lines_bytes)), Queue::kLL);
+  EXPECT_EQ(queue_of(all_reduce_of(sizes.without_lines_bytes + sizeof(float))), Queue::kLL16);
+  EXPECT_EQ(queue_of(all_reduce_of(kRanks * sizes.without_lines_bytes, Algorithm::kTwoShot)), Queue::kLL)
+      << "a peer gets a part of it";
+  CollectiveWork odd = all_reduce_of(kLong);
+  odd.type = DataType::kInt32;
+  EXPECT_EQ(queue_of(odd), Queue::kLL) << "no kernels";
+  odd = all_reduce_of(kLong);
+  odd.reduction.combine = Combine::kMax;
+  EXPECT_EQ(queue_of(odd), Queue::kLL) << "no kernels";
 }
 
 TEST(Sizes, MessagesGoByLL128WhereLinesStayWholeAndElseByLLOrSimple) {

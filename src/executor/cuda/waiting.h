@@ -72,9 +72,9 @@ class Patience {
 
   const Waiter waiter_;
   uint32_t turns_ = 0;
-  // Volatile, as no register is to be spent on them.
-  volatile uint32_t first_look_;
-  volatile uint32_t began_;  ///< since when it counts
+  // Set, though nobody reads them before the first look: else ptxas 13.0 keeps both in one register.
+  uint32_t first_look_ = 0;
+  uint32_t began_ = 0;  ///< since when it counts
 };
 
 /// Tells the host what lies where a kernel waits for data.
