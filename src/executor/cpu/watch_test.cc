@@ -91,6 +91,19 @@ TEST(Watch, LeavesItToTheRankThatWaitsForTheMissingOneToNameIt) {
   EXPECT_NE(team.failures()[0].find("waiting for: Recv number 1 from rank 2"), std::string::npos) << team.failures()[0];
 }
 
+// Why is told over the tree, perhaps a moment later than the own time is over.
+TEST(Watch, LeavesItToARankThatHasFailedToSayWhy) {
+  Team team(2);
+  std::vector<int> values(2);
+  team.engine(0)->rank().set_timeout(std::chrono::milliseconds(800));
+  std::thread waits = receiving(*team.engine(0), {1}, values);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  team.engine(1)->rank().abort();
+  waits.join();
+  ASSERT_EQ(team.failures().size(), 1U);
+  EXPECT_NE(team.failures()[0].find("but rank 1 (host "), std::string::npos) << team.failures()[0];
+}
+
 TEST(Watch, ClaimsNothingOfGraphs) {
   Team team(2);
   int value = 0;
