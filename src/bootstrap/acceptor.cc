@@ -141,7 +141,10 @@ bool Acceptor::accept_one() {
 void Acceptor::on_lack(int error) {
   const auto now = Reactor::Clock::now();
   if (!lacks_since_) lacks_since_ = now;
-  if (now - *lacks_since_ >= kLackPatience) lack_ = error;
+  if (now - *lacks_since_ >= kLackPatience) {
+    lack_ = error;
+    lack_found_ = now;
+  }
   const auto silent = oldest_silent();
   if (silent == pending_.end() || now < silent->deadline - kHandshakeLimit + kSilencePatience) return pause();
   drop(silent);

@@ -49,8 +49,9 @@ class Acceptor : public Reactor::Leaver, public std::enable_shared_from_this<Acc
   static std::shared_ptr<Acceptor> start(UniqueFd listening, Reactor& reactor, const ServiceTable& services);
   /// Why nobody is let in; 0: all is well. From any thread.
   int error() const { return error_; }
-  /// The same, as long as somebody waits for whom there has been no descriptor or memory for half a second.
-  int lack() const { return lack_; }
+  /// The same, as long as somebody waits for whom there has been no descriptor or memory for half a second; if that has
+  /// been found since then.
+  int lack(Reactor::Clock::time_point since) const { return lack_found_.load() > since ? lack_.load() : 0; }
   void stop() noexcept { reactor_.ask_to_leave(shared_from_this()); }
 
   Acceptor(GuardedFd listening, Reactor& reactor, const ServiceTable& services);
@@ -90,6 +91,7 @@ class Acceptor : public Reactor::Leaver, public std::enable_shared_from_this<Acc
   Reactor::Token token_ = 0;
   std::atomic<int> error_{0};
   std::atomic<int> lack_{0};
+  std::atomic<Reactor::Clock::time_point> lack_found_{};  ///< the last time
   std::optional<Reactor::Clock::time_point> lacks_since_;
   std::list<Pending> pending_;  // oldest first
   bool sweeping_ = false;

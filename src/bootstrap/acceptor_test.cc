@@ -20,10 +20,13 @@ using ::testing::HasSubstr;
 
 /// What somebody who listens there is told, once that is what is wanted.
 Error error_at(const Listener& listener, bool wanted) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto begin = std::chrono::steady_clock::now();
   while (true) {
-    Error error = error_of([&] { listener.check(); });
-    if ((error.code() != ncclSuccess) == wanted || std::chrono::steady_clock::now() > limit) return error;
+    Error error = error_of([&] { listener.check(begin); });
+    if ((error.code() != ncclSuccess) == wanted ||
+        std::chrono::steady_clock::now() - begin > std::chrono::seconds(20)) {
+      return error;
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
@@ -45,6 +48,24 @@ TEST(Listener, SaysThatThereIsNoDescriptorForThoseWhoWaitAsLongAsThatIsSo) {
     EXPECT_THAT(error.what(), HasSubstr("Too many open files"));
   }
   EXPECT_STREQ(error_at(*listener, false).what(), "no error");
+}
+
+/// Until the next who waits is let in, which takes a moment.
+TEST(Listener, SaysNothingOfALackThatWasOverBeforeSomebodyCame) {
+  if (!testing::kDescriptorsCanBeLimited) GTEST_SKIP();
+  SocketAddress any;
+  any.family = AF_INET;
+  any.host = {127, 0, 0, 1};
+  const auto listener = Network::instance().listen(any);
+  UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage storage;
+  const socklen_t length = listener->address().to_sockaddr(storage);
+  std::optional<testing::FullDescriptors> full(std::in_place);
+  ASSERT_EQ(::connect(client.get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
+  ASSERT_EQ(error_at(*listener, true).code(), ncclSystemError);
+  full.reset();
+  EXPECT_STREQ(error_of([&] { listener->check(std::chrono::steady_clock::now()); }).what(), "no error");
+  EXPECT_STREQ(error_of([&] { Network::instance().listen(any); }).what(), "no error");
 }
 
 /// Connects, and waits until it has been let in and dropped.

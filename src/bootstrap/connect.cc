@@ -164,7 +164,10 @@ UniqueFd connect_to_peer(const ConnectArguments& arguments) {
     Attempt attempt = attempt_once(std::move(fd), {arguments.to, arguments.key, limit}, arguments.interrupt);
     ++attempts;
     if (attempt.fd) return std::move(attempt.fd);
-    if (!attempt.repeat || attempts > options.retry_count || Clock::now() >= arguments.deadline) {
+    const bool repeats = attempt.repeat && attempts <= options.retry_count;
+    if (repeats) sleep_interruptibly(options.retry_sleep * attempts, arguments.deadline, arguments.interrupt);
+    // An attempt that has no time would say no more than that.
+    if (!repeats || Clock::now() >= arguments.deadline) {
       const char* const advice = attempt.reached
                                      ? "The address can be reached: check that the rank there makes the same call"
                                      : "Check that its process is alive and that this address is reachable from here "
@@ -172,7 +175,6 @@ UniqueFd connect_to_peer(const ConnectArguments& arguments) {
       fail(ncclSystemError, "cannot connect to {} at {}: {} ({} attempts){}. {}", arguments.peer,
            arguments.to.to_string(), attempt.problem, attempts, arguments.fate ? arguments.fate() : "", advice);
     }
-    sleep_interruptibly(options.retry_sleep * attempts, arguments.deadline, arguments.interrupt);
   }
 }
 

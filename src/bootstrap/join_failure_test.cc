@@ -4,6 +4,7 @@
 #include <atomic>
 #include <optional>
 
+#include "bootstrap/connect.h"
 #include "bootstrap/root.h"
 #include "bootstrap/root_link.h"
 #include "bootstrap/testing.h"
@@ -265,6 +266,20 @@ TEST(JoinFailure, SaysWhereTheRootShouldBe) {
   const Error error = error_of([&] { Bootstrap::join({{id}, 0, 1, options, nullptr}); });
   EXPECT_EQ(error.code(), ncclSystemError);
   EXPECT_THAT(error.what(), AllOf(HasSubstr("127.0.0.1:1"), HasSubstr("refused"), HasSubstr("2 attempts")));
+}
+
+/// Not only that its time was over.
+TEST(JoinFailure, SaysWhatWasWrongWhenThereWasTimeToTry) {
+  SocketAddress nobody;
+  nobody.family = AF_INET;
+  nobody.host = {127, 0, 0, 1};
+  nobody.port = 1;
+  BootstrapOptions options = quick_options();
+  options.retry_count = 1000;
+  options.retry_sleep = std::chrono::milliseconds(60);
+  const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(150);
+  const Error error = error_of([&] { connect_to_peer({nobody, random_secret(), "nobody", options, deadline, {}}); });
+  EXPECT_THAT(error.what(), HasSubstr("refused"));
 }
 
 TEST(CommId, RanksMeetAtTheAddressAgainAndAgain) {

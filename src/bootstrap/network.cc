@@ -87,12 +87,12 @@ Network& Network::instance() {
   return *network;
 }
 
-void Listener::check() const {
+void Listener::check(Reactor::Clock::time_point since) const {
   const int error = acceptor_->error();
   if (error == EBADF) fail(ncclSystemError, "{}the socket it listens at, {}", kClosedByProgram, address_.to_string());
   if (error != 0)
     fail_errno(error, formatted("the network thread cannot watch the socket at {}", address_.to_string()));
-  const int lack = acceptor_->lack();
+  const int lack = acceptor_->lack(since);
   if (lack != 0) fail_errno(lack, formatted("letting in who connects to {}", address_.to_string()));
 }
 
@@ -108,7 +108,7 @@ std::shared_ptr<Listener> Network::listen(const SocketAddress& address) {
   if (!reactor_.is_whole()) fail(ncclSystemError, "{}those that its network thread waits with", kClosedByProgram);
   const std::lock_guard lock(mutex_);
   if (auto listener = find_listener(address)) {
-    listener->check();
+    listener->check(Reactor::Clock::now());
     return listener;
   }
   UniqueFd fd = bind_socket(address);

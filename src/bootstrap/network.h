@@ -23,8 +23,8 @@ class Listener {
   Listener& operator=(const Listener&) = delete;
 
   const SocketAddress& address() const { return address_; }
-  /// Throws Error if nobody can be let in.
-  void check() const;
+  /// Throws Error if nobody can be let in; what is lacking counts if it has been since then.
+  void check(Reactor::Clock::time_point since) const;
 
  private:
   SocketAddress address_;

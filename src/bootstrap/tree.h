@@ -103,7 +103,7 @@ class Tree : public std::enable_shared_from_this<Tree> {
     check_locked();
   }
   /// Throws if nobody can connect to this rank.
-  void check_listener() const { listener_->check(); }
+  void check_listener() const { listener_->check(listens_since_); }
   void watch(FailureCallback callback);
   std::optional<Failure> failure() const;
   void report(const Failure& failure) { spread(failure, -1); }
@@ -193,6 +193,8 @@ class Tree : public std::enable_shared_from_this<Tree> {
   std::atomic<bool> in_a_hurry_{false};
   DoingsOf doings_;
   std::shared_ptr<Listener> listener_;
+  /// What the process lacked before, for others, may be there again.
+  const std::chrono::steady_clock::time_point listens_since_ = std::chrono::steady_clock::now();
   std::shared_ptr<void> service_;
 
   std::mutex turn_;

@@ -168,16 +168,17 @@ bool Rank::find_leaver() {
 
 /// One of the peers has stopped for good: reports it, and returns true. Not before it could have said itself why.
 bool Rank::find_stopped(const std::string& call, const std::vector<int>& peers) {
-  const auto stopped =
-      std::find_if(peers.begin(), peers.end(), [&](int peer) { return arena_of(peer)->header().aborted.load() != 0; });
-  if (stopped == peers.end()) {
-    stopped_since_.reset();
-    return false;
-  }
   const auto now = std::chrono::steady_clock::now();
-  if (!stopped_since_) stopped_since_ = now;
-  if (now - *stopped_since_ < kPatienceWithOtherReports) return false;
-  report(ncclRemoteError, stopped_sentence(rank_, call, describe(*stopped, *arena_of(*stopped))));
+  // The first that was seen: when its time is over others may have stopped, too, but only because of it.
+  if (stopped_ && std::find(peers.begin(), peers.end(), stopped_->peer) == peers.end()) stopped_.reset();
+  if (!stopped_) {
+    const auto found = std::find_if(peers.begin(), peers.end(),
+                                    [&](int peer) { return arena_of(peer)->header().aborted.load() != 0; });
+    if (found == peers.end()) return false;
+    stopped_ = {*found, now};
+  }
+  if (now - stopped_->since < kPatienceWithOtherReports) return false;
+  report(ncclRemoteError, stopped_sentence(rank_, call, describe(stopped_->peer, *arena_of(stopped_->peer))));
   return true;
 }
 
@@ -224,25 +225,40 @@ void Rank::on_stall() {
   if (find_stopped(current().text(), peers_inside_or_late()) || find_waiting_on_host()) return;
   if (waited >= kCirclesSearchedAfter && find_long_circle(current(), [] { return false; })) return;
   if (limit.count() <= 0 || waited < limit) return;
-  std::string late;
+  std::vector<int> known;
+  std::vector<int> late;
   for (int peer = 0; peer < ranks(); ++peer) {
     const Arena* const arena = arena_of(peer);
-    if (arena == nullptr || arena->header().calls.begun() >= sequence_) continue;
-    late += (late.empty() ? "" : "; ") + describe_doings(peer, *arena_of(peer), in_this_process(peer));
+    if (arena == nullptr) continue;
+    known.push_back(peer);
+    if (arena->header().calls.begun() < sequence_) late.push_back(peer);
   }
-  if (late.empty()) {
-    // All have begun it: one is stopped in the middle, or whoever is missing will be named by a rank that sees it.
-    if (waited < limit + kPatienceWithOtherReports) return;
-    for (int peer = 0; peer < ranks(); ++peer) {
-      if (arena_of(peer) == nullptr) continue;
-      late += (late.empty() ? "" : "; ") + describe_doings(peer, *arena_of(peer), in_this_process(peer));
-    }
-    return report(ncclRemoteError,
-                  formatted("rank {}: {} makes no progress for {} ms (NITINOL_TIMEOUT); all have begun it: {}", rank_,
-                            current().text(), waited.count(), late));
+  // All have begun it: one is stopped in the middle, or whoever is missing will be named by a rank that sees it.
+  if (will_say_themselves(late) && waited < limit + kPatienceWithOtherReports) return;
+  report(ncclRemoteError,
+         formatted("rank {}: {} makes no progress for {} ms (NITINOL_TIMEOUT); {}: {}", rank_, current().text(),
+                   waited.count(), late.empty() ? "all have begun it" : "not arrived",
+                   doings_of_all(late.empty() ? known : late)));
+}
+
+std::string Rank::doings_of_all(const std::vector<int>& peers) const {
+  std::string all;
+  for (const int peer : peers) {
+    all += (all.empty() ? "" : "; ") + describe_doings(peer, *arena_of(peer), in_this_process(peer));
   }
-  report(ncclRemoteError, formatted("rank {}: {} makes no progress for {} ms (NITINOL_TIMEOUT); not arrived: {}", rank_,
-                                    current().text(), waited.count(), late));
+  return all;
+}
+
+/// Whether all of them are in calls of their own, held up by others of whom they know more than this rank, or have
+/// failed, and word of that is on its way.
+bool Rank::will_say_themselves(const std::vector<int>& peers) const {
+  return std::all_of(peers.begin(), peers.end(), [this](int peer) {
+    const ArenaHeader& header = arena_of(peer)->header();
+    const bool in_call = header.in_messages.load() != 0 || header.calls.ended() < header.calls.begun();
+    if (header.aborted.load() != 0) return true;
+    return in_call &&
+           (in_this_process(peer) || process_state(header.pid, header.pid_namespace) == ProcessState::kRunning);
+  });
 }
 
 /// Others see that this rank cannot leave the collective, also where it needs nothing from them.
@@ -312,6 +328,7 @@ void Rank::on_message_stall(const std::vector<Awaited>& all, const std::function
   for (const Awaited& awaited : all) peers.push_back(awaited.peer);
   if (find_stopped("a group of sends and receives", peers)) return;
   if (limit.count() <= 0 || waited < limit) return;
+  if (will_say_themselves(peers) && waited < limit + kPatienceWithOtherReports) return;
   std::string late;
   for (const Awaited& awaited : all) {
     late += (late.empty() ? "" : "; ") + awaited.text() + ", " +

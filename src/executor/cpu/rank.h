@@ -217,6 +217,8 @@ class Rank {
   bool waits_on_host(int peer) const;
   bool find_waiting_on_host();
   std::vector<int> peers_inside_or_late() const;
+  std::string doings_of_all(const std::vector<int>& peers) const;
+  bool will_say_themselves(const std::vector<int>& peers) const;
   bool find_stopped(const std::string& call, const std::vector<int>& peers);
   struct Difference {
     Signature mine;
@@ -263,7 +265,11 @@ class Rank {
   uint32_t tag_ = 0;                                ///< of the current collective, shifted by 8 bits
   std::chrono::steady_clock::time_point stalled_since_;
   Attendance attendance_;
-  std::optional<std::chrono::steady_clock::time_point> stopped_since_;  ///< when a peer was first seen to have stopped
+  struct StoppedPeer {
+    int peer;
+    std::chrono::steady_clock::time_point since;  ///< when that was seen
+  };
+  std::optional<StoppedPeer> stopped_;                                  ///< the first of those that this rank waits for
   std::optional<std::chrono::steady_clock::time_point> on_host_since_;  ///< when one was first seen to wait on the host
   uint64_t stalled_wait_ = 0;                                           ///< which of the waiter's long waits that was
   uint64_t told_groups_ = 0;         ///< of messages in which this rank has told what it waits for

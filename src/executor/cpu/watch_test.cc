@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "executor/cpu/team_testing.h"
 
@@ -51,6 +52,56 @@ TEST(Watch, TellsHowFarMessagesHaveCome) {
   EXPECT_EQ(passed().launches, 1U);
   EXPECT_TRUE(passed().awaited.empty());
   EXPECT_EQ(words_of(receiver), "idle, it has not begun any collective, but ended 1 launch of sends and receives");
+}
+
+/// On a thread of its own, which ends when the call fails.
+std::thread receiving(Engine& engine, const std::vector<int>& peers, std::vector<int>& values) {
+  Launch launch;
+  for (const int peer : peers) {
+    int& value = values[static_cast<size_t>(peer)];
+    launch.messages.push_back({Direction::kReceive, peer, &value, sizeof value, DataType::kInt32});
+  }
+  engine.rank().prepare(launch);
+  return std::thread([&engine, launch] { engine.make_kernel(launch, kStream)->run(); });
+}
+
+// The other rank may have failed only because of the first.
+TEST(Watch, NamesTheRankThatStoppedFirst) {
+  Team team(3);
+  std::vector<int> values(3);
+  team.engine(2)->rank().abort();
+  std::thread waits = receiving(*team.engine(1), {0, 2}, values);
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  team.engine(0)->rank().abort();
+  waits.join();
+  ASSERT_EQ(team.failures().size(), 1U);
+  EXPECT_NE(team.failures()[0].find("but rank 2 (host "), std::string::npos) << team.failures()[0];
+}
+
+TEST(Watch, LeavesItToTheRankThatWaitsForTheMissingOneToNameIt) {
+  Team team(3);
+  std::vector<int> values(3);
+  for (int rank = 0; rank < 3; ++rank) team.engine(rank)->rank().set_timeout(std::chrono::milliseconds(800));
+  std::thread first = receiving(*team.engine(0), {1}, values);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  std::thread second = receiving(*team.engine(1), {2}, values);
+  first.join();
+  second.join();
+  ASSERT_FALSE(team.failures().empty());
+  EXPECT_NE(team.failures()[0].find("waiting for: Recv number 1 from rank 2"), std::string::npos) << team.failures()[0];
+}
+
+// Why is told over the tree, perhaps a moment later than the own time is over.
+TEST(Watch, LeavesItToARankThatHasFailedToSayWhy) {
+  Team team(2);
+  std::vector<int> values(2);
+  team.engine(0)->rank().set_timeout(std::chrono::milliseconds(800));
+  std::thread waits = receiving(*team.engine(0), {1}, values);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  team.engine(1)->rank().abort();
+  waits.join();
+  ASSERT_EQ(team.failures().size(), 1U);
+  EXPECT_NE(team.failures()[0].find("but rank 1 (host "), std::string::npos) << team.failures()[0];
 }
 
 TEST(Watch, ClaimsNothingOfGraphs) {
