@@ -4,6 +4,8 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <chrono>
+#include <memory>
 #include <optional>
 #include <thread>
 
@@ -18,6 +20,14 @@ namespace {
 using testing::error_of;
 using ::testing::HasSubstr;
 
+/// On loopback.
+std::shared_ptr<Listener> listen_here() {
+  SocketAddress any;
+  any.family = AF_INET;
+  any.host = {127, 0, 0, 1};
+  return Network::instance().listen(any);
+}
+
 /// What somebody who listens there is told, once that is what is wanted.
 Error error_at(const Listener& listener, bool wanted) {
   const auto begin = std::chrono::steady_clock::now();
@@ -31,18 +41,31 @@ Error error_at(const Listener& listener, bool wanted) {
   }
 }
 
+/// Somebody who comes there. It has its descriptor before it does.
+class Client {
+ public:
+  explicit Client(const Listener& listener) : length_(listener.address().to_sockaddr(storage_)) {}
+  void come() const { ASSERT_EQ(::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&storage_), length_), 0); }
+  /// Waits until it has been let in and dropped.
+  void go() const {
+    ::shutdown(fd_.get(), SHUT_WR);
+    char none = 0;
+    EXPECT_EQ(::recv(fd_.get(), &none, 1, 0), 0);
+  }
+
+ private:
+  UniqueFd fd_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  sockaddr_storage storage_{};
+  socklen_t length_;
+};
+
 TEST(Listener, SaysThatThereIsNoDescriptorForThoseWhoWaitAsLongAsThatIsSo) {
   if (!testing::kDescriptorsCanBeLimited) GTEST_SKIP();
-  SocketAddress any;
-  any.family = AF_INET;
-  any.host = {127, 0, 0, 1};
-  const auto listener = Network::instance().listen(any);
-  UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage storage;
-  const socklen_t length = listener->address().to_sockaddr(storage);
+  const auto listener = listen_here();
+  const Client client(*listener);
   {
     const testing::FullDescriptors full;
-    ASSERT_EQ(::connect(client.get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
+    client.come();
     const Error error = error_at(*listener, true);
     EXPECT_EQ(error.code(), ncclSystemError);
     EXPECT_THAT(error.what(), HasSubstr("Too many open files"));
@@ -53,38 +76,19 @@ TEST(Listener, SaysThatThereIsNoDescriptorForThoseWhoWaitAsLongAsThatIsSo) {
 /// Until the next who waits is let in, which takes a moment.
 TEST(Listener, SaysNothingOfALackThatWasOverBeforeSomebodyCame) {
   if (!testing::kDescriptorsCanBeLimited) GTEST_SKIP();
-  SocketAddress any;
-  any.family = AF_INET;
-  any.host = {127, 0, 0, 1};
-  const auto listener = Network::instance().listen(any);
-  UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage storage;
-  const socklen_t length = listener->address().to_sockaddr(storage);
+  const auto listener = listen_here();
+  const Client client(*listener);
   std::optional<testing::FullDescriptors> full(std::in_place);
-  ASSERT_EQ(::connect(client.get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
+  client.come();
   ASSERT_EQ(error_at(*listener, true).code(), ncclSystemError);
   full.reset();
   EXPECT_STREQ(error_of([&] { listener->check(std::chrono::steady_clock::now()); }).what(), "no error");
-  EXPECT_STREQ(error_of([&] { Network::instance().listen(any); }).what(), "no error");
-}
-
-/// Connects, and waits until it has been let in and dropped.
-void come_and_go(const Listener& listener) {
-  const UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage storage;
-  const socklen_t length = listener.address().to_sockaddr(storage);
-  ASSERT_EQ(::connect(client.get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
-  ::shutdown(client.get(), SHUT_WR);
-  char none = 0;
-  EXPECT_EQ(::recv(client.get(), &none, 1, 0), 0);
+  EXPECT_STREQ(error_of([] { listen_here(); }).what(), "no error");
 }
 
 TEST(Listener, TakesNoDescriptorWhileNobodyWaits) {
   if (!testing::kDescriptorsCanBeLimited) GTEST_SKIP();
-  SocketAddress any;
-  any.family = AF_INET;
-  any.host = {127, 0, 0, 1};
-  const auto listener = Network::instance().listen(any);
+  const auto listener = listen_here();
   std::atomic<bool> over{false};
   std::atomic<int> refused{0};
   const testing::FewDescriptors few(2 + 1);  // a connection's ends, and the one that is for others
@@ -93,7 +97,11 @@ TEST(Listener, TakesNoDescriptorWhileNobodyWaits) {
       if (!UniqueFd(::dup(STDERR_FILENO))) ++refused;
     }
   });
-  for (int i = 0; i < 2000 && refused == 0; ++i) come_and_go(*listener);
+  for (int i = 0; i < 2000 && refused == 0; ++i) {
+    const Client client(*listener);
+    client.come();
+    client.go();
+  }
   over = true;
   another.join();
   EXPECT_EQ(refused, 0);
