@@ -155,6 +155,7 @@ void CallWatch::look_at_calls(const CallBoard& board) {
     take_over_runs(board);
     if (const auto sentence = look_at_runs(board)) return report(ncclInvalidUsage, *sentence);
     if (const auto finding = look_at_kernels(board, now)) return report(finding->code, finding->sentence);
+    if (const auto warning = kernel_waits_->take_warning()) log_note("rank {}: {}", rank_, *warning);
   }
   present_->look(domain_->setup().through, now);
   if (present_->number() != 0) look_for_room(board, now);
