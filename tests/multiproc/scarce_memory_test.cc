@@ -200,6 +200,7 @@ void shrink_without_memory(int poor, int flags, Fails which) {
   constexpr int kExcluded = 2;
   constexpr int kAll = 3;
   constexpr int kRounds = 38;
+  const SharedCount splits;
   const SharedCount rounds;
   EXPECT_EQ("", run_processes(kAll, [&](int process, const ncclUniqueId& id) {
               ncclComm_t parent = nullptr;
@@ -210,6 +211,7 @@ void shrink_without_memory(int poor, int flags, Fails which) {
                 ncclComm_t child = nullptr;
                 int excluded = kExcluded;
                 EXPECT_CALL(ncclCommSplit(parent, 0, process, &comm, nullptr));
+                splits.meet(kAll * (nth + 1));  // whoever is still in it might be told of the lack there
                 const auto begin = std::chrono::steady_clock::now();
                 if (process == poor) {
                   const FailingAllocation failing(nth, FailsIn::kThisThread, which);
