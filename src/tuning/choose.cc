@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "algorithm/table.h"
+#include "algorithm/traffic.h"
 #include "base/error.h"
 
 namespace nitinol {
@@ -63,10 +64,8 @@ Algorithm choose_algorithm(const Question& question, const Limits& limits, const
   fail(ncclInvalidUsage, "{}: NCCL_ALGO allows no algorithm that this library has for it", name_of(question.what));
 }
 
-/// Bytes that travel from one rank to one peer in one step of the algorithm.
 size_t message_bytes(const Question& question, Algorithm algorithm) {
-  const size_t bytes = question.count * bytes_of(question.type);
-  return algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kRing ? bytes / question.ranks : bytes;
+  return algorithm::message_bytes(algorithm, question.count * bytes_of(question.type), question.ranks);
 }
 
 /// Bytes of one message.

@@ -160,7 +160,7 @@ TEST(DataPath, StepsMayWrapWhileAWordIsAwaited) {
   cuda::Signals signals{};
   cuda::CollectiveParameters launch;
   launch.queue.signals = &signals;
-  EXPECT_TRUE(cuda::await_words({launch.queue, 0}, one));
+  EXPECT_TRUE(cuda::await_words<false>({launch.queue, 0}, one));
   EXPECT_EQ(one.value, 1U);
 }
 

@@ -5,6 +5,7 @@
 
 #include "algorithm/parts.h"
 #include "algorithm/table.h"
+#include "algorithm/traffic.h"
 #include "executor/cuda/kernels.h"
 
 namespace nitinol::cuda {
@@ -326,7 +327,7 @@ Sizes sizes_for(const Machine& m) {
 
 Queue queue_of_ll(const Sizes& sizes, const CollectiveWork& work, int ranks) {
   const size_t bytes = work.count * bytes_of(work.type);
-  const size_t message = work.plan.algorithm == Algorithm::kTwoShot ? bytes / static_cast<size_t>(ranks) : bytes;
+  const size_t message = algorithm::message_bytes(work.plan.algorithm, bytes, ranks);
   const bool lines = message > sizes.without_lines_bytes && work.reduction.combine == Combine::kSum &&
                      algorithm::suits_lines(work.what, work.plan.algorithm, work.type);
   return lines ? Queue::kLL16 : Queue::kLL;

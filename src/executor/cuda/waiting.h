@@ -156,7 +156,7 @@ struct Awaited {
 
 /// Waits until the words of all lanes have their values: the lanes leave together, as LL128 needs all of a warp to
 /// store a line. False: aborted. `kMessages`: in a kernel of messages.
-template <bool kMessages = false>
+template <bool kMessages>
 __device__ __forceinline__ bool await_words(const Waiter& waiter, Awaited& mine) {
   Patience patience(waiter);
   bool aborted = false;
