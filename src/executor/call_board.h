@@ -109,6 +109,9 @@ class MessageLog : public TracedLog<512> {
 /// The last messages of one rank to or from one other that were captured into graphs: MessageSignature::packed().
 using CapturedMessages = SharedLog<64, 1>;
 
+/// In what a rank's kernels wait, and for whom (kernel_waits.h).
+using KernelWaitLog = SharedLog<4, 24>;
+
 /// One rank's page: written by it alone, but for `asked`.
 struct CallPage {
   /// More than fit into the queue of a stream: that is how far ranks may be apart.
@@ -129,7 +132,7 @@ struct CallPage {
   std::atomic<uint64_t> label_launch;  ///< which that is
   SharedHolder holder;                 ///< or what keeps it from a launch, being before it in the same stream
   std::atomic<uint64_t> held_launch;   ///< the first that it keeps the rank from
-  SharedLog<4, 16> kernel_wait;        ///< in what its kernels wait, and for whom (kernel_waits.h)
+  KernelWaitLog kernel_wait;           ///< in what its kernels wait, and for whom (kernel_waits.h)
   std::atomic<uint64_t> kernel_looks;  ///< how often it has looked for that
   SharedLog<4, 3> room_waits;          ///< in which launch they have waited for room, and of whom (room_waits.h)
   alignas(64) std::atomic<uint64_t> asked;  ///< by any rank: what it is doing is to be written down

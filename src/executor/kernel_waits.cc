@@ -22,9 +22,12 @@ constexpr uint64_t kLooksForOtherReports = 20;
 enum Kind : uint64_t { kMessages, kCollective, kSeveral, kUnknown };
 /// Beside it.
 constexpr uint64_t kForLong = 1 << 8;
-constexpr uint64_t kInOrder = 1 << 9;
-constexpr uint64_t kBeyondFirst = 1 << 10;
+constexpr uint64_t kHasBegun = 1 << 9;  ///< by the first protocol; the next bits: by the others
 constexpr uint64_t kKinds = kForLong - 1;
+/// Where a wait's messages by the first protocol stand, and how many words those by each take.
+constexpr size_t kMessagesAt = 12;
+constexpr size_t kWordsOfMessages = 4;
+static_assert(std::tuple_size_v<KernelWaitLog::Words> == kMessagesAt + kProtocols * kWordsOfMessages);
 
 Kind kind_of(const KernelWait& wait) {
   if (wait.unknown) return kUnknown;
@@ -76,8 +79,10 @@ bool is_for_later_message(const KernelWait& mine, int me, const KernelWait& thei
   if (mine.for_data.has(other) && !theirs.sends_to.has(me)) return true;
   if (mine.for_room.has(other) && !theirs.receives_from.has(me)) return true;
   if (proof != Proof::kBegun) return false;
-  return (mine.first_for_data.has(other) && theirs.has_begun_to_send()) ||
-         (mine.first_for_room.has(other) && theirs.has_begun_to_receive(me));
+  for (size_t i = 0; i < mine.messages.size(); ++i) {
+    if (theirs.messages[i].has_begun && mine.messages[i].is_for(other)) return true;
+  }
+  return false;
 }
 
 /// Of rank `me`, which waits for the rank `other`, or does not: whether that comes to it only after what it is in.
@@ -113,13 +118,26 @@ void write_kernel_wait(CallPage& page, const KernelWait& wait) {
   if (wait != read_kernel_wait(page).wait) {
     const Signature call = wait.collective.value_or(Signature{});
     const uint64_t kind = kind_of(wait);
-    const uint64_t flags =
-        (wait.for_long ? kForLong : 0) | (wait.in_order ? kInOrder : 0) | (wait.beyond_first ? kBeyondFirst : 0);
-    page.kernel_wait.add(page.kernel_wait.last() + 1,
-                         {kind | flags, call.count, call.call, wait.works, wait.for_data.bits[0], wait.for_data.bits[1],
-                          wait.for_room.bits[0], wait.for_room.bits[1], wait.sends_to.bits[0], wait.sends_to.bits[1],
-                          wait.receives_from.bits[0], wait.receives_from.bits[1], wait.first_for_data.bits[0],
-                          wait.first_for_data.bits[1], wait.first_for_room.bits[0], wait.first_for_room.bits[1]});
+    KernelWaitLog::Words words = {kind | (wait.for_long ? kForLong : 0),
+                                  call.count,
+                                  call.call,
+                                  wait.works,
+                                  wait.for_data.bits[0],
+                                  wait.for_data.bits[1],
+                                  wait.for_room.bits[0],
+                                  wait.for_room.bits[1],
+                                  wait.sends_to.bits[0],
+                                  wait.sends_to.bits[1],
+                                  wait.receives_from.bits[0],
+                                  wait.receives_from.bits[1]};
+    for (size_t i = 0; i < wait.messages.size(); ++i) {
+      const KernelWait::ByProtocol& messages = wait.messages[i];
+      if (messages.has_begun) words[0] |= kHasBegun << i;
+      const size_t at = kMessagesAt + i * kWordsOfMessages;
+      std::copy(messages.for_data.bits.begin(), messages.for_data.bits.end(), words.begin() + at);
+      std::copy(messages.for_room.bits.begin(), messages.for_room.bits.end(), words.begin() + at + 2);
+    }
+    page.kernel_wait.add(page.kernel_wait.last() + 1, words);
   }
   page.kernel_looks.fetch_add(1, std::memory_order_release);
 }
@@ -135,15 +153,17 @@ SeenWait read_kernel_wait(const CallPage& page) {
   if (kind == kCollective || kind == kSeveral) seen.wait.collective = Signature{0, (*words)[1], (*words)[2]};
   seen.wait.among_several = kind == kSeveral;
   seen.wait.for_long = ((*words)[0] & kForLong) != 0;
-  seen.wait.in_order = ((*words)[0] & kInOrder) != 0;
   seen.wait.works = (*words)[3];
   seen.wait.for_data = {{(*words)[4], (*words)[5]}};
   seen.wait.for_room = {{(*words)[6], (*words)[7]}};
   seen.wait.sends_to = {{(*words)[8], (*words)[9]}};
   seen.wait.receives_from = {{(*words)[10], (*words)[11]}};
-  seen.wait.first_for_data = {{(*words)[12], (*words)[13]}};
-  seen.wait.first_for_room = {{(*words)[14], (*words)[15]}};
-  seen.wait.beyond_first = ((*words)[0] & kBeyondFirst) != 0;
+  for (size_t i = 0; i < seen.wait.messages.size(); ++i) {
+    const size_t at = kMessagesAt + i * kWordsOfMessages;
+    seen.wait.messages[i] = {.for_data = {{(*words)[at], (*words)[at + 1]}},
+                             .for_room = {{(*words)[at + 2], (*words)[at + 3]}},
+                             .has_begun = ((*words)[0] & kHasBegun << i) != 0};
+  }
   return seen;
 }
 

@@ -11,20 +11,18 @@
 // - Between ranks that all are in sends and receives: who waits for data of a rank whose launch sends it none, waits
 //   for a later launch of it. Likewise who waits for a rank to take something whose launch takes nothing from it.
 // - Where the launch does, it depends on whether that has begun, as a GPU may be too busy to run all of a kernel. What
-//   has begun and does not wait itself is through within moments: so if it has, they too wait for a later launch. GPUs
-//   begin the CTAs of a kernel in order (bench/cta_order): those for the first channels of all connections, sends
-//   before receives, then the others (message_plan.h). All messages use the first channel, so it is enough to look at
-//   that: whoever waits there for a rank whose kernel waits in another channel, too, waits for a later launch, and so
-//   does who waits there for data if that kernel itself waits for any, which it does behind its sends. Not known is how
-//   far a kernel has begun that waits in sends of first channels alone, or one that runs beside others; or how long
-//   something takes whose buffer the system may first have to fetch (managed memory). There ranks are given some
-//   seconds.
+//   has begun and does not wait itself is through within moments: so if all of a launch has, they too wait for a later
+//   one. CTAs count themselves as they begin (begun_ctas.h), and who waits tells whether all have. Launches by several
+//   protocols may run beside each other, and say so: then what one tells holds for what is waited for by its protocol.
+//   Not known is how long something takes whose buffer the system may first have to fetch (managed memory). There, and
+//   where a launch has not begun as a whole, ranks are given some seconds.
 // - Of launches of several collectives it is not known in which a rank waits: they prove something only if they have
 //   none in common. What was launched before anybody had captured anything has no name, and proves nothing.
 // - Whatever ranks are in, they stand still if all of them have waited for half a minute and none waits for any other
 //   rank: calls before that differed may have left something in their way.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -35,6 +33,7 @@
 #include "executor/call_words.h"
 #include "executor/rank_set.h"
 #include "model/peer.h"
+#include "model/types.h"
 #include "nccl.h"
 
 namespace nitinol {
@@ -50,17 +49,22 @@ struct KernelWait {
   RankSet for_room{};                     ///< until they take something
   RankSet sends_to{};                     ///< messages: to whom the launch sends any, as far as is known
   RankSet receives_from{};                ///< and from whom it receives any
-  bool in_order = false;                  ///< messages: as in NamedLaunch
-  RankSet first_for_data{};               ///< messages: for whom of those first channels wait
-  RankSet first_for_room{};
-  bool beyond_first = false;  ///< messages: whether other channels wait for anybody
+  /// Messages by one protocol: for whom of those they wait.
+  struct ByProtocol {
+    RankSet for_data{};
+    RankSet for_room{};
+    /// Whether whatever the rank does in this launch by this protocol has begun, and goes on unless it waits for a rank.
+    bool has_begun = false;
+    friend bool operator==(const ByProtocol&, const ByProtocol&) = default;
+
+    bool is_for(int rank) const { return for_data.has(rank) || for_room.has(rank); }
+    bool any() const { return for_data.any() || for_room.any(); }
+  };
+  std::array<ByProtocol, kProtocols> messages{};
   friend bool operator==(const KernelWait&, const KernelWait&) = default;
 
   bool is_for(int rank) const { return for_data.has(rank) || for_room.has(rank); }
   bool any() const { return for_data.any() || for_room.any(); }
-  /// Of messages, in the first channel: whether all has begun that the launch sends, or what it receives from a rank.
-  bool has_begun_to_send() const { return in_order && (beyond_first || first_for_data.any()); }
-  bool has_begun_to_receive(int from) const { return in_order && (beyond_first || first_for_data.last() > from); }
   /// "AllReduce (count 100, type float32, op sum)", "a group of sends and receives", or "an operation".
   std::string text() const;
 };

@@ -23,6 +23,10 @@ class Random {
   explicit Random(unsigned seed) : engine_(seed) {}
   int below(int end) { return static_cast<int>(engine_() % static_cast<unsigned>(end)); }
   bool one_in(int times) { return below(times) == 0; }
+  template <class Items>
+  void shuffle(Items& items) {
+    std::shuffle(items.begin(), items.end(), engine_);
+  }
 
  private:
   std::mt19937 engine_;
@@ -88,14 +92,15 @@ class Model {
     for (size_t i = 0; i < who.begun; ++i) {
       const ModelLane& lane = who.launches.front().lanes[i];
       if (!lane.waits()) continue;
-      (lane.sends ? wait.for_room : wait.for_data).add(lane.peer);
-      if (lane.channel == 0) (lane.sends ? wait.first_for_room : wait.first_for_data).add(lane.peer);
-      wait.beyond_first = wait.beyond_first || lane.channel != 0;
+      KernelWait::ByProtocol& messages = wait.messages[0];
+      (lane.sends ? messages.for_room : messages.for_data).add(lane.peer);
     }
+    wait.for_data = wait.messages[0].for_data;
+    wait.for_room = wait.messages[0].for_room;
     if (!wait.any()) return {};
+    for (KernelWait::ByProtocol& messages : wait.messages) messages.has_begun = !begins_later(who);
     wait.sends_to = who.launches.front().sends_to;
     wait.receives_from = who.launches.front().receives_from;
-    wait.in_order = true;
     return wait;
   }
 
@@ -112,22 +117,21 @@ class Model {
     int posted = 0;  ///< of those received, as the sender knows
   };
 
-  /// In the order of message_plan.h.
+  /// In any order: GPUs do not promise one.
   void add(int rank, const Group& group, std::map<std::pair<int, int>, int>& chunks) {
-    std::map<std::pair<bool, int>, int> flows;  // sends first
-    for (const OneMessage& one : group) ++flows[{!one.sends, one.peer}];
+    std::map<std::pair<bool, int>, int> flows;
+    for (const OneMessage& one : group) ++flows[{one.sends, one.peer}];
     ModelLaunch launch;
-    for (const bool first : {true, false}) {
-      for (const auto& [flow, messages] : flows) {
-        const auto& [receives, peer] = flow;
-        int& each = chunks[receives ? std::pair(peer, rank) : std::pair(rank, peer)];
-        if (each == 0) each = random_.one_in(3) ? 1 : 2 + random_.below(10);
-        (receives ? launch.receives_from : launch.sends_to).add(peer);
-        for (int channel = first ? 0 : 1; channel < (first || each == 1 ? 1 : kChannels); ++channel) {
-          launch.lanes.push_back({peer, !receives, channel, messages * each});
-        }
+    for (const auto& [flow, messages] : flows) {
+      const auto& [sends, peer] = flow;
+      int& each = chunks[sends ? std::pair(rank, peer) : std::pair(peer, rank)];
+      if (each == 0) each = random_.one_in(3) ? 1 : 2 + random_.below(10);
+      (sends ? launch.sends_to : launch.receives_from).add(peer);
+      for (int channel = 0; channel < (each == 1 ? 1 : kChannels); ++channel) {
+        launch.lanes.push_back({peer, sends, channel, messages * each});
       }
     }
+    random_.shuffle(launch.lanes);
     ranks_[static_cast<size_t>(rank)].launches.push_back(launch);
   }
   int resident(const Rank& rank) const {

@@ -57,17 +57,21 @@ class KernelWaitsOfFour : public testing::Test {
     wait.receives_from = wait.sends_to;
     for (const int other : ranks) wait.for_data.add(other);
   }
-  /// The same in first channels of a launch that begins in order.
-  void in_messages_in_order(int rank, std::initializer_list<int> ranks) {
+  /// The same in one that has begun as a whole.
+  void in_begun_messages(int rank, std::initializer_list<int> ranks, Protocol protocol = Protocol::kLL) {
     in_messages(rank, ranks);
-    waits_[static_cast<size_t>(rank)].in_order = true;
-    waits_[static_cast<size_t>(rank)].first_for_data = waits_[static_cast<size_t>(rank)].for_data;
+    KernelWait& wait = waits_[static_cast<size_t>(rank)];
+    for (KernelWait::ByProtocol& messages : wait.messages) messages.has_begun = true;
+    of(rank, protocol).for_data = wait.for_data;
   }
   /// In such a launch, which waits until the other takes something.
-  void in_messages_in_order_for_room(int rank, int to) {
-    in_messages_in_order(rank, {});
+  void in_begun_messages_for_room(int rank, int to) {
+    in_begun_messages(rank, {});
     waits_[static_cast<size_t>(rank)].for_room.add(to);
-    waits_[static_cast<size_t>(rank)].first_for_room.add(to);
+    of(rank, Protocol::kLL).for_room.add(to);
+  }
+  KernelWait::ByProtocol& of(int rank, Protocol protocol) {
+    return waits_[static_cast<size_t>(rank)].messages[static_cast<size_t>(protocol)];
   }
   void only_receives(int rank, int from) {
     KernelWait& wait = waits_[static_cast<size_t>(rank)];
@@ -202,11 +206,10 @@ TEST_F(KernelWaitsOfFour, InACircleOfMessagesAreTold) {
   EXPECT_EQ(look(3, 200), "") << "it only waits for the circle";
 }
 
-/// Which have sent before they came to wait for each other.
-TEST_F(KernelWaitsOfFour, InACircleOfMessagesOfWhichAllSendsHaveBegunAreToldSoon) {
-  in_messages_in_order(0, {1});
-  in_messages_in_order(1, {2});
-  in_messages_in_order(2, {0});
+TEST_F(KernelWaitsOfFour, InACircleOfMessagesThatHaveBegunAreToldSoon) {
+  in_begun_messages(0, {1});
+  in_begun_messages(1, {2});
+  in_begun_messages(2, {0});
   EXPECT_EQ(look(0, 8), "") << "what has begun may need a moment";
   const std::string said = look(0, 4);
   EXPECT_TRUE(contains(said, "wait for each other in a circle: rank 0")) << said;
@@ -215,50 +218,33 @@ TEST_F(KernelWaitsOfFour, InACircleOfMessagesOfWhichAllSendsHaveBegunAreToldSoon
   EXPECT_EQ(look(3, 200), "") << "it waits for nobody";
 }
 
-TEST_F(KernelWaitsOfFour, InMessagesProveNothingSoonIfTheLaunchOfOneMayNotHaveBegunToSend) {
-  in_messages_in_order(0, {1});
-  in_messages_in_order(1, {0});
-  waits_[1].in_order = false;
+TEST_F(KernelWaitsOfFour, InMessagesProveNothingSoonIfTheLaunchOfOneMayNotHaveBegun) {
+  in_begun_messages(0, {1});
+  in_messages(1, {0});
   EXPECT_EQ(look(0, 90), "") << "what is in its launch, or how long that takes, is not known";
-  in_messages_in_order_for_room(1, 0);
-  EXPECT_EQ(look(0, 90), "") << "it may not have begun all sends: it waits in one";
-  in_messages_in_order(1, {0});
-  waits_[0].first_for_data = {};
-  EXPECT_EQ(look(0, 90), "") << "what has begun may not be in the channel in which it waits";
-  in_messages_in_order(0, {1});
-  in_messages_in_order(1, {0});
+  in_begun_messages(1, {0});
   EXPECT_NE(look(0, 12), "");
 }
 
-TEST_F(KernelWaitsOfFour, InMessagesForRoomAreToldSoonIfTheReceiveHasBegun) {
-  const auto in_circle_with = [this](int sender) {
-    only_sends(sender, 2);
-    waits_[sender].first_for_room.add(2);
-    in_messages_in_order(2, {1});
-    only_receives(1, sender);
-  };
-  in_circle_with(3);
-  EXPECT_EQ(look(3, 90), "") << "rank 2 may not have begun to receive from ranks behind rank 1";
-  goes_on(3);
-  in_circle_with(0);
-  EXPECT_NE(look(0, 12), "");
+TEST_F(KernelWaitsOfFour, InMessagesForRoomOfEachOtherAreToldSoonIfTheyHaveBegun) {
+  for (const int rank : {0, 1}) in_begun_messages_for_room(rank, 1 - rank);
+  const std::string said = look(0, 12);
+  EXPECT_TRUE(contains(said, "wait for each other in a circle")) << said;
 }
 
-TEST_F(KernelWaitsOfFour, InSendsToEachOtherAreToldSoonIfOtherChannelsWaitToo) {
-  for (const int rank : {0, 1}) in_messages_in_order_for_room(rank, 1 - rank);
-  EXPECT_EQ(look(0, 90), "") << "receives may not have begun";
-  waits_[0].beyond_first = true;
-  EXPECT_EQ(look(0, 90), "") << "nor those of rank 1";
-  waits_[1].beyond_first = true;
-  EXPECT_TRUE(contains(look(0, 12), "wait for each other in a circle")) << look(0);
-  waits_[1].first_for_room = {};
-  EXPECT_EQ(look(0, 90), "") << "rank 1 waits in another channel, in which rank 0 may take something";
+TEST_F(KernelWaitsOfFour, InLaunchesBesideEachOtherCountForTheirProtocolAlone) {
+  in_begun_messages(0, {1});
+  in_begun_messages(1, {0}, Protocol::kSimple);
+  of(1, Protocol::kLL).has_begun = false;
+  EXPECT_EQ(look(0, 90), "") << "its launch by LL may come yet";
+  of(1, Protocol::kLL).has_begun = true;
+  EXPECT_NE(look(0, 12), "");
 }
 
 TEST_F(KernelWaitsOfFour, InMessagesThatHaveBegunCountOnlyIfAllWaitOn) {
-  in_messages_in_order(0, {1});
+  in_begun_messages(0, {1});
   for (int i = 0; i < 20; ++i) {
-    in_messages_in_order(1, {0});
+    in_begun_messages(1, {0});
     EXPECT_EQ(look(0, 8), "");
     goes_on(1);
     EXPECT_EQ(look(0, 1), "");
@@ -266,8 +252,8 @@ TEST_F(KernelWaitsOfFour, InMessagesThatHaveBegunCountOnlyIfAllWaitOn) {
 }
 
 TEST_F(KernelWaitsOfFour, InACircleOfMessagesAndACollectiveAreToldSoonIfTheMessagesHaveBegun) {
-  in_messages_in_order(0, {1});
-  in_messages_in_order(1, {2});
+  in_begun_messages(0, {1});
+  in_begun_messages(1, {2});
   in_collective(2, work_of(Collective::kAllReduce, 100), {0});
   const std::string said = look(0, 12);
   EXPECT_TRUE(contains(said, "waits in AllReduce (count 100")) << said;

@@ -160,7 +160,7 @@ TEST(DataPath, StepsMayWrapWhileAWordIsAwaited) {
   cuda::Signals signals{};
   cuda::CollectiveParameters launch;
   launch.queue.signals = &signals;
-  EXPECT_TRUE(cuda::await_words<false>({launch.queue, 0}, one));
+  EXPECT_TRUE(cuda::await_words<cuda::OfCollectives>({launch.queue, 0}, one));
   EXPECT_EQ(one.value, 1U);
 }
 
@@ -352,9 +352,9 @@ TEST_F(LongWait, ForDataOfAllEndsWhenTheLastHasCome) {
     EXPECT_EQ(result_[static_cast<size_t>(i)], 1000 * i + i + i + 20) << i;
   }
   EXPECT_GE(looks, 9);
-  EXPECT_NE(signals_.waits.for_data[0], 0U);
-  EXPECT_NE(signals_.waits.for_data[2], 0U);
-  EXPECT_EQ(signals_.waits.for_data[kMe], 0U);
+  EXPECT_NE(signals_.waits[cuda::Signals::kOfCollectives].for_data[0], 0U);
+  EXPECT_NE(signals_.waits[cuda::Signals::kOfCollectives].for_data[2], 0U);
+  EXPECT_EQ(signals_.waits[cuda::Signals::kOfCollectives].for_data[kMe], 0U);
   EXPECT_EQ(signals_.arrived[0].marked_bytes, 0U);
 }
 
@@ -365,18 +365,24 @@ TEST_F(LongWait, ForDataOfOneTellsOfThatOneAlone) {
   };
   EXPECT_TRUE(run([](Worker& worker, const Job& job) { worker.take_first(job); }));
   for (int i = 0; i < static_cast<int>(kBytes / 4); ++i) EXPECT_EQ(result_[static_cast<size_t>(i)], i);
-  EXPECT_NE(signals_.waits.for_data[0], 0U);
-  EXPECT_EQ(signals_.waits.for_data[2], 0U);
+  EXPECT_NE(signals_.waits[cuda::Signals::kOfCollectives].for_data[0], 0U);
+  EXPECT_EQ(signals_.waits[cuda::Signals::kOfCollectives].for_data[2], 0U);
 }
 
-/// What else of its kernel has begun follows from it.
-TEST(LongWaits, OfMessagesTellThoseInFirstChannelsFromOthers) {
-  cuda::ManyMessages launch;
+TEST(LongWaits, OfMessagesTellWhetherAllOfTheLaunchHasBegun) {
+  using Wire = cuda::OfMessages<cuda::LL128>;
+  cuda::FewMessages launch;
   cuda::Signals signals{};
+  const cuda::QueueLayout layout = cuda::make_layout(10, 1, 4, 1024);
+  Block counters(layout.counter_bytes());
+  std::fill_n(counters.get(), layout.counter_bytes(), 0);
+  launch.queue.layout = layout;
+  launch.queue.rank = 3;
+  launch.queue.counters = counters.get();
   launch.queue.signals = &signals;
-  for (const int8_t channel : {int8_t{0}, int8_t{3}}) launch.lane[channel].channel = channel;
-  for (const unsigned block : {0U, 3U}) {
-    blockIdx.x = block;
+  gridDim.x = 2;
+  for (const bool all : {false, true}) {
+    cuda::count_begun(launch.queue);
     for (const int peer : {5, 9}) {
       const cuda::For what = peer == 5 ? cuda::For::kData : cuda::For::kRoom;
       const uint32_t word = 0;
@@ -387,17 +393,17 @@ TEST(LongWaits, OfMessagesTellThoseInFirstChannelsFromOthers) {
       cuda::meanwhile = [&] {
         if (++looks == 4) signals.aborted = 1;
       };
-      EXPECT_FALSE(cuda::await_words<true>({launch.queue, 0}, one));
+      EXPECT_FALSE(cuda::await_words<Wire>({launch.queue, 0}, one));
     }
-    const auto& noted = block == 0 ? signals.first_waits : signals.waits;
-    EXPECT_TRUE(noted.for_data[5] != 0 && noted.for_room[9] != 0) << block;
-    EXPECT_TRUE(noted.for_data[9] == 0 && noted.for_room[5] == 0) << block;
-    const auto& others = block == 0 ? signals.waits : signals.first_waits;
-    EXPECT_TRUE(others.for_data[5] == 0 && others.for_room[9] == 0) << block;
+    for (int i = 0; i < static_cast<int>(std::size(signals.waits)); ++i) {
+      const bool noted = i == cuda::Signals::of_messages(Protocol::kLL128, all);
+      EXPECT_EQ(signals.waits[i].for_data[5] != 0 && signals.waits[i].for_room[9] != 0, noted) << i;
+      EXPECT_TRUE(signals.waits[i].for_data[9] == 0 && signals.waits[i].for_room[5] == 0) << i;
+    }
     signals = {};
   }
   cuda::meanwhile = nullptr;
-  blockIdx.x = 0;
+  gridDim.x = 1;
 }
 
 TEST_F(LongWait, TellsOfDataOfAnotherCallAndEndsWithAnAbort) {

@@ -299,6 +299,32 @@ TEST_F(Graphs, WithGroupsThatSendMoreThanIsReceivedAndThereIsRoomForAreTold) {
   }
 }
 
+TEST_F(Graphs, WithManyShortMessagesMoreThanAreReceivedAreTold) {
+  constexpr size_t kMoreThanSlots = 40;
+  for (const int size : {2, 3}) {
+    make(size);
+    if (IsSkipped()) return;
+    const auto graphs = capture([&](size_t rank) { exchange(rank, 100, kMoreThanSlots, 1); });
+    expect_told([&](size_t rank) { launch(rank, graphs); }, {"wait for each other in a circle"});
+    end();
+  }
+}
+
+/// By one of the two more is received than is sent.
+TEST_F(Graphs, WithGroupsOfSeveralProtocolsThatReceiveMoreThanIsSentAreTold) {
+  for (const size_t missing : {counts()[0], kLongCount}) {
+    make(2);
+    if (IsSkipped()) return;
+    const auto graphs = capture([&](size_t rank) {
+      NCCL_OK(ncclGroupStart());
+      for (const size_t count : {counts()[0], kLongCount}) exchange(rank, count, 1, count == missing ? 2 : 1);
+      NCCL_OK(ncclGroupEnd());
+    });
+    expect_told([&](size_t rank) { launch(rank, graphs); }, {"wait for each other in a circle"});
+    end();
+  }
+}
+
 TEST_F(Graphs, WithAReceiveBehindAnExchangeThatWaitsForOneInItAreTold) {
   make(3);
   if (IsSkipped()) return;

@@ -155,7 +155,7 @@ class BriefConnections {
 #pragma unroll 1
         for (int peer = lane_; peer < ranks(); peer += 32) {
           const bool waits = is_peer(peer) && epoch_ - credit_of(peer) > queue_.layout.slots;
-          if (waits) patience.note<false>(peer, For::kRoom, late);
+          if (waits) patience.note<OfCollectives>(peer, For::kRoom, late);
         }
       });
       given_up = __any_sync(0xffffffffU, given_up);

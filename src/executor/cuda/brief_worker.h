@@ -234,7 +234,7 @@ class BriefWorker : public BriefConnections<Wire> {
 #pragma unroll 1
       for (uint32_t left = missing; left != 0; left &= left - 1) {
         const int index = __ffs(left) - 1;
-        patience.note<false>(first + index, For::kData, late);
+        patience.note<OfCollectives>(first + index, For::kData, late);
         Endpoint source = first_source;
         source.slot += index * this->queue_.layout.slot_bytes;
         tell_what_arrived<Wire>(this->queue_, first + index, source, unit);

@@ -355,7 +355,7 @@ class WorkerConnections : public Connections<WireOf> {
       const int any = full ? peer : this->rank();
       Awaited credit{
           this->credit_of(any), &this->seen_[any].credit, c.credit, c.sent - layout.slots + 1, whom, For::kRoom};
-      if (!await_words_apart<Wire::kMessages>(waiter(), credit)) aborted_ = true;
+      if (!await_words_apart<NotedAs<Wire>>(waiter(), credit)) aborted_ = true;
       c.credit = credit.value;
     }
     if (peer < 0) return;
@@ -374,7 +374,7 @@ class WorkerConnections : public Connections<WireOf> {
       const int any = peer >= 0 ? peer : this->rank();
       const uint32_t* word = layout.filled(this->own_region(), this->channel_in_, any);
       Awaited filled{word, &this->seen_[any].filled, step, step + 1, peer, For::kData};
-      if (!await_words<Wire::kMessages>(waiter(), filled)) aborted_ = true;
+      if (!await_words<NotedAs<Wire>>(waiter(), filled)) aborted_ = true;
     }
     if (peer < 0) return;
     char* slot = this->slots_[peer].incoming + (step & (layout.slots - 1)) * layout.slot_bytes;

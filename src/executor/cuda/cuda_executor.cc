@@ -414,7 +414,7 @@ class CudaExecutor : public Executor {
   CallName name_of(const MessagePlan& plan, const MessageBatch& batch, bool together) {
     if (!watch_->wants_names(captured_)) return CallNames::kUnknown;
     NamedLaunch launch = together ? messages_of(plan) : messages_of(batch);
-    launch.in_order = !together && captured_ && are_at_hand(batch);
+    launch.at_hand = captured_ && (together ? are_at_hand(plan) : are_at_hand(batch));
     return watch_->name(launch, captured_);
   }
 

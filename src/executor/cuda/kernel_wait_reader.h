@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "executor/call_names.h"
@@ -22,28 +23,36 @@ class KernelWaitReader {
   /// and that, is none that stands still.
   KernelWait read() {
     KernelWait wait;
-    const uint32_t others = read(signals_.waits, seen_, wait.for_data, wait.for_room);
-    const bool beyond_first = wait.any();
-    const uint32_t first = read(signals_.first_waits, first_seen_, wait.first_for_data, wait.first_for_room);
-    wait.for_data.add(wait.first_for_data);
-    wait.for_room.add(wait.first_for_room);
+    uint32_t shortest = read(Signals::kOfCollectives, wait.for_data, wait.for_room);
+    for (size_t i = 0; i < wait.messages.size(); ++i) {
+      KernelWait::ByProtocol& messages = wait.messages[i];
+      const auto protocol = static_cast<Protocol>(i);
+      shortest =
+          std::min(shortest, read(Signals::of_messages(protocol, true), messages.for_data, messages.for_room));
+      const bool some = messages.any();
+      const uint32_t shortest_of_others =
+          read(Signals::of_messages(protocol, false), messages.for_data, messages.for_room);
+      messages.has_begun = some && shortest_of_others == kNone;
+      shortest = std::min(shortest, shortest_of_others);
+      wait.for_data.add(messages.for_data);
+      wait.for_room.add(messages.for_room);
+    }
     if (!wait.any()) {
       told_ = CallNames::kUnknown;
       return wait;
     }
-    wait.for_long = std::min(others, first) >= kStandstill;
+    wait.for_long = shortest >= kStandstill;
     told_ = same_while_it_waits(signals_.call);
     const auto call = names_.find(told_);
     wait.unknown = !call;
     if (wait.unknown) return wait;
     const NamedLaunch& launch = call->launch;
     if (launch.count > 0) wait.collective = launch.collectives[call->which];
-    wait.beyond_first = launch.count == 0 && beyond_first;
     wait.among_several = launch.count > 1;
     wait.works = launch.works();
     wait.sends_to = launch.sends_to;
     wait.receives_from = launch.receives_from;
-    wait.in_order = launch.in_order;
+    limit_what_has_begun(wait, launch);
     return wait;
   }
 
@@ -51,6 +60,7 @@ class KernelWaitReader {
   // As in Signals::waits.
   static constexpr uint32_t kLong = 200;  ///< longer than what lies between looks
   static constexpr uint32_t kStandstill = 30'000;
+  static constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
   using Times = std::array<uint32_t, kMaxRanks>;
   struct Seen {
@@ -64,12 +74,23 @@ class KernelWaitReader {
     return call >> CallNames::kFreeBits == told_ >> CallNames::kFreeBits ? told_ : call;
   }
 
-  static uint32_t read(const volatile Signals::Waits& waits, Seen& seen, RankSet& data, RankSet& room) {
+  static void limit_what_has_begun(KernelWait& wait, const NamedLaunch& launch) {
+    const bool any = std::any_of(wait.messages.begin(), wait.messages.end(),
+                                 [](const KernelWait::ByProtocol& messages) { return messages.has_begun; });
+    for (KernelWait::ByProtocol& messages : wait.messages) {
+      // There is one launch at a time, or one by each protocol.
+      messages.has_begun = launch.count == 0 && launch.at_hand && (launch.beside_others ? messages.has_begun : any);
+    }
+  }
+
+  uint32_t read(int which, RankSet& data, RankSet& room) {
+    const volatile Signals::Waits& waits = signals_.waits[which];
+    Seen& seen = seen_[static_cast<size_t>(which)];
     return std::min(read(waits.for_data, seen.for_data, data), read(waits.for_room, seen.for_room, room));
   }
   /// The shortest of the long waits.
   static uint32_t read(const volatile uint32_t (&waits)[kMaxRanks], Times& seen, RankSet& ranks) {
-    uint32_t shortest = std::numeric_limits<uint32_t>::max();
+    uint32_t shortest = kNone;
     for (int rank = 0; rank < kMaxRanks; ++rank) {
       const uint32_t told = waits[rank];
       if (std::exchange(seen[static_cast<size_t>(rank)], told) == told || told < kLong) continue;
@@ -82,8 +103,7 @@ class KernelWaitReader {
   const volatile Signals& signals_;
   const CallNames& names_;
   CallName told_ = CallNames::kUnknown;  ///< by the last read
-  Seen seen_;
-  Seen first_seen_;
+  std::array<Seen, std::extent_v<decltype(Signals::waits)>> seen_{};
 };
 
 }  // namespace nitinol::cuda

@@ -25,6 +25,7 @@ NamedLaunch messages_of(const MessageBatch& batch) {
 
 NamedLaunch messages_of(const MessagePlan& plan) {
   NamedLaunch all;
+  all.beside_others = true;
   for (const std::vector<MessageBatch>& batches : plan) {
     for (const MessageBatch& batch : batches) {
       const NamedLaunch launch = messages_of(batch);
@@ -44,6 +45,12 @@ bool are_at_hand(const MessageBatch& batch) {
       return false;
     }
     return found.type == cudaMemoryTypeDevice || found.type == cudaMemoryTypeHost;
+  });
+}
+
+bool are_at_hand(const MessagePlan& plan) {
+  return std::all_of(plan.begin(), plan.end(), [](const std::vector<MessageBatch>& batches) {
+    return std::all_of(batches.begin(), batches.end(), [](const MessageBatch& batch) { return are_at_hand(batch); });
   });
 }
 

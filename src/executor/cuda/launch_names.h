@@ -19,5 +19,6 @@ NamedLaunch messages_of(const MessagePlan& plan);
 /// system may have to fetch, from the host's memory or from a disk, for as long as that takes. Asks CUDA for each: for
 /// captures alone.
 bool are_at_hand(const MessageBatch& batch);
+bool are_at_hand(const MessagePlan& plan);
 
 }  // namespace nitinol::cuda

@@ -20,7 +20,8 @@ TEST(LaunchNames, OfMessagesSayForWhomTheyAre) {
   EXPECT_EQ(launch.count, 0U);
   EXPECT_EQ(launch.sends_to, fifth);
   EXPECT_EQ(launch.receives_from, seventieth);
-  EXPECT_FALSE(launch.in_order) << "it is not known how long their buffers take";
+  EXPECT_FALSE(launch.at_hand) << "it is not known how long their buffers take";
+  EXPECT_FALSE(launch.beside_others);
 }
 
 TEST(LaunchNames, OfMessagesOfSeveralProtocolsSayForWhomAllAre) {
@@ -32,6 +33,7 @@ TEST(LaunchNames, OfMessagesOfSeveralProtocolsSayForWhomAllAre) {
     EXPECT_EQ(launch.sends_to.has(rank), rank == 1 || rank == 3) << rank;
     EXPECT_EQ(launch.receives_from.has(rank), rank == 2) << rank;
   }
+  EXPECT_TRUE(launch.beside_others);
 }
 
 TEST(LaunchNames, OfCollectivesLeaveOutThoseWithoutElements) {

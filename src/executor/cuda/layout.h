@@ -4,9 +4,8 @@
 // region per queue set, which all peers map. What a region of rank R holds:
 //   credits  [channel][peer]          how many of R's steps `peer` has consumed; written by `peer`
 //   filled   [channel][peer]          how many steps `peer` has published to R; written by `peer` (Simple only)
-//   state    [channel][peer]          R's own counters, from one operation to the next; unused in host memory. Not zero
-//                                     for R itself: a kernel has aborted, and later ones send nothing. In brief queue
-//                                     sets R's own is all there is (BriefState)
+//   state    [channel][peer]          R's own counters, from one operation to the next; unused in host memory. For R
+//                                     itself OwnState. In brief queue sets that is all there is (BriefState)
 //   runs     [peer][direction]        how many calls have run (run_counter.h): messages to and from the peer; for R
 //                                     itself collectives
 //   slots    [channel][sender][slot]  written by `sender`: all others, or the rank before R alone. In brief queue sets
@@ -63,9 +62,17 @@ struct ConnectionState {
   uint32_t credit = 0;    ///< steps of this rank that the peer is known to have consumed
 };
 
-/// Counters of a channel that carries brief operations, in the place of the rank's own ConnectionState. They wrap.
+/// In the place of a rank's connection with itself.
+struct OwnState {
+  uint32_t stopped = 0;  ///< not zero: a kernel has aborted, and later ones send nothing
+  uint32_t begun = 0;    ///< of messages, in channel 0: CTAs of the launch that have begun; 0: all (begun_ctas.h)
+  uint32_t unused[2] = {};
+};
+static_assert(sizeof(OwnState) == sizeof(ConnectionState));
+
+/// The same where a channel carries brief operations. Its counters wrap.
 struct BriefState {
-  uint32_t stopped = 0;  ///< as in ConnectionState::sent of the rank itself
+  uint32_t stopped = 0;  ///< as in OwnState
   uint32_t posted = 0;   ///< the epoch that peers were last told
   uint32_t epoch = 0;    ///< operations that this rank has carried out
   uint32_t credit = 0;   ///< those that all peers are known to have carried out
@@ -95,6 +102,9 @@ struct QueueLayout {
   /// Among the rank's counters, which are a table by themselves.
   NITINOL_HOST_DEVICE ConnectionState* state(char* counters, int channel, int peer) const {
     return reinterpret_cast<ConnectionState*>(counters) + (channel * ranks + peer);
+  }
+  NITINOL_HOST_DEVICE OwnState* own_state(char* counters, int channel, int rank) const {
+    return reinterpret_cast<OwnState*>(state(counters, channel, rank));
   }
   NITINOL_HOST_DEVICE BriefState* brief_state(char* counters, int channel, int rank) const {
     return reinterpret_cast<BriefState*>(state(counters, channel, rank));

@@ -44,9 +44,6 @@ std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, co
                             messages.begin() + static_cast<std::ptrdiff_t>(first + count));
     }
   }
-  for (MessageBatch& batch : batches) {
-    std::stable_partition(batch.lanes.begin(), batch.lanes.end(), [](const Lane& lane) { return lane.channel == 0; });
-  }
   return batches;
 }
 

@@ -15,9 +15,7 @@ struct MessageBatch {
 };
 
 /// Launches for all messages that one queue set carries. Each takes the same number of messages from each direction of
-/// each connection, so that whatever a launch waits for is in the peer's launch of the same number. The first channels
-/// of all connections stand before all others, and there those that send before those that receive, in the order of
-/// ranks: CTAs begin in order, so one that waits tells what else of the launch has begun (kernel_waits.h).
+/// each connection, so that whatever a launch waits for is in the peer's launch of the same number.
 std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, const MessageGrain& grain,
                                         const QueueLayout& layout);
 

@@ -29,25 +29,6 @@ TEST(MessagePlan, EachDirectionOfEachConnectionIsALane) {
   EXPECT_EQ(batches[0].messages.size(), 3U);
 }
 
-/// What is concluded of a launch that waits depends on it.
-TEST(MessagePlan, FirstChannelsStandFirstAndThereThoseThatSendAndBothInTheOrderOfRanks) {
-  const QueueLayout layout = make_layout(4, 8, 4, 8192);
-  std::vector<MessageWork> work;
-  for (const int peer : {3, 1, 2}) {
-    for (const auto direction : {kReceive, kSend}) work.push_back(message(direction, peer, 5000));
-  }
-  const auto batches = plan_messages(work, kGrain, layout);
-  ASSERT_EQ(batches.size(), 1U);
-  std::vector<std::pair<int, int>> first;
-  ASSERT_EQ(batches[0].lanes.size(), 12U);
-  for (const Lane& lane : batches[0].lanes) {
-    EXPECT_EQ(lane.channel, first.size() < 6 ? 0 : 1);
-    if (lane.channel == 0) first.emplace_back(lane.sends, lane.peer);
-  }
-  EXPECT_THAT(first, testing::ElementsAre(std::pair(1, 1), std::pair(1, 2), std::pair(1, 3), std::pair(0, 1),
-                                          std::pair(0, 2), std::pair(0, 3)));
-}
-
 TEST(MessagePlan, MessagesOfALaneKeepTheirOrder) {
   const QueueLayout layout = make_layout(2, 1, 4, 8192);
   char buffer[3];

@@ -127,7 +127,7 @@ class WorkerBase : public Link {
       for (uint32_t left = missing; left != 0; left &= left - 1) {
         const int index = first + __ffs(left) - 1;
         const int peer = this->sender(index);
-        patience.template note<Wire::kMessages>(peer, For::kData, late);
+        patience.template note<NotedAs<Wire>>(peer, For::kData, late);
         tell_what_arrived<Wire>(this->queue_, peer, this->source(index), unit);
       }
     });

@@ -31,7 +31,12 @@ struct Signals {
     uint32_t for_data[kMaxRanks];
     uint32_t for_room[kMaxRanks];  ///< until they take what they were sent
   };
-  Waits waits;    ///< but for those of messages in first channels
+  static constexpr int kOfCollectives = 0;
+  /// Those of messages, by protocol, apart: of launches that have begun as a whole, and of others.
+  NITINOL_HOST_DEVICE static constexpr int of_messages(Protocol protocol, bool all_begun) {
+    return 1 + static_cast<int>(protocol) + (all_begun ? kProtocols : 0);
+  }
+  Waits waits[1 + 2 * kProtocols];
   CallName call;  ///< in which
   Arrived arrived[kMaxRanks];
 
@@ -41,8 +46,6 @@ struct Signals {
     int channels;
   };
   Table tables[kQueues];  ///< null: not in use yet
-
-  Waits first_waits;  ///< of messages, in the first channel of a connection
 };
 
 /// One queue set as the kernel sees it.
@@ -139,11 +142,6 @@ NITINOL_HOST_DEVICE CallName name_of_launch(const QueueView& queue) {
   static_assert(offsetof(CollectiveParameters, queue) == 0 && offsetof(FewMessages, queue) == 0 &&
                 offsetof(ManyMessages, queue) == 0);
   return reinterpret_cast<const CollectiveParameters&>(queue).name;
-}
-/// The same of a launch of messages: whether a CTA works on the first channel of a connection.
-NITINOL_HOST_DEVICE bool is_in_first_channel(const QueueView& queue, unsigned block) {
-  static_assert(offsetof(FewMessages, lane) == offsetof(ManyMessages, lane));
-  return reinterpret_cast<const ManyMessages&>(queue).lane[block].channel == 0;
 }
 
 }  // namespace nitinol::cuda

@@ -1,6 +1,9 @@
 // How kernels wait for peers: patience that ends with the communicator or when time is up, and words that peers write.
 #pragma once
 
+#include <type_traits>
+
+#include "executor/cuda/begun_ctas.h"
 #include "executor/cuda/parameters.h"
 #include "executor/cuda/wires.h"
 
@@ -16,6 +19,13 @@ struct Waiter {
 
 /// What is waited for: what a peer sends, or that it takes what it was sent.
 enum class For { kData, kRoom };
+
+/// The wire of which a wait is noted: collectives share their notes, and the code for them.
+struct OfCollectives {
+  static constexpr bool kMessages = false;
+};
+template <class Wire>
+using NotedAs = std::conditional_t<Wire::kMessages, Wire, OfCollectives>;
 
 /// Counts turns of a waiting loop and looks at the host's signals now and then: they are a microsecond away. There it
 /// also notes for whom it waits: hosts do not see what graphs launch.
@@ -38,15 +48,13 @@ class Patience {
     note_all(over > 0);
     return over > kPatienceWithHost;
   }
-  /// `kMessages`: in a kernel of messages.
-  template <bool kMessages>
+  template <class Noted>
   __device__ __forceinline__ void note(int peer, For what, bool late) const {
     volatile Signals& signals = *waiter_.queue.signals;
-    volatile Signals::Waits* waits = &signals.waits;
-    if constexpr (kMessages) {
-      if (is_in_first_channel(waiter_.queue, blockIdx.x)) waits = &signals.first_waits;
-    }
-    volatile uint32_t* const of_kind = what == For::kRoom ? waits->for_room : waits->for_data;
+    int which = Signals::kOfCollectives;
+    if constexpr (Noted::kMessages) which = Signals::of_messages(Noted::kProtocol, all_have_begun(waiter_.queue));
+    volatile Signals::Waits& waits = signals.waits[which];
+    volatile uint32_t* const of_kind = what == For::kRoom ? waits.for_room : waits.for_data;
     of_kind[peer] = now() - first_look_ + 1;
     if (late) signals.late[peer] = 1;
   }
@@ -105,7 +113,7 @@ __device__ __noinline__ inline void stop_later_kernels(const QueueView& queue) {
     const int channels = counters == nullptr ? 0 : signals.tables[i].channels;
 #pragma unroll 1
     for (int channel = static_cast<int>(threadIdx.x % 32); channel < channels; channel += 32) {
-      store_live_word(&queue.layout.state(counters, channel, queue.rank)->sent, 1);
+      store_live_word(&queue.layout.own_state(counters, channel, queue.rank)->stopped, 1);
     }
   }
 }
@@ -155,15 +163,15 @@ struct Awaited {
 };
 
 /// Waits until the words of all lanes have their values: the lanes leave together, as LL128 needs all of a warp to
-/// store a line. False: aborted. `kMessages`: in a kernel of messages.
-template <bool kMessages>
+/// store a line. False: aborted.
+template <class Noted>
 __device__ __forceinline__ bool await_words(const Waiter& waiter, Awaited& mine) {
   Patience patience(waiter);
   bool aborted = false;
   while (__any_sync(0xffffffffU, mine.waits())) {
     if (mine.waits()) {
       mine.value = look(mine.word, mine.seen, mine.value, mine.wanted);
-      aborted = patience.exhausted([&](bool late) { patience.note<kMessages>(mine.peer, mine.what, late); });
+      aborted = patience.exhausted([&](bool late) { patience.note<Noted>(mine.peer, mine.what, late); });
     }
     if (__any_sync(0xffffffffU, aborted)) return false;
   }
@@ -171,9 +179,9 @@ __device__ __forceinline__ bool await_words(const Waiter& waiter, Awaited& mine)
 }
 
 /// The same as a function of its own, for what happens rarely.
-template <bool kMessages>
+template <class Noted>
 __device__ __noinline__ inline bool await_words_apart(Waiter waiter, Awaited& mine) {
-  return await_words<kMessages>(waiter, mine);
+  return await_words<Noted>(waiter, mine);
 }
 
 }  // namespace nitinol::cuda
