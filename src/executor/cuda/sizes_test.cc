@@ -221,10 +221,22 @@ TEST(Sizes, APairWithFewCtasStaysLongerWithOneShot) {
   };
   EXPECT_EQ(most_of_one_shot(2, 0), size_t{4} << 20);
   EXPECT_EQ(most_of_one_shot(2, 33), size_t{4} << 20);
-  EXPECT_EQ(most_of_one_shot(2, 32), size_t{8} << 20);
+  EXPECT_EQ(most_of_one_shot(2, 32), size_t{16} << 20);
   EXPECT_EQ(most_of_one_shot(4, 32), size_t{512} << 10);
 }
 
+TEST(Sizes, APairWithFewerCtasThanNcclsReducesBySimpleSooner) {
+  const auto most_of_ll128 = [](Collective what, int max_channels) {
+    Machine pair = machine(2);
+    pair.max_channels = max_channels;
+    return sizes_for(pair).limits.ll128_bytes[static_cast<size_t>(what)];
+  };
+  for (const Collective what : {Collective::kReduce, Collective::kReduceScatter}) {
+    EXPECT_EQ(most_of_ll128(what, 32), size_t{16} << 20);
+    EXPECT_EQ(most_of_ll128(what, 24), size_t{8} << 20);
+  }
+  EXPECT_EQ(most_of_ll128(Collective::kAllReduce, 24), size_t{16} << 20);
+}
 TEST(Sizes, APairWithClustersUsesFewCtasForLongMessages) {
   constexpr auto kAllGather = static_cast<size_t>(Collective::kAllGather);
   Machine pair = machine(2);
