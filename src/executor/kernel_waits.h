@@ -53,7 +53,8 @@ struct KernelWait {
   struct ByProtocol {
     RankSet for_data{};
     RankSet for_room{};
-    /// Whether whatever the rank does in this launch by this protocol has begun, and goes on unless it waits for a rank.
+    /// Whether whatever the rank does in this launch by this protocol has begun, and goes on unless it waits for a
+    /// rank.
     bool has_begun = false;
     friend bool operator==(const ByProtocol&, const ByProtocol&) = default;
 

@@ -1,5 +1,5 @@
-// How many CTAs of a launch of messages have begun. A GPU that is busy with something else may hold up a part of them; who
-// waits tells the host whether all have begun, as it depends on that what follows from the wait (kernel_waits.h).
+// How many CTAs of a launch of messages have begun. A GPU that is busy with something else may hold up a part of them;
+// who waits tells the host whether all have begun, as it depends on that what follows from the wait (kernel_waits.h).
 // Launches by one protocol come one after the other, so they share a counter.
 #pragma once
 
@@ -9,7 +9,7 @@
 namespace nitinol::cuda {
 
 __device__ __forceinline__ uint32_t* begun_ctas(const QueueView& queue) {
-  return &queue.layout.own_state(queue.counters, 0, queue.rank)->begun;
+  return &queue.layout.own_state(queue.counters, queue.layout.channels - 1, queue.rank)->begun;
 }
 
 /// By one thread of each CTA, once earlier kernels are done. The last one makes it zero.

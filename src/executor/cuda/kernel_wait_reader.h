@@ -27,8 +27,7 @@ class KernelWaitReader {
     for (size_t i = 0; i < wait.messages.size(); ++i) {
       KernelWait::ByProtocol& messages = wait.messages[i];
       const auto protocol = static_cast<Protocol>(i);
-      shortest =
-          std::min(shortest, read(Signals::of_messages(protocol, true), messages.for_data, messages.for_room));
+      shortest = std::min(shortest, read(Signals::of_messages(protocol, true), messages.for_data, messages.for_room));
       const bool some = messages.any();
       const uint32_t shortest_of_others =
           read(Signals::of_messages(protocol, false), messages.for_data, messages.for_room);

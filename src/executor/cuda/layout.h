@@ -65,7 +65,7 @@ struct ConnectionState {
 /// In the place of a rank's connection with itself.
 struct OwnState {
   uint32_t stopped = 0;  ///< not zero: a kernel has aborted, and later ones send nothing
-  uint32_t begun = 0;    ///< of messages, in channel 0: CTAs of the launch that have begun; 0: all (begun_ctas.h)
+  uint32_t begun = 0;  ///< of messages, in the last channel: CTAs of the launch that have begun; 0: all (begun_ctas.h)
   uint32_t unused[2] = {};
 };
 static_assert(sizeof(OwnState) == sizeof(ConnectionState));
