@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <chrono>
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include <fstream>
 #include <mutex>
 #include <numeric>
+#include <string_view>
 #include <thread>
 
 #include "devices.h"
@@ -165,7 +167,11 @@ int devices_here() {
     const bool is_numbered = name.size() > 6 && std::isdigit(static_cast<unsigned char>(name[6])) != 0;
     if (name.starts_with("nvidia") && is_numbered) ++devices;
   }
-  return devices;
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible == nullptr) return devices;
+  const std::string_view list(visible);
+  const auto named = list.empty() ? 0 : 1 + static_cast<int>(std::count(list.begin(), list.end(), ','));
+  return std::min(devices, named);
 #endif
 }
 

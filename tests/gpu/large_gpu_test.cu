@@ -227,12 +227,26 @@ class Rank {
   cudaStream_t stream_ = nullptr;
 };
 
-TEST(Large, OperationsGiveTheSameEveryTime) {
-  REQUIRE_GPU();
+void make_communicators(const std::vector<int>& devices, int max_ctas, std::vector<ncclComm_t>& comms) {
+  const auto ranks = static_cast<int>(devices.size());
+  comms.resize(ranks);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.maxCTAs = max_ctas;
+  ncclUniqueId id;
+  NCCL_OK(ncclGetUniqueId(&id));
+  NCCL_OK(ncclGroupStart());
+  for (int rank = 0; rank < ranks; ++rank) {
+    CUDA_OK(cudaSetDevice(devices[rank]));
+    NCCL_OK(ncclCommInitRankConfig(&comms[rank], ranks, id, rank, &config));
+  }
+  NCCL_OK(ncclGroupEnd());
+}
+
+void issue_and_compare(int max_ctas) {
   const std::vector<int> devices = gpu_testing::devices_of_ranks();
   const auto ranks = static_cast<int>(devices.size());
-  std::vector<ncclComm_t> comms(ranks);
-  NCCL_OK(ncclCommInitAll(comms.data(), ranks, devices.data()));
+  std::vector<ncclComm_t> comms;
+  ASSERT_NO_FATAL_FAILURE(make_communicators(devices, max_ctas, comms));
   const char* const text = std::getenv("LARGE_SECONDS");
   const auto end = Clock::now() + std::chrono::duration<double>(text == nullptr ? 5 : std::atof(text));
 
@@ -278,6 +292,16 @@ TEST(Large, OperationsGiveTheSameEveryTime) {
   std::printf("%u operations\n", turns.load());
 }
 
+TEST(Large, OperationsGiveTheSameEveryTime) {
+  REQUIRE_GPU();
+  issue_and_compare(NCCL_CONFIG_UNDEF_INT);
+}
+
+TEST(Large, OperationsOfFewCtasGiveTheSameEveryTime) {
+  REQUIRE_GPU();
+  issue_and_compare(24);
+}
+
 // Large operations of three ranks have CTAs on all multiprocessors of the GPU, and wait for the fourth.
 TEST(Large, OperationsLeaveRoomForSmallOnesOfTheRankThatTheyWaitFor) {
   REQUIRE_GPU();
@@ -285,6 +309,7 @@ TEST(Large, OperationsLeaveRoomForSmallOnesOfTheRankThatTheyWaitFor) {
   const std::vector<int> devices(kRanks, 0);
   std::vector<ncclComm_t> comms(kRanks);
   NCCL_OK(ncclCommInitAll(comms.data(), kRanks, devices.data()));
+  CUDA_OK(cudaSetDevice(0));
   std::vector<Rank> ranks;
   for (int rank = 0; rank < kRanks; ++rank) ranks.emplace_back(rank, kRanks, comms[rank]).set_up();
   for (size_t what = 0; what < kNames.size() && !HasFailure(); ++what) {
