@@ -46,9 +46,9 @@ inline constexpr unsigned long long kNoStreamId = std::numeric_limits<unsigned l
 
 /// Names a stream for the life of the program. Its handle does not: it may come to name another one once the stream is
 /// destroyed, though work is still in it, and cudaStreamPerThread is another one on each thread. kNoStreamId if it is
-/// not known; CUDA does not tell it while the stream is captured.
+/// not known. Not to be asked of a stream that is being captured, as that would end the capture; of others it may be
+/// asked meanwhile.
 inline unsigned long long stream_id(cudaStream_t stream) {
-  const RelaxedCaptureGuard relaxed;  // another stream of this thread may be captured
   unsigned long long id = 0;
   if (cudaStreamGetId(stream, &id) == cudaSuccess) return id;
   static_cast<void>(cudaGetLastError());

@@ -17,6 +17,7 @@
 #include "executor/cuda/domain.h"
 #include "executor/cuda/hardware_queues.h"
 #include "executor/cuda/kernels.h"
+#include "executor/cuda/launch.h"
 #include "executor/cuda/launch_names.h"
 #include "executor/cuda/loaded_kernels.h"
 #include "executor/cuda/message_plan.h"
@@ -403,10 +404,12 @@ class CudaExecutor : public Executor {
     const MessageGrain& grain = sizes_.message_grain[which];
     for (const MessageBatch& batch : plan[which]) {
       const CallName name = name_of(plan, batch, together);
-      if (batch.lanes.size() <= FewMessages::kMaxLanes && batch.messages.size() <= FewMessages::kMaxMessages) {
+      if (fits_into<FewMessages>(batch)) {
         launch_batch<FewMessages>(view, batch, grain, name, message_kernels()[0][which], stream);
+      } else if (fits_into<MoreMessages>(batch)) {
+        launch_batch<MoreMessages>(view, batch, grain, name, message_kernels()[1][which], stream);
       } else {
-        launch_batch<ManyMessages>(view, batch, grain, name, message_kernels()[1][which], stream);
+        launch_batch<ManyMessages>(view, batch, grain, name, message_kernels()[2][which], stream);
       }
     }
   }
@@ -418,6 +421,10 @@ class CudaExecutor : public Executor {
     return watch_->name(launch, captured_);
   }
 
+  template <class Parameters>
+  static bool fits_into(const MessageBatch& batch) {
+    return batch.lanes.size() <= Parameters::kMaxLanes && batch.messages.size() <= Parameters::kMaxMessages;
+  }
   template <class Parameters>
   void launch_batch(const QueueView& view, const MessageBatch& batch, const MessageGrain& grain, CallName name,
                     const void* kernel, cudaStream_t stream) {
@@ -446,26 +453,13 @@ class CudaExecutor : public Executor {
     parameters.next_may_begin = kernels_.compiled_for(kCanWaitForEarlierKernels) && blocks <= ctas_ahead_;
     // Eager launches have events between them: none begins before the one before it has ended.
     if constexpr (requires { parameters.rehearses; }) parameters.rehearses = parameters.next_may_begin && captured_;
-    std::array<cudaLaunchAttribute, 2> attributes{};
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(blocks));
-    config.blockDim = dim3(static_cast<unsigned>(threads));
-    config.dynamicSmemBytes = shared_bytes(ranks_, threads / 32);
-    config.stream = stream;
-    config.attrs = attributes.data();
-    const auto add = [&](cudaLaunchAttributeID id) -> cudaLaunchAttributeValue& {
-      cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
-      attribute.id = id;
-      return attribute.val;
-    };
-    if (const cudaEvent_t begun = order_.next(stream, places_of(blocks, cluster, threads))) {
-      add(cudaLaunchAttributeLaunchCompletionEvent).launchCompletionEvent.event = begun;
-    } else if (parameters.next_may_begin) {
-      add(cudaLaunchAttributeProgrammaticStreamSerialization).programmaticStreamSerializationAllowed = 1;
-    }
-    if (cluster > 1) add(cudaLaunchAttributeClusterDimension).clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-    void* arguments[] = {&parameters};
-    cuda_check(cudaLaunchKernelExC(&config, kernel, arguments), "launch of a communication kernel");
+    const LaunchShape shape{.ctas = blocks,
+                            .ctas_of_cluster = cluster,
+                            .threads = threads,
+                            .shared_bytes = shared_bytes(ranks_, threads / 32),
+                            .begun = order_.next(stream, places_of(blocks, cluster, threads)),
+                            .may_begin_early = parameters.next_may_begin};
+    cuda::launch(kernels_.handle_of(kernel), shape, &parameters, stream);
   }
 
   const int device_;

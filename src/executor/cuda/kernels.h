@@ -303,8 +303,9 @@ const KernelSet& move_kernels();
 /// The kernels of a reduction; null if the build leaves it out.
 const KernelSet* find_reduce_kernels(DataType type, Combiner with);
 
-/// By protocol; for launches with few messages and for those with many.
-std::array<std::array<const void*, kProtocols>, 2> message_kernels();
+/// By protocol, for launches of FewMessages, MoreMessages and ManyMessages.
+using MessageKernels = std::array<std::array<const void*, kProtocols>, 3>;
+MessageKernels message_kernels();
 
 #if defined(__CUDACC__)
 

@@ -42,7 +42,9 @@ void LoadedKernels::load(const void* kernel) {
     set_attribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most));
   }
   if (room_beside_) make_room_beside(kernel);
-  kernels_.insert(kernel);
+  cudaKernel_t handle = nullptr;
+  cuda_check(cudaGetKernel(&handle, kernel), "cudaGetKernel of a communication kernel");
+  kernels_.emplace(kernel, handle);
 }
 
 /// All but those for a rank by itself.

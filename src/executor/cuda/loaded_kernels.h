@@ -3,8 +3,10 @@
 // are loaded when a communicator is made.
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include <limits>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "executor/cuda/combiner.h"
 #include "model/types.h"
@@ -19,6 +21,8 @@ class LoadedKernels {
   LoadedKernels(int ranks, bool room_beside) : ranks_(ranks), room_beside_(room_beside) {}
 
   bool has(const void* kernel) const { return kernels_.contains(kernel); }
+  /// Of one that is loaded.
+  cudaKernel_t handle_of(const void* kernel) const { return kernels_.at(kernel); }
   /// On the current device. Throws Error.
   void load(const void* kernel);
   /// What most programs use: copies, messages, and reductions of the types of training and its bookkeeping. All would
@@ -36,7 +40,7 @@ class LoadedKernels {
 
   const int ranks_;
   const bool room_beside_;
-  std::unordered_set<const void*> kernels_;
+  std::unordered_map<const void*, cudaKernel_t> kernels_;
   int least_compiled_for_ = std::numeric_limits<int>::max();
 };
 

@@ -1,47 +1,76 @@
 #include "executor/cuda/message_plan.h"
 
 #include <algorithm>
-#include <map>
+#include <span>
+#include <tuple>
 
 #include "base/error.h"
 #include "executor/cuda/kernels.h"
 
 namespace nitinol::cuda {
 
-std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, const MessageGrain& grain,
-                                        const QueueLayout& layout) {
-  std::map<std::pair<int, int>, std::vector<Message>> flows;  // by direction and peer: sends first
+namespace {
+
+/// A message as one direction of a connection carries it.
+struct Carried {
+  int receives;
+  int peer;
+  size_t number;  ///< among the group's
+  Message message;
+
+  bool is_in_flow_of(const Carried& other) const { return receives == other.receives && peer == other.peer; }
+  friend bool operator<(const Carried& one, const Carried& other) {
+    return std::tie(one.receives, one.peer, one.number) < std::tie(other.receives, other.peer, other.number);
+  }
+};
+
+/// Those of each direction and peer beside each other, in their order: sends first.
+std::vector<Carried> sorted(const std::vector<MessageWork>& work) {
+  std::vector<Carried> all;
+  all.reserve(work.size());
   for (const MessageWork& one : work) {
     if (one.bytes >> Message::kTagShift != 0) {
       fail(ncclInvalidArgument, "a message of {} bytes: fewer than {} are possible", one.bytes,
            uint64_t{1} << Message::kTagShift);
     }
     const int receives = one.direction == MessageWork::Direction::kSend ? 0 : 1;
-    flows[{receives, one.peer}].push_back(Message::of(one.buffer, {.bytes = one.bytes, .type = one.stated}));
+    all.push_back({receives, one.peer, all.size(), Message::of(one.buffer, {.bytes = one.bytes, .type = one.stated})});
   }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+/// Some messages of one direction and peer become lanes of one launch.
+void add_lanes(std::span<const Carried> some, const MessageGrain& grain, int most_channels, MessageBatch& batch) {
+  int channels = 1;
+  for (const Carried& one : some) {
+    channels = std::max(channels, message_channels(one.message.bytes(), grain, most_channels));
+  }
+  for (int channel = 0; channel < channels; ++channel) {
+    batch.lanes.push_back(Lane{.peer = static_cast<int16_t>(some.front().peer),
+                               .sends = static_cast<int8_t>(1 - some.front().receives),
+                               .channel = static_cast<int8_t>(channel),
+                               .first = static_cast<int16_t>(batch.messages.size()),
+                               .count = static_cast<int16_t>(some.size())});
+  }
+  for (const Carried& one : some) batch.messages.push_back(one.message);
+}
+
+}  // namespace
+
+std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, const MessageGrain& grain,
+                                        const QueueLayout& layout) {
+  const std::vector<Carried> all = sorted(work);
   const auto most_flows = static_cast<size_t>(2 * std::max(1, layout.ranks - 1));
   const size_t each = std::max<size_t>(1, ManyMessages::kMaxMessages / most_flows);
-  size_t longest = 0;
-  for (const auto& [key, messages] : flows) longest = std::max(longest, messages.size());
-
-  std::vector<MessageBatch> batches((longest + each - 1) / each);
-  for (const auto& [key, messages] : flows) {
-    for (size_t first = 0; first < messages.size(); first += each) {
-      MessageBatch& batch = batches[first / each];
-      const size_t count = std::min(each, messages.size() - first);
-      int channels = 1;
-      for (size_t i = 0; i < count; ++i) {
-        channels = std::max(channels, message_channels(messages[first + i].bytes(), grain, layout.channels));
-      }
-      for (int channel = 0; channel < channels; ++channel) {
-        batch.lanes.push_back(Lane{.peer = static_cast<int16_t>(key.second),
-                                   .sends = static_cast<int8_t>(1 - key.first),
-                                   .channel = static_cast<int8_t>(channel),
-                                   .first = static_cast<int16_t>(batch.messages.size()),
-                                   .count = static_cast<int16_t>(count)});
-      }
-      batch.messages.insert(batch.messages.end(), messages.begin() + static_cast<std::ptrdiff_t>(first),
-                            messages.begin() + static_cast<std::ptrdiff_t>(first + count));
+  std::vector<MessageBatch> batches;
+  for (auto begin = all.begin(); begin != all.end();) {
+    const auto end = std::find_if_not(begin, all.end(), [&](const Carried& one) { return one.is_in_flow_of(*begin); });
+    for (size_t which = 0; begin != end; ++which) {
+      const auto count = std::min(static_cast<std::ptrdiff_t>(each), end - begin);
+      if (which == batches.size()) batches.emplace_back();
+      add_lanes({begin, begin + count}, grain, layout.channels, batches[which]);
+      begin += count;
     }
   }
   return batches;

@@ -19,8 +19,8 @@ std::array<const void*, kProtocols> message_kernels_for() {
 
 }  // namespace
 
-std::array<std::array<const void*, kProtocols>, 2> message_kernels() {
-  return {message_kernels_for<FewMessages>(), message_kernels_for<ManyMessages>()};
+MessageKernels message_kernels() {
+  return {message_kernels_for<FewMessages>(), message_kernels_for<MoreMessages>(), message_kernels_for<ManyMessages>()};
 }
 
 }  // namespace nitinol::cuda

@@ -117,7 +117,7 @@ struct MessageGrain {
   uint32_t least_chunk_bytes = 0;  ///< Simple: a channel's part goes in four chunks, unless these were shorter
 };
 
-/// A launch of messages. Sizes in two classes, as the parameters are copied with each launch.
+/// A launch of messages. Sizes in three classes, as the parameters are copied with each launch.
 template <int kLanesAtMost, int kMessagesAtMost>
 struct MessageParameters {
   static constexpr int kMaxLanes = kLanesAtMost;
@@ -130,17 +130,20 @@ struct MessageParameters {
   Lane lane[kLanesAtMost] = {};
   Message message[kMessagesAtMost] = {};
 };
-using FewMessages = MessageParameters<200, 96>;
+using FewMessages = MessageParameters<32, 8>;
+using MoreMessages = MessageParameters<200, 96>;
 using ManyMessages = MessageParameters<320, 1600>;
-static_assert(sizeof(FewMessages) < 4096);
+static_assert(sizeof(FewMessages) < 1280);
+static_assert(sizeof(MoreMessages) < 4096);
 static_assert(sizeof(ManyMessages) < 32764, "the most that a kernel's parameters may take");
 
 /// Of the launch that the view is part of, whatever it is. So whoever waits need not keep an address at hand.
 NITINOL_HOST_DEVICE CallName name_of_launch(const QueueView& queue) {
   constexpr size_t kAt = offsetof(CollectiveParameters, name);
-  static_assert(offsetof(FewMessages, name) == kAt && offsetof(ManyMessages, name) == kAt);
+  static_assert(offsetof(FewMessages, name) == kAt && offsetof(MoreMessages, name) == kAt &&
+                offsetof(ManyMessages, name) == kAt);
   static_assert(offsetof(CollectiveParameters, queue) == 0 && offsetof(FewMessages, queue) == 0 &&
-                offsetof(ManyMessages, queue) == 0);
+                offsetof(MoreMessages, queue) == 0 && offsetof(ManyMessages, queue) == 0);
   return reinterpret_cast<const CollectiveParameters&>(queue).name;
 }
 

@@ -10,16 +10,8 @@ namespace {
 
 template <class Function>
 bool find(const char* name, Function& function) {
-  constexpr unsigned int kVersion = 12000;  // all of these are older
-  void* address = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t status = cudaGetDriverEntryPointByVersion(name, &address, kVersion, cudaEnableDefault, &found);
-  if (status != cudaSuccess || found != cudaDriverEntryPointSuccess) {
-    static_cast<void>(cudaGetLastError());
-    return false;
-  }
-  function = reinterpret_cast<Function>(address);
-  return true;
+  function = reinterpret_cast<Function>(find_in_driver(name));
+  return function != nullptr;
 }
 
 Driver look_up() {
@@ -33,6 +25,16 @@ Driver look_up() {
 }
 
 }  // namespace
+
+void* find_in_driver(const char* name) {
+  constexpr unsigned int kVersion = 12000;
+  void* address = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  const cudaError_t status = cudaGetDriverEntryPointByVersion(name, &address, kVersion, cudaEnableDefault, &found);
+  if (status == cudaSuccess && found == cudaDriverEntryPointSuccess) return address;
+  static_cast<void>(cudaGetLastError());
+  return nullptr;
+}
 
 const Driver& driver() {
   static const Driver found = look_up();
