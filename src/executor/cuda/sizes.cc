@@ -114,7 +114,7 @@ void set_crossovers_of_pair(const Machine& m, Limits& limits) {
 /// In clusters 32 CTAs do with LL128 what 96 without do not better: broadcast of 4 MB took 15.9 us both ways, of 16 MB
 /// 54.1 and 57.3 with Simple; all-gather of 16 MB 32.7 and 32.6, of 64 MB 111.7 and 114.2 in parts. With no more CTAs
 /// than that 128 MB of it took 215 us with LL128 and 223 with Simple; with 24 CTAs 279 with LL128, and less with
-/// Simple.
+/// Simple. All-to-all of 64 MB took 140 us with 32 CTAs, with Simple 148, of 128 MB 274 and 269; with 24 178 and 164.
 void set_crossovers_to_clusters(const Machine& m, Limits& limits) {
   constexpr auto kBroadcast = static_cast<size_t>(Collective::kBroadcast);
   constexpr auto kAllGather = static_cast<size_t>(Collective::kAllGather);
@@ -126,6 +126,7 @@ void set_crossovers_to_clusters(const Machine& m, Limits& limits) {
     limits.ll128_bytes[kAllGather] = 32 * kMega;
   } else if (m.max_channels == kCtasOfNccl) {
     limits.ll128_bytes[kAllGather] = 64 * kMega;
+    limits.ll128_bytes[static_cast<size_t>(Collective::kAllToAll)] = 32 * kMega;
   }
   limits.compact_bytes[kAllGather] = 8 * kMega;
   limits.apart_bytes[kAllGather] = limits.ll128_bytes[kAllGather] + 1;

@@ -246,6 +246,11 @@ TEST(Sizes, APairWithClustersUsesFewCtasForLongMessages) {
   EXPECT_GT(limits.compact_bytes[kAllGather], 0U);
   EXPECT_LT(limits.compact_bytes[kAllGather], limits.ll128_bytes[kAllGather]);
   EXPECT_GT(limits.apart_bytes[kAllGather], limits.ll128_bytes[kAllGather]) << "parts would come first";
+  constexpr auto kAllToAll = static_cast<size_t>(Collective::kAllToAll);
+  pair.max_channels = 32;
+  EXPECT_EQ(sizes_for(pair).limits.ll128_bytes[kAllToAll], size_t{32} << 20);
+  pair.max_channels = 24;
+  EXPECT_EQ(sizes_for(pair).limits.ll128_bytes[kAllToAll], size_t{16} << 20);
   pair.max_channels = 48;
   EXPECT_EQ(sizes_for(pair).limits.compact_bytes[kAllGather], 0U) << "not measured";
   Machine four = machine(4);
