@@ -14,6 +14,8 @@
 //   has begun and does not wait itself is through within moments: so if all of a launch has, they too wait for a later
 //   one. CTAs count themselves as they begin (begun_ctas.h), and who waits tells whether all have. Launches by several
 //   protocols may run beside each other, and say so: then what one tells holds for what is waited for by its protocol.
+//   (If there are several by one protocol, which stand in line, none of them has a name: a rank may wait in the first
+//   for what comes to the others, and these for a third rank.)
 //   Not known is how long something takes whose buffer the system may first have to fetch (managed memory). There, and
 //   where a launch has not begun as a whole, ranks are given some seconds.
 // - Of launches of several collectives it is not known in which a rank waits: they prove something only if they have

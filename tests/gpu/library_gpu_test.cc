@@ -71,6 +71,25 @@ TEST_F(Ranks, OnOneGpuKernelsThatAreNewWaitForNoneThatRun) {
   }
 }
 
+/// So nothing has made a context its own.
+TEST_F(Ranks, AThreadThatCallsNothingElseOfCudaMayLaunch) {
+  make(1);
+  if (IsSkipped()) return;
+  const std::vector<int> sent(1000, 7);
+  std::vector<int> got(sent.size());
+  CUDA_OK(cudaMemcpy(inputs[0], sent.data(), sent.size() * sizeof(int), cudaMemcpyHostToDevice));
+  for (const cudaStream_t stream : {cudaStream_t{}, cudaStreamPerThread, streams[0]}) {
+    CUDA_OK(cudaMemset(outputs[0], 0, got.size() * sizeof(int)));
+    CUDA_OK(cudaDeviceSynchronize());
+    std::thread([&] {
+      NCCL_OK(ncclAllReduce(inputs[0], outputs[0], sent.size(), ncclInt, ncclSum, comms[0], stream));
+    }).join();
+    CUDA_OK(cudaDeviceSynchronize());
+    CUDA_OK(cudaMemcpy(got.data(), outputs[0], got.size() * sizeof(int), cudaMemcpyDeviceToHost));
+    EXPECT_EQ(got, sent);
+  }
+}
+
 /// It waits for its own GPU, where a kernel waits for another rank.
 TEST_F(Ranks, AThreadThatLoadsAKernelHoldsUpNoOther) {
   if (gpus() < 2) GTEST_SKIP() << "fewer than two GPUs here";

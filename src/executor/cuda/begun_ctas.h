@@ -15,7 +15,7 @@ __device__ __forceinline__ uint32_t* begun_ctas(const QueueView& queue) {
 /// By one thread of each CTA, once earlier kernels are done. The last one makes it zero.
 __device__ __forceinline__ void count_begun(const QueueView& queue) { atomicInc(begun_ctas(queue), gridDim.x - 1); }
 
-/// Of the launch that the calling CTA is of, which has been counted.
+/// Of the launch that the calling CTA is of, which has been counted long before its first wait is told.
 __device__ __forceinline__ bool all_have_begun(const QueueView& queue) {
   return load_live_word(begun_ctas(queue)) == 0;
 }

@@ -65,7 +65,8 @@ class Connections {
   __device__ __forceinline__ int ranks() const { return queue_.layout.ranks; }
   __device__ __forceinline__ bool is_clerk() const { return Wire::kCounted && warp_ == workers_; }
 
-  /// Reads the steps where the last operation left them. All warps of the CTA.
+  /// Reads the steps where the last operation left them. All warps of the CTA. What the rank keeps of itself is
+  /// OwnState, of which `stopped` stands where `sent` does.
   __device__ __forceinline__ void resume() {
     const int peer = lane_;
     const bool takes = peer < ranks() && peer != rank();

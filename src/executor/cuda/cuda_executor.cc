@@ -383,9 +383,11 @@ class CudaExecutor : public Executor {
     const MessagePlan plan = plan_messages(all, rank_, sizes_);
     const bool together = may_run_together(plan, sizes_) && may_fork(stream);
     const cudaStream_t beside = together ? beside_->fork(stream) : stream;
-    launch_batches(plan, Protocol::kLL, together, stream);
-    launch_batches(plan, Protocol::kLL128, together, stream);
-    launch_batches(plan, Protocol::kSimple, together, beside);
+    const CallName name_of_each = together ? name_of_all(plan) : CallNames::kUnknown;
+    const CallName* const shared = together ? &name_of_each : nullptr;
+    launch_batches(plan, Protocol::kLL, shared, stream);
+    launch_batches(plan, Protocol::kLL128, shared, stream);
+    launch_batches(plan, Protocol::kSimple, shared, beside);
     if (together) beside_->join(stream, beside);
   }
 
@@ -396,14 +398,14 @@ class CudaExecutor : public Executor {
     return !shares_queues && beside_->is_free_for(stream);
   }
 
-  /// `together`: the protocols' launches run beside each other.
-  void launch_batches(const MessagePlan& plan, Protocol protocol, bool together, cudaStream_t stream) {
+  /// `shared_name`: of all launches of the plan, if those of several protocols run beside each other; else null.
+  void launch_batches(const MessagePlan& plan, Protocol protocol, const CallName* shared_name, cudaStream_t stream) {
     const auto which = static_cast<size_t>(protocol);
     if (plan[which].empty()) return;
     const QueueView& view = domain_->view(message_queue_of(protocol));
     const MessageGrain& grain = sizes_.message_grain[which];
     for (const MessageBatch& batch : plan[which]) {
-      const CallName name = name_of(plan, batch, together);
+      const CallName name = shared_name != nullptr ? *shared_name : name_of(batch);
       if (fits_into<FewMessages>(batch)) {
         launch_batch<FewMessages>(view, batch, grain, name, message_kernels()[0][which], stream);
       } else if (fits_into<MoreMessages>(batch)) {
@@ -414,11 +416,19 @@ class CudaExecutor : public Executor {
     }
   }
 
-  CallName name_of(const MessagePlan& plan, const MessageBatch& batch, bool together) {
+  CallName name_of(const MessageBatch& batch) {
     if (!watch_->wants_names(captured_)) return CallNames::kUnknown;
-    NamedLaunch launch = together ? messages_of(plan) : messages_of(batch);
-    launch.at_hand = captured_ && (together ? are_at_hand(plan) : are_at_hand(batch));
+    NamedLaunch launch = messages_of(batch);
+    launch.at_hand = captured_ && are_at_hand(batch);
     return watch_->name(launch, captured_);
+  }
+  /// Of launches beside each other.
+  CallName name_of_all(const MessagePlan& plan) {
+    if (!watch_->wants_names(captured_)) return CallNames::kUnknown;
+    std::optional<NamedLaunch> launch = messages_of(plan);
+    if (!launch) return CallNames::kUnknown;
+    launch->at_hand = captured_ && are_at_hand(plan);
+    return watch_->name(*launch, captured_);
   }
 
   template <class Parameters>

@@ -23,18 +23,12 @@ class KernelWaitReader {
   /// and that, is none that stands still.
   KernelWait read() {
     KernelWait wait;
+    std::array<bool, kProtocols> begun{};
     uint32_t shortest = read(Signals::kOfCollectives, wait.for_data, wait.for_room);
-    for (size_t i = 0; i < wait.messages.size(); ++i) {
-      KernelWait::ByProtocol& messages = wait.messages[i];
-      const auto protocol = static_cast<Protocol>(i);
-      shortest = std::min(shortest, read(Signals::of_messages(protocol, true), messages.for_data, messages.for_room));
-      const bool some = messages.any();
-      const uint32_t shortest_of_others =
-          read(Signals::of_messages(protocol, false), messages.for_data, messages.for_room);
-      messages.has_begun = some && shortest_of_others == kNone;
-      shortest = std::min(shortest, shortest_of_others);
-      wait.for_data.add(messages.for_data);
-      wait.for_room.add(messages.for_room);
+    for (size_t i = 0; i < begun.size(); ++i) {
+      shortest = std::min(shortest, read_messages(static_cast<Protocol>(i), wait.messages[i], begun[i]));
+      wait.for_data.add(wait.messages[i].for_data);
+      wait.for_room.add(wait.messages[i].for_room);
     }
     if (!wait.any()) {
       told_ = CallNames::kUnknown;
@@ -51,7 +45,12 @@ class KernelWaitReader {
     wait.works = launch.works();
     wait.sends_to = launch.sends_to;
     wait.receives_from = launch.receives_from;
-    limit_what_has_begun(wait, launch);
+    if (launch.count > 0 || !launch.at_hand) return wait;
+    const bool any_begun = std::find(begun.begin(), begun.end(), true) != begun.end();
+    for (size_t i = 0; i < begun.size(); ++i) {
+      // There is one launch at a time, or one by each protocol.
+      wait.messages[i].has_begun = launch.beside_others ? begun[i] : any_begun;
+    }
     return wait;
   }
 
@@ -73,15 +72,14 @@ class KernelWaitReader {
     return call >> CallNames::kFreeBits == told_ >> CallNames::kFreeBits ? told_ : call;
   }
 
-  static void limit_what_has_begun(KernelWait& wait, const NamedLaunch& launch) {
-    const bool any = std::any_of(wait.messages.begin(), wait.messages.end(),
-                                 [](const KernelWait::ByProtocol& messages) { return messages.has_begun; });
-    for (KernelWait::ByProtocol& messages : wait.messages) {
-      // There is one launch at a time, or one by each protocol.
-      messages.has_begun = launch.count == 0 && launch.at_hand && (launch.beside_others ? messages.has_begun : any);
-    }
+  /// The shortest wait in messages by the protocol; `all_begun`: whether some wait, and say that their launch has begun
+  /// as a whole.
+  uint32_t read_messages(Protocol protocol, KernelWait::ByProtocol& messages, bool& all_begun) {
+    const uint32_t of_begun = read(Signals::of_messages(protocol, true), messages.for_data, messages.for_room);
+    const uint32_t of_others = read(Signals::of_messages(protocol, false), messages.for_data, messages.for_room);
+    all_begun = of_begun != kNone && of_others == kNone;
+    return std::min(of_begun, of_others);
   }
-
   uint32_t read(int which, RankSet& data, RankSet& room) {
     const volatile Signals::Waits& waits = signals_.waits[which];
     Seen& seen = seen_[static_cast<size_t>(which)];

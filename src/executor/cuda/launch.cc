@@ -5,7 +5,7 @@
 #include <array>
 
 #include "device/check.h"
-#include "transport/p2p/driver.h"
+#include "device/driver_function.h"
 
 namespace nitinol::cuda {
 
@@ -14,7 +14,7 @@ namespace {
 using DriversLaunch = decltype(&::cuLaunchKernelEx);
 
 DriversLaunch drivers_launch() {
-  static const auto found = reinterpret_cast<DriversLaunch>(p2p::find_in_driver("cuLaunchKernelEx"));
+  static const auto found = reinterpret_cast<DriversLaunch>(driver_function("cuLaunchKernelEx"));
   if (found == nullptr) fail(ncclUnhandledCudaError, "the CUDA driver has no cuLaunchKernelEx: it is too old");
   return found;
 }

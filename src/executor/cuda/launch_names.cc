@@ -23,7 +23,9 @@ NamedLaunch messages_of(const MessageBatch& batch) {
   return launch;
 }
 
-NamedLaunch messages_of(const MessagePlan& plan) {
+std::optional<NamedLaunch> messages_of(const MessagePlan& plan) {
+  const auto has_several = [](const std::vector<MessageBatch>& batches) { return batches.size() > 1; };
+  if (std::any_of(plan.begin(), plan.end(), has_several)) return std::nullopt;
   NamedLaunch all;
   all.beside_others = true;
   for (const std::vector<MessageBatch>& batches : plan) {

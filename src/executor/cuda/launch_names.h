@@ -1,6 +1,7 @@
 // What launches are called by: to that leads what kernels that wait tell of themselves (call_names.h).
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "executor/call_names.h"
@@ -12,8 +13,9 @@ NamedLaunch collectives_of(std::span<const CollectiveWork> works);
 
 /// Of a launch beside which no other runs.
 NamedLaunch messages_of(const MessageBatch& batch);
-/// Of each of several that run beside each other: what a rank waits for may be in any.
-NamedLaunch messages_of(const MessagePlan& plan);
+/// Of each of several that run beside each other: what a rank waits for may be in any. Nothing if there are several by
+/// one protocol, as it is not known then which of those waits.
+std::optional<NamedLaunch> messages_of(const MessagePlan& plan);
 
 /// Whether whatever touches the messages' buffers goes on at once: they are a GPU's memory, or pinned. Others the
 /// system may have to fetch, from the host's memory or from a disk, for as long as that takes. Asks CUDA for each: for

@@ -26,14 +26,17 @@ TEST(LaunchNames, OfMessagesSayForWhomTheyAre) {
 
 TEST(LaunchNames, OfMessagesOfSeveralProtocolsSayForWhomAllAre) {
   MessagePlan plan;
-  plan[1] = {batch_of({{.peer = 1, .sends = 1}}), batch_of({{.peer = 2}})};
+  plan[1] = {batch_of({{.peer = 1, .sends = 1}, {.peer = 2}})};
   plan[2] = {batch_of({{.peer = 3, .sends = 1}})};
-  const NamedLaunch launch = messages_of(plan);
+  ASSERT_TRUE(messages_of(plan));
+  const NamedLaunch launch = *messages_of(plan);
   for (int rank = 0; rank < RankSet::kMostRanks; ++rank) {
     EXPECT_EQ(launch.sends_to.has(rank), rank == 1 || rank == 3) << rank;
     EXPECT_EQ(launch.receives_from.has(rank), rank == 2) << rank;
   }
   EXPECT_TRUE(launch.beside_others);
+  plan[2].push_back(batch_of({{.peer = 3, .sends = 1}}));
+  EXPECT_FALSE(messages_of(plan)) << "which of two by a protocol waits is not known";
 }
 
 TEST(LaunchNames, OfCollectivesLeaveOutThoseWithoutElements) {

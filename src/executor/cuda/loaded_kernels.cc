@@ -47,6 +47,13 @@ void LoadedKernels::load(const void* kernel) {
   kernels_.emplace(kernel, handle);
 }
 
+cudaKernel_t LoadedKernels::handle_of(const void* kernel) const {
+  const auto found = kernels_.find(kernel);
+  if (found == kernels_.end())
+    fail(ncclInternalError, "a communication kernel was to be launched before it was loaded");
+  return found->second;
+}
+
 /// All but those for a rank by itself.
 void LoadedKernels::load_set(const KernelSet& set) {
   for (size_t what = 0; what < kCollectives; ++what) {

@@ -21,8 +21,8 @@ class LoadedKernels {
   LoadedKernels(int ranks, bool room_beside) : ranks_(ranks), room_beside_(room_beside) {}
 
   bool has(const void* kernel) const { return kernels_.contains(kernel); }
-  /// Of one that is loaded.
-  cudaKernel_t handle_of(const void* kernel) const { return kernels_.at(kernel); }
+  /// Of one that is loaded. Throws Error otherwise.
+  cudaKernel_t handle_of(const void* kernel) const;
   /// On the current device. Throws Error.
   void load(const void* kernel);
   /// What most programs use: copies, messages, and reductions of the types of training and its bookkeeping. All would

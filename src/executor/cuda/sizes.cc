@@ -97,8 +97,8 @@ size_t least_of_ring(const Machine& m, const Limits& limits) {
 
 /// A second shot saves nothing on the wire between 2: all-reduce of 1 MB took 8.0 us in one and 8.6 in two, of 2
 /// MB 12.2 and 13.1, of 4 MB 21 both. With 32 CTAs 4 MB took 25.6 and 29.3, 8 MB 43 and 50 (with Simple 50), 16 MB 100
-/// in two shots with LL128 and 80 with Simple; all-gather of 32 MB 65 with LL128 and 75 with Simple, of 16 MB 38
-/// and 42.
+/// in two shots with LL128 and 80 with Simple, in one shot in clusters 67; all-gather of 32 MB 65 with LL128 and 75
+/// with Simple, of 16 MB 38 and 42.
 void set_crossovers_of_pair(const Machine& m, Limits& limits) {
   limits.least_rounds = 2;
   limits.one_shot_bytes = (has_few_ctas(m) ? 16384 : 4096) * kKi;

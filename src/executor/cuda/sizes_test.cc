@@ -237,6 +237,7 @@ TEST(Sizes, APairWithFewerCtasThanNcclsReducesBySimpleSooner) {
   }
   EXPECT_EQ(most_of_ll128(Collective::kAllReduce, 24), size_t{16} << 20);
 }
+
 TEST(Sizes, APairWithClustersUsesFewCtasForLongMessages) {
   constexpr auto kAllGather = static_cast<size_t>(Collective::kAllGather);
   Machine pair = machine(2);

@@ -1,8 +1,7 @@
 #include "transport/p2p/driver.h"
 
-#include <cuda_runtime.h>
-
 #include "base/error.h"
+#include "device/driver_function.h"
 
 namespace nitinol::p2p {
 
@@ -10,7 +9,7 @@ namespace {
 
 template <class Function>
 bool find(const char* name, Function& function) {
-  function = reinterpret_cast<Function>(find_in_driver(name));
+  function = reinterpret_cast<Function>(driver_function(name));
   return function != nullptr;
 }
 
@@ -25,16 +24,6 @@ Driver look_up() {
 }
 
 }  // namespace
-
-void* find_in_driver(const char* name) {
-  constexpr unsigned int kVersion = 12000;
-  void* address = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t status = cudaGetDriverEntryPointByVersion(name, &address, kVersion, cudaEnableDefault, &found);
-  if (status == cudaSuccess && found == cudaDriverEntryPointSuccess) return address;
-  static_cast<void>(cudaGetLastError());
-  return nullptr;
-}
 
 const Driver& driver() {
   static const Driver found = look_up();

@@ -1,5 +1,5 @@
 // The calls of the CUDA driver for which the runtime has no counterpart: memory that other processes can map. They are
-// looked up at run time, as others are elsewhere, so that the library does not need libcuda to load.
+// looked up at run time, so that the library does not need libcuda to load.
 #pragma once
 
 #include <cuda.h>
@@ -23,9 +23,6 @@ struct Driver {
 
 /// Looked up once.
 const Driver& driver();
-
-/// A function of the driver, of CUDA 12.0 or older; null if it has none of that name.
-void* find_in_driver(const char* name);
 
 /// Throws Error(ncclUnhandledCudaError, "<what>: <text>") unless the call succeeded.
 void driver_check(CUresult result, const char* what);
