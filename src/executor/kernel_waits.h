@@ -61,7 +61,6 @@ struct KernelWait {
     friend bool operator==(const ByProtocol&, const ByProtocol&) = default;
 
     bool is_for(int rank) const { return for_data.has(rank) || for_room.has(rank); }
-    bool any() const { return for_data.any() || for_room.any(); }
   };
   std::array<ByProtocol, kProtocols> messages{};
   friend bool operator==(const KernelWait&, const KernelWait&) = default;

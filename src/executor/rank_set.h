@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -22,11 +21,6 @@ struct RankSet {
     if (rank < kMostRanks) bits[static_cast<size_t>(rank / 64)] &= ~(uint64_t{1} << rank % 64);
   }
   bool has(int rank) const { return rank < kMostRanks && (bits[static_cast<size_t>(rank / 64)] >> rank % 64 & 1) != 0; }
-  /// -1: there is none.
-  int last() const {
-    const size_t half = bits[1] != 0 ? 1 : 0;
-    return static_cast<int>(64 * half) + std::bit_width(bits[half]) - 1;
-  }
   bool any() const { return (bits[0] | bits[1]) != 0; }
 };
 
