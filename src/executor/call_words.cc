@@ -160,6 +160,8 @@ std::string words_for_doings(const Doings& doings) {
     doing = "it is in a group of sends and receives, " + doing;
   } else if (doings.launches_held > 0) {
     doing = words_for_held(doings) + doing;
+  } else if (doings.reaching) {
+    doing = "it is about to make a call, for which it has to reach other ranks' memory, " + doing;
   } else if (!doings.running.value_or(true)) {
     doing = "idle, " + doing;
   }

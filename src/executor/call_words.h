@@ -54,6 +54,7 @@ struct Doings {
   std::optional<Signature> last{};      ///< that collective, if it is known
   std::optional<bool> running = false;  ///< whether it is in it, if that is known
   bool in_messages = false;             ///< whether it is in a group of sends and receives
+  bool reaching = false;                ///< whether its host waits for peers' memory, for its next call
   bool stopped = false;                 ///< whether it carries out nothing any more
   uint64_t launches_ended = 0;          ///< of calls, and of groups of them, as far as they are counted
   uint64_t launches_held = 0;           ///< issued and not begun

@@ -49,6 +49,15 @@ TEST(WordsForDoings, OfARankInMessages) {
   EXPECT_EQ(words_for_doings(doings), "it is in a group of sends and receives, it has not begun any collective");
 }
 
+TEST(WordsForDoings, OfARankOnItsWayIntoACall) {
+  Doings doings = after_a_collective();
+  doings.reaching = true;
+  EXPECT_EQ(words_for_doings(doings),
+            std::string("it is about to make a call, for which it has to reach other ranks' memory, its last "
+                        "collective was ") +
+                kLast);
+}
+
 TEST(WordsForDoings, OfARankThatHasSentAndReceived) {
   Doings doings;
   doings.launches_ended = 50;

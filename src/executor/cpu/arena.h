@@ -136,6 +136,7 @@ struct ArenaHeader {
   int32_t pid;                        ///< of the rank's process
   int32_t device;                     ///< its virtual GPU
   std::atomic<uint32_t> in_messages;  ///< whether the rank is in a group of sends and receives
+  std::atomic<uint32_t> reaching;     ///< whether its host waits for peers' memory, which its next call needs
   std::atomic<uint32_t> leaving;      ///< whether it is through with all operations, and calls no more
   std::atomic<uint32_t> settled;      ///< whether it has left, and what it has begun and taken (`consumed`) is all
   uint64_t pid_namespace;             ///< in which the pid counts

@@ -249,12 +249,13 @@ std::string Rank::doings_of_all(const std::vector<int>& peers) const {
   return all;
 }
 
-/// Whether all of them are in calls of their own, held up by others of whom they know more than this rank, or have
-/// failed, and word of that is on its way.
+/// Whether all of them are in calls of their own, or on their way into one, held up by others of whom they know more
+/// than this rank, or have failed, and word of that is on its way.
 bool Rank::will_say_themselves(const std::vector<int>& peers) const {
   return std::all_of(peers.begin(), peers.end(), [this](int peer) {
     const ArenaHeader& header = arena_of(peer)->header();
-    const bool in_call = header.in_messages.load() != 0 || header.calls.ended() < header.calls.begun();
+    const bool in_call =
+        header.in_messages.load() != 0 || header.reaching.load() != 0 || header.calls.ended() < header.calls.begun();
     if (header.aborted.load() != 0) return true;
     return in_call &&
            (in_this_process(peer) || process_state(header.pid, header.pid_namespace) == ProcessState::kRunning);

@@ -32,6 +32,7 @@ Doings look_at(const Arena& arena) {
   doings.running = calls.ended() < doings.begun;
   doings.last = calls.find(doings.begun);
   doings.in_messages = arena.header().in_messages.load(std::memory_order_relaxed) != 0;
+  doings.reaching = arena.header().reaching.load() != 0;
   doings.stopped = arena.header().aborted.load() != 0;
   look_at_launches(arena.header(), doings);
   return doings;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -89,6 +90,28 @@ TEST(Watch, LeavesItToTheRankThatWaitsForTheMissingOneToNameIt) {
   second.join();
   ASSERT_FALSE(team.failures().empty());
   EXPECT_NE(team.failures()[0].find("waiting for: Recv number 1 from rank 2"), std::string::npos) << team.failures()[0];
+}
+
+/// It may wait for a third, which it knows to be stopped.
+TEST(Watch, LeavesItToARankOnItsWayIntoACallToNameTheMissingOne) {
+  constexpr std::chrono::milliseconds kLimit{800};
+  constexpr std::chrono::milliseconds kPatience{1000};
+  Team team(2);
+  std::vector<int> values(2);
+  team.engine(0)->rank().set_timeout(kLimit);
+  std::atomic<uint32_t>& reaching = team.engine(1)->rank().arena().header().reaching;
+  reaching.store(1);
+  EXPECT_NE(words_of(*team.engine(1)).find("about to make a call"), std::string::npos);
+  const auto start = std::chrono::steady_clock::now();
+  std::thread waits = receiving(*team.engine(0), {1}, values);
+  std::this_thread::sleep_for(kLimit + kPatience / 2);
+  const bool told = !team.failures().empty();
+  const bool early = std::chrono::steady_clock::now() - start < kLimit + kPatience;
+  EXPECT_FALSE(told && early);
+  reaching.store(0);
+  waits.join();
+  ASSERT_EQ(team.failures().size(), 1U);
+  EXPECT_NE(team.failures()[0].find("waiting for: Recv number 1 from rank 1"), std::string::npos) << team.failures()[0];
 }
 
 // Why is told over the tree, perhaps a moment later than the own time is over.
