@@ -7,6 +7,7 @@
 #include "executor/cpu/directory.h"
 #include "executor/cpu/peers.h"
 #include "executor/cpu/rank.h"
+#include "executor/raised_flag.h"
 
 namespace nitinol::cpu {
 
@@ -14,23 +15,11 @@ namespace {
 
 constexpr std::chrono::seconds kPatienceWithPeers{60};
 
-/// While it lives others know that the rank is on its way into a call.
-class Reaching {
- public:
-  explicit Reaching(ArenaHeader& header) : header_(header) { header_.reaching.store(1); }
-  ~Reaching() { header_.reaching.store(0); }
-  Reaching(const Reaching&) = delete;
-  Reaching& operator=(const Reaching&) = delete;
-
- private:
-  ArenaHeader& header_;
-};
-
 }  // namespace
 
 void Rank::prepare(const Launch& launch) {
   if (unreached_ == 0) return;
-  const Reaching on_the_way(own_->header());
+  const RaisedFlag on_the_way(&own_->header().reaching);
   if (timeout_.load().count() > 0) {  // to be able to say what each of them does
     for (int peer = 0; peer < ranks(); ++peer) reach(peer);
   }

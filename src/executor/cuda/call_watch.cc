@@ -51,11 +51,11 @@ bool CallWatch::meet() {
   return true;
 }
 
-CallWatch::SettingUp CallWatch::announce(const Launch& launch, cudaStream_t stream) {
+RaisedFlag CallWatch::announce(const Launch& launch, cudaStream_t stream) {
   const CallBoard* const board = board_.load(std::memory_order_relaxed);
-  if (board == nullptr) return SettingUp(nullptr);
+  if (board == nullptr) return RaisedFlag(nullptr);
   if (!is_being_captured(stream)) announce_calls(*board, rank_, launch);
-  return SettingUp(&board->page(rank_));
+  return RaisedFlag(&board->page(rank_).setting_up);
 }
 
 void CallWatch::leave() {

@@ -21,6 +21,7 @@
 #include "executor/cuda/late_ranks.h"
 #include "executor/long_circle.h"
 #include "executor/marked_calls.h"
+#include "executor/raised_flag.h"
 #include "executor/stream_places.h"
 
 namespace nitinol::cuda {
@@ -39,23 +40,10 @@ class CallWatch {
   void prepare() {
     if (!calls_.load(std::memory_order_relaxed)) calls_.store(true, std::memory_order_relaxed);
   }
-  /// While it lives the others know that this rank is busy setting something up, and their kernels have patience.
-  class SettingUp {
-   public:
-    explicit SettingUp(CallPage* page) : page_(page) { set(1); }
-    ~SettingUp() { set(0); }
-    SettingUp(const SettingUp&) = delete;
-    SettingUp& operator=(const SettingUp&) = delete;
-
-   private:
-    void set(uint32_t value) {
-      if (page_ != nullptr) page_->setting_up.store(value, std::memory_order_release);
-    }
-    CallPage* page_;
-  };
   /// What this rank is about to note, when that may take long: until then it may have to wait for kernels that wait for
-  /// others.
-  [[nodiscard]] SettingUp announce(const Launch& launch, cudaStream_t stream);
+  /// others. While the flag lives the others know that this rank is busy setting something up, and their kernels have
+  /// patience.
+  [[nodiscard]] RaisedFlag announce(const Launch& launch, cudaStream_t stream);
   /// Around every launch that is not captured, in their order.
   void begin_launch(cudaStream_t stream) { progress_.begin_launch(stream); }
   void end_launch(cudaStream_t stream) { progress_.end_launch(stream); }
