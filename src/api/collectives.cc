@@ -8,7 +8,7 @@ using namespace nitinol;
 NITINOL_ENTRY(ncclResult_t, ncclAllReduce,
               (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
                ncclComm_t comm, cudaStream_t stream)) {
-  return grouped([&] {
+  return grouped(comm, [&] {
     record_collective({.function = "AllReduce",
                        .what = Collective::kAllReduce,
                        .send = sendbuff,
@@ -24,7 +24,7 @@ NITINOL_ENTRY(ncclResult_t, ncclAllReduce,
 NITINOL_ENTRY(ncclResult_t, ncclReduce,
               (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root,
                ncclComm_t comm, cudaStream_t stream)) {
-  return grouped([&] {
+  return grouped(comm, [&] {
     record_collective({.function = "Reduce",
                        .what = Collective::kReduce,
                        .send = sendbuff,
@@ -41,7 +41,7 @@ NITINOL_ENTRY(ncclResult_t, ncclReduce,
 NITINOL_ENTRY(ncclResult_t, ncclBroadcast,
               (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
                cudaStream_t stream)) {
-  return grouped([&] {
+  return grouped(comm, [&] {
     record_collective({.function = "Broadcast",
                        .what = Collective::kBroadcast,
                        .send = sendbuff,
@@ -62,7 +62,7 @@ NITINOL_ENTRY(ncclResult_t, ncclBcast,
 NITINOL_ENTRY(ncclResult_t, ncclAllGather,
               (const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype, ncclComm_t comm,
                cudaStream_t stream)) {
-  return grouped([&] {
+  return grouped(comm, [&] {
     record_collective({.function = "AllGather",
                        .what = Collective::kAllGather,
                        .send = sendbuff,
@@ -77,7 +77,7 @@ NITINOL_ENTRY(ncclResult_t, ncclAllGather,
 NITINOL_ENTRY(ncclResult_t, ncclReduceScatter,
               (const void* sendbuff, void* recvbuff, size_t recvcount, ncclDataType_t datatype, ncclRedOp_t op,
                ncclComm_t comm, cudaStream_t stream)) {
-  return grouped([&] {
+  return grouped(comm, [&] {
     record_collective({.function = "ReduceScatter",
                        .what = Collective::kReduceScatter,
                        .send = sendbuff,
@@ -93,7 +93,7 @@ NITINOL_ENTRY(ncclResult_t, ncclReduceScatter,
 NITINOL_ENTRY(ncclResult_t, ncclAlltoAll,
               (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
                cudaStream_t stream)) {
-  return grouped([&] {
+  return grouped(comm, [&] {
     record_collective({.function = "AlltoAll",
                        .what = Collective::kAllToAll,
                        .send = sendbuff,
@@ -108,7 +108,7 @@ NITINOL_ENTRY(ncclResult_t, ncclAlltoAll,
 NITINOL_ENTRY(ncclResult_t, ncclGather,
               (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
                cudaStream_t stream)) {
-  return grouped([&] {
+  return grouped(comm, [&] {
     record_collective({.function = "Gather",
                        .what = Collective::kGather,
                        .send = sendbuff,
@@ -124,7 +124,7 @@ NITINOL_ENTRY(ncclResult_t, ncclGather,
 NITINOL_ENTRY(ncclResult_t, ncclScatter,
               (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
                cudaStream_t stream)) {
-  return grouped([&] {
+  return grouped(comm, [&] {
     record_collective({.function = "Scatter",
                        .what = Collective::kScatter,
                        .send = sendbuff,
@@ -140,7 +140,7 @@ NITINOL_ENTRY(ncclResult_t, ncclScatter,
 NITINOL_ENTRY(ncclResult_t, ncclSend,
               (const void* sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                cudaStream_t stream)) {
-  return grouped([&] {
+  return grouped(comm, [&] {
     record_message({.function = "Send",
                     .direction = MessageWork::Direction::kSend,
                     .buffer = const_cast<void*>(sendbuff),
@@ -154,7 +154,7 @@ NITINOL_ENTRY(ncclResult_t, ncclSend,
 
 NITINOL_ENTRY(ncclResult_t, ncclRecv,
               (void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)) {
-  return grouped([&] {
+  return grouped(comm, [&] {
     record_message({.function = "Recv",
                     .direction = MessageWork::Direction::kReceive,
                     .buffer = recvbuff,

@@ -8,6 +8,7 @@
 #include "base/last_error.h"
 #include "base/log.h"
 #include "comm/group.h"
+#include "comm/handle.h"
 #include "nccl.h"
 
 /// Defines p<name> and its weak alias <name>; the body follows.
@@ -22,12 +23,13 @@ struct Unexpected : std::exception {
   const char* what() const noexcept override { return "unexpected error"; }
 };
 
-/// Makes it the last error, as far as there is memory to tell it. A failure counts for the open group; that a
-/// communicator is still in progress is the answer to a question.
-inline ncclResult_t note_failure(const std::exception& thrown) noexcept {
+/// Makes it the last error, also of the communicator, if the call has one, as far as there is memory to tell it. A
+/// failure counts for the open group; that a communicator is still in progress is the answer to a question.
+inline ncclResult_t note_failure(const std::exception& thrown, ncclComm_t comm) noexcept {
   const ncclResult_t code = code_of(thrown);
   if (code == ncclInProgress) return code;
   group::note_error(code, thrown.what());
+  note_failed_call(comm, thrown);
   try {
     log_error(as_error(thrown));
   } catch (const std::exception&) {
@@ -36,22 +38,28 @@ inline ncclResult_t note_failure(const std::exception& thrown) noexcept {
   return code;
 }
 
-/// Runs `body`; what it throws becomes the result code and the last error.
+/// Runs `body`; what it throws becomes the result code and the last error, also of the communicator that is called.
 template <typename Body>
-ncclResult_t guarded(const Body& body) noexcept {
+ncclResult_t guarded(ncclComm_t comm, const Body& body) noexcept {
   try {
     return body();
   } catch (const std::exception& thrown) {
-    return note_failure(thrown);
+    return note_failure(thrown, comm);
   } catch (...) {
-    return note_failure(Unexpected());
+    return note_failure(Unexpected(), comm);
   }
+}
+
+/// Of a call that has no communicator, or ends it.
+template <typename Body>
+ncclResult_t guarded(const Body& body) noexcept {
+  return guarded(nullptr, body);
 }
 
 /// Records by `record` inside a group of its own, whose end does the work.
 template <typename Record>
-ncclResult_t grouped(const Record& record) noexcept {
-  return guarded([&] {
+ncclResult_t grouped(ncclComm_t comm, const Record& record) noexcept {
+  return guarded(comm, [&] {
     group::start();
     try {
       record();

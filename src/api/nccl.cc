@@ -65,8 +65,8 @@ NITINOL_ENTRY(const char*, ncclGetErrorString, (ncclResult_t result)) {
 }
 
 NITINOL_ENTRY(const char*, ncclGetLastError, (ncclComm_t comm)) {
-  const char* const failure = failure_of(comm);
-  return failure != nullptr ? failure : last_error();
+  const char* const own = last_error_of(comm);
+  return own != nullptr ? own : last_error();
 }
 
 NITINOL_ENTRY(void, ncclResetDebugInit, ()) { reset_log(); }
@@ -83,7 +83,7 @@ NITINOL_ENTRY(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * uniqueId)) {
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommInitRank, (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank)) {
-  return grouped([&] {
+  return grouped(nullptr, [&] {
     clear(comm);
     create(comm, nranks, {&commId, 1}, rank, nullptr, "ncclCommInitRank");
   });
@@ -91,7 +91,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommInitRank, (ncclComm_t * comm, int nranks, nc
 
 NITINOL_ENTRY(ncclResult_t, ncclCommInitRankConfig,
               (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t* config)) {
-  return grouped([&] {
+  return grouped(nullptr, [&] {
     clear(comm);
     create(comm, nranks, {&commId, 1}, rank, config, "ncclCommInitRankConfig");
   });
@@ -99,7 +99,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommInitRankConfig,
 
 NITINOL_ENTRY(ncclResult_t, ncclCommInitRankScalable,
               (ncclComm_t * newcomm, int nranks, int myrank, int nId, ncclUniqueId* commIds, ncclConfig_t* config)) {
-  return grouped([&] {
+  return grouped(nullptr, [&] {
     clear(newcomm);
     require(commIds, "ncclCommInitRankScalable", "commIds");
     if (nId < 1) fail(ncclInvalidArgument, "ncclCommInitRankScalable : invalid number of ids {}", nId);
@@ -118,7 +118,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, cons
 
 NITINOL_ENTRY(ncclResult_t, ncclCommSplit,
               (ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config)) {
-  return grouped([&] {
+  return grouped(comm, [&] {
     clear(newcomm);
     split(comm, color, key, newcomm, config);
   });
@@ -127,7 +127,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommSplit,
 NITINOL_ENTRY(ncclResult_t, ncclCommShrink,
               (ncclComm_t comm, int* excludeRanksList, int excludeRanksCount, ncclComm_t* newcomm, ncclConfig_t* config,
                int shrinkFlags)) {
-  return grouped([&] {
+  return grouped(comm, [&] {
     clear(newcomm);
     require(comm, "ncclCommShrink", "comm");
     require(excludeRanksList, "ncclCommShrink", "excludeRanksList");
@@ -138,7 +138,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommShrink,
 
 NITINOL_ENTRY(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int revokeFlags)) {
   if (comm == nullptr) return ncclSuccess;
-  return grouped([&] {
+  return grouped(comm, [&] {
     log_call("ncclCommRevoke(comm {}, flags {})", static_cast<void*>(comm), revokeFlags);
     revoke(comm, revokeFlags);
   });
@@ -146,7 +146,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int revokeFlags)) 
 
 NITINOL_ENTRY(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {
   if (comm == nullptr) return ncclSuccess;
-  return grouped([&] {
+  return grouped(comm, [&] {
     log_call("ncclCommFinalize(comm {})", static_cast<void*>(comm));
     Job job;
     job.communicator = shared_communicator_of(comm, "ncclCommFinalize");
@@ -180,7 +180,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t* asyncError)) {
-  return guarded([&] {
+  return guarded(comm, [&] {
     const Communicator& communicator = communicator_of(comm, "ncclCommGetAsyncError");
     communicator.require_own("ncclCommGetAsyncError");
     require(asyncError, "ncclCommGetAsyncError", "asyncError");
@@ -192,7 +192,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_
 // ---- Questions -----------------------------------------------------------------------------------------------------
 
 NITINOL_ENTRY(ncclResult_t, ncclCommCount, (const ncclComm_t comm, int* count)) {
-  return guarded([&] {
+  return guarded(comm, [&] {
     const Communicator& communicator = communicator_of(comm, "ncclCommCount");
     require(count, "ncclCommCount", "count");
     communicator.require_initialised("ncclCommCount");
@@ -202,7 +202,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommCount, (const ncclComm_t comm, int* count)) 
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommCuDevice, (const ncclComm_t comm, int* device)) {
-  return guarded([&] {
+  return guarded(comm, [&] {
     const Communicator& communicator = communicator_of(comm, "ncclCommCuDevice");
     require(device, "ncclCommCuDevice", "device");
     communicator.require_initialised("ncclCommCuDevice");
@@ -212,7 +212,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommCuDevice, (const ncclComm_t comm, int* devic
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommUserRank, (const ncclComm_t comm, int* rank)) {
-  return guarded([&] {
+  return guarded(comm, [&] {
     const Communicator& communicator = communicator_of(comm, "ncclCommUserRank");
     require(rank, "ncclCommUserRank", "rank");
     communicator.require_initialised("ncclCommUserRank");
@@ -239,7 +239,7 @@ NITINOL_ENTRY(ncclResult_t, ncclMemFree, (void* ptr)) {
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommRegister, (const ncclComm_t comm, void* buff, size_t size, void** handle)) {
-  return guarded([&] {
+  return guarded(comm, [&] {
     require(handle, "ncclCommRegister", "handle");
     *handle = register_buffer(comm, buff, size);
     log_call("ncclCommRegister(comm {}, buff {}, size {}) = {}", static_cast<void*>(comm), buff, size, *handle);
@@ -248,7 +248,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommRegister, (const ncclComm_t comm, void* buff
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void* handle)) {
-  return guarded([&] {
+  return guarded(comm, [&] {
     log_call("ncclCommDeregister(comm {}, handle {})", static_cast<void*>(comm), handle);
     deregister_buffer(comm, handle);
     return ncclSuccess;
@@ -257,7 +257,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void* ha
 
 NITINOL_ENTRY(ncclResult_t, ncclCommWindowRegister,
               (ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags)) {
-  return guarded([&]() -> ncclResult_t {
+  return guarded(comm, [&]() -> ncclResult_t {
     communicator_of(comm, "ncclCommWindowRegister").require_ready("ncclCommWindowRegister");
     require(win, "ncclCommWindowRegister", "win");
     if (buff == nullptr || size == 0) fail(ncclInvalidArgument, "ncclCommWindowRegister : empty buffer");
@@ -284,7 +284,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t, ncclWindow_t 
 NITINOL_ENTRY(ncclResult_t, ncclRedOpCreatePreMulSum,
               (ncclRedOp_t * op, void* scalar, ncclDataType_t datatype, ncclScalarResidence_t residence,
                ncclComm_t comm)) {
-  return guarded([&] {
+  return guarded(comm, [&] {
     constexpr const char* kName = "ncclRedOpCreatePreMulSum";
     Communicator& communicator = communicator_of(comm, kName);
     communicator.require_ready(kName);
@@ -301,7 +301,7 @@ NITINOL_ENTRY(ncclResult_t, ncclRedOpCreatePreMulSum,
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm)) {
-  return guarded([&] {
+  return guarded(comm, [&] {
     if (comm == nullptr) fail(ncclInvalidArgument, "ncclRedOpDestroy : invalid communicator passed.");
     log_call("ncclRedOpDestroy(op {}, comm {})", static_cast<int>(op), static_cast<void*>(comm));
     communicator_of(comm, "ncclRedOpDestroy").operators().destroy(op);

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,6 +18,7 @@
 #include "comm/config.h"
 #include "comm/handle_exchange.h"
 #include "comm/kernel_memory.h"
+#include "comm/latest_sentence.h"
 #include "comm/life_cycle.h"
 #include "comm/reduction_operators.h"
 #include "comm/registrations.h"
@@ -122,10 +122,12 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   const char* failure_sentence() const { return failure_text_.load(std::memory_order_acquire); }
   /// If it has failed, throws that as an Error.
   void throw_failure() const;
-  /// The same, or what a repair of it failed with later.
+  /// The same, or what a repair of it failed with later; of one that is well what the latest call that failed did so
+  /// with. Null if there is none.
   const char* last_error() const;
   /// A repair of one that had failed has failed, too.
-  void note_failed_repair(const std::exception& thrown) noexcept;
+  void note_failed_repair(const std::exception& thrown) noexcept { failed_repairs_.set(thrown.what()); }
+  void note_failed_call(const std::exception& thrown) noexcept { failed_calls_.set(thrown.what()); }
 
   /// Writes what the flight recorder knows, as text if the name ends in .txt. Any thread. Throws Error.
   void dump_to(const std::string& path) const;
@@ -289,8 +291,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   mutable std::mutex failure_mutex_;
   std::string failure_sentence_;  // written once, under failure_mutex_
   std::atomic<const char*> failure_text_{nullptr};
-  std::deque<std::string> failed_repairs_;  // under failure_mutex_; the last ones
-  std::atomic<const char*> failed_repair_text_{nullptr};
+  LatestSentence failed_repairs_;
+  LatestSentence failed_calls_;
   std::atomic<int> visitors_{0};
   std::mutex making_mutex_;  // guards making_
   std::weak_ptr<Communicator> making_;

@@ -74,7 +74,7 @@ struct Chain {
         jobs[i].run();
       } catch (const std::exception& thrown) {
         errors[i] = std::current_exception();
-        if (repairs) communicator().note_failed_repair(thrown);
+        repairs ? communicator().note_failed_repair(thrown) : communicator().note_failed_call(thrown);
       } catch (...) {
         errors[i] = std::current_exception();
       }
@@ -191,9 +191,12 @@ void stop_jobs(std::span<const Job> jobs, const std::exception& thrown) {
 /// The group is not carried out, so what other ranks call with its communicators waits for ever. An invalid argument is
 /// the caller's alone: what was not touched stays usable.
 void fail_communicators(const State& group, const Error& error) {
-  if (error.code() == ncclInvalidArgument) return;
-  for (const Job& job : group.jobs) fail_communicator(*job.communicator, error);
-  for (const Task& task : group.tasks) fail_communicator(*task.communicator, error);
+  const auto fail_one = [&](Communicator& communicator) {
+    if (error.code() == ncclInvalidArgument) return communicator.note_failed_call(error);
+    fail_communicator(communicator, error);
+  };
+  for (const Job& job : group.jobs) fail_one(*job.communicator);
+  for (const Task& task : group.tasks) fail_one(*task.communicator);
 }
 
 /// The same, without taking memory where there is none.
@@ -344,6 +347,9 @@ ncclResult_t end() {
       return result;
     } catch (const std::bad_alloc& lack) {
       tasks.front().communicator->fail_because(lack);
+      throw;
+    } catch (const std::exception& thrown) {
+      tasks.front().communicator->note_failed_call(thrown);
       throw;
     }
   }

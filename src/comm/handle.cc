@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/fork_safe.h"
 #include "comm/communicator.h"
 
 namespace nitinol {
@@ -23,7 +24,11 @@ struct Handles {
 };
 
 Handles& handles() {
-  static Handles* const instance = new Handles;  // outlives static destruction: programs destroy communicators late
+  static Handles* const instance = [] {  // outlives static destruction: programs destroy communicators late
+    auto* const made = new Handles;
+    keep_free_across_forks(made->mutex);
+    return made;
+  }();
   return *instance;
 }
 
@@ -34,6 +39,10 @@ void check(ncclComm_t handle, const char* function) {
     fail(ncclInvalidArgument, "{} : the communicator has been destroyed or aborted", function);
   }
   if (magic != kLive) fail(ncclInvalidArgument, "{} : Error: corrupted comm object detected", function);
+}
+
+bool is_live(ncclComm_t handle) {
+  return handle != nullptr && __atomic_load_n(&handle->magic, __ATOMIC_ACQUIRE) == kLive && handle->communicator;
 }
 
 }  // namespace
@@ -81,10 +90,14 @@ std::shared_ptr<Communicator> shared_communicator_of(ncclComm_t handle, const ch
   return handle->communicator;
 }
 
-const char* failure_of(ncclComm_t handle) noexcept {
-  if (handle == nullptr || __atomic_load_n(&handle->magic, __ATOMIC_ACQUIRE) != kLive) return nullptr;
+const char* last_error_of(ncclComm_t handle) noexcept {
   const std::lock_guard lock(handles().mutex);
-  return handle->communicator ? handle->communicator->last_error() : nullptr;
+  return is_live(handle) ? handle->communicator->last_error() : nullptr;
+}
+
+void note_failed_call(ncclComm_t handle, const std::exception& thrown) noexcept {
+  const std::lock_guard lock(handles().mutex);
+  if (is_live(handle) && !handle->communicator->is_inherited()) handle->communicator->note_failed_call(thrown);
 }
 
 }  // namespace nitinol

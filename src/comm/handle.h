@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 
 #include "nccl.h"
@@ -28,7 +29,9 @@ std::shared_ptr<Communicator> release_handle(ncclComm_t handle, const char* func
 Communicator& communicator_of(ncclComm_t handle, const char* function);
 std::shared_ptr<Communicator> shared_communicator_of(ncclComm_t handle, const char* function);
 
-/// The latest sentence of the communicator's failures; null if there is none, or the handle is no live communicator's.
-const char* failure_of(ncclComm_t handle) noexcept;
+/// The communicator's last error; null if there is none, or the handle is no live communicator's.
+const char* last_error_of(ncclComm_t handle) noexcept;
+/// A call with the communicator has failed; nothing if the handle is no live communicator's.
+void note_failed_call(ncclComm_t handle, const std::exception& thrown) noexcept;
 
 }  // namespace nitinol

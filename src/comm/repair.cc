@@ -24,8 +24,6 @@ constexpr std::chrono::milliseconds kRevokePatience{10'000};
 constexpr std::chrono::milliseconds kLookForTheDeadEvery{200};
 constexpr std::chrono::milliseconds kPatienceWithTheDying{300};
 constexpr const char* kShrink = "ncclCommShrink";
-/// A program may still hold the text of an older one.
-constexpr size_t kFailedRepairsKept = 16;
 
 bool lacks_memory(const std::exception& thrown) { return dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr; }
 
@@ -126,18 +124,9 @@ void revoke(ncclComm_t handle, int flags) {
 }
 
 const char* Communicator::last_error() const {
-  const char* const failed_repair = failed_repair_text_.load(std::memory_order_acquire);
-  return failed_repair != nullptr ? failed_repair : failure_sentence();
-}
-
-void Communicator::note_failed_repair(const std::exception& thrown) noexcept {
-  const std::lock_guard lock(failure_mutex_);
-  try {
-    failed_repairs_.emplace_back(thrown.what());
-    if (failed_repairs_.size() > kFailedRepairsKept) failed_repairs_.pop_front();
-    failed_repair_text_.store(failed_repairs_.back().c_str(), std::memory_order_release);
-  } catch (const std::bad_alloc&) {  // the older text stays
-  }
+  if (const char* const failed_repair = failed_repairs_.get()) return failed_repair;
+  if (const char* const failure = failure_sentence()) return failure;
+  return failed_calls_.get();
 }
 
 void Communicator::begin_revoke() {

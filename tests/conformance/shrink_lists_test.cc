@@ -185,7 +185,7 @@ TEST(ShrinkLists, AreToldToARankThatWaitsForOnesThatHaveShrunkWithoutItAndLeft) 
                 }
                 if (self.rank == 2) {
                   const ncclResult_t result = shrink(comm, {3}, &child, NCCL_SHRINK_ABORT);
-                  const std::string sentence = ncclGetLastError(nullptr);
+                  const std::string sentence = ncclGetLastError(comm);
                   left.add();
                   expect_that(result == ncclInvalidUsage, sentence);
                   expect_that(has(sentence, "has left the communicator after a call that excluded 2, 3"), sentence);
@@ -207,7 +207,7 @@ TEST(ShrinkLists, OfRanksThatHaveLeftOutAnotherAreInTheSentenceOfItsTimeout) {
                   ncclComm_t child = nullptr;
                   done.wait_for(2);
                   const ncclResult_t result = shrink(self.comm, {3}, &child);
-                  const std::string sentence = ncclGetLastError(nullptr);
+                  const std::string sentence = ncclGetLastError(self.comm);
                   expect_that(result == ncclSystemError, sentence);
                   expect_that(has(sentence, "which this rank waits for, has left it out"), sentence);
                   expect_that(tells_list(sentence, 0, {2, 3}), sentence);
@@ -255,6 +255,7 @@ TEST(ShrinkLists, OfAGroupAreToldToItsThread) {
               expect_that(result == ncclInvalidUsage, sentence);
               expect_that(has(sentence, " excludes 3, but rank 2 (host ") || has(sentence, " excludes 1, 3, but rank "),
                           sentence);
+              for (const size_t i : {0, 1, 2}) must_tell(ncclGetLastError(comms[i]), lists, static_cast<int>(i));
               EXPECT_CALL(ncclGroupStart());
               for (const size_t i : {0, 1, 2}) EXPECT_CALL(shrink(comms[i], {3}, &children[i]));
               EXPECT_CALL(ncclGroupEnd());

@@ -77,6 +77,51 @@ TEST(LastError, OfEachOfSeveralCommunicatorsOfAProcessIsItsOwn) {
             }));
 }
 
+void must_refuse_root(ncclResult_t result) {
+  if (result != ncclInvalidArgument) throw std::runtime_error("the root was accepted");
+}
+
+/// As a program sees it in which another thread's call fails before this one has asked.
+TEST(LastError, OfACommunicatorThatIsWellIsThatOfItsOwnLatestCallThatFailed) {
+  EXPECT_EQ("", run_ranks({1}, [](Rank& self) {
+              ncclComm_t other = nullptr;
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, 0, &other, nullptr));
+              float* const data = nullptr;
+              must_refuse_root(ncclReduce(data, data, 0, ncclFloat, ncclSum, 17, self.comm, self.stream));
+              must_refuse_root(ncclReduce(data, data, 0, ncclFloat, ncclSum, 18, other, self.stream));
+              must_tell(self.comm, "17", {"18"});
+              must_tell(other, "18", {"17"});
+              must_tell(nullptr, "18", {"17"});
+              must_refuse_root(ncclReduce(data, data, 0, ncclFloat, ncclSum, 19, self.comm, self.stream));
+              must_tell(self.comm, "19", {"17", "18"});
+              ncclComm_t child = nullptr;
+              int excluded[] = {5};
+              EXPECT_EQ(ncclInvalidArgument, ncclCommShrink(other, excluded, 1, &child, nullptr, NCCL_SHRINK_DEFAULT));
+              must_tell(other, "rank 5 in the exclusion list", {"18"});
+              EXPECT_CALL(ncclCommDestroy(other));
+            }));
+}
+
+/// The group is refused as a whole, and each of its communicators tells so.
+TEST(LastError, OfAGroupThatIsRefusedIsThatOfEachOfItsCommunicators) {
+  EXPECT_EQ("", run_ranks({1}, [](Rank& self) {
+              ncclComm_t other = nullptr;
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, 0, &other, nullptr));
+              float* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), sizeof(float)));
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclReduce(data, data, 1, ncclFloat, ncclSum, 0, other, self.stream));
+              must_refuse_root(ncclReduce(data, data, 1, ncclFloat, ncclSum, 17, self.comm, self.stream));
+              must_refuse_root(ncclGroupEnd());
+              must_refuse_root(ncclReduce(data, data, 1, ncclFloat, ncclSum, 18, nullptr, self.stream));
+              must_tell(other, "ncclGroupEnd: a call inside the group failed: ", {"18"});
+              must_tell(self.comm, "17", {"18", "ncclGroupEnd"});
+              EXPECT_CALL(ncclReduce(data, data, 1, ncclFloat, ncclSum, 0, other, self.stream));
+              EXPECT_CALL(ncclCommDestroy(other));
+              EXPECT_CALL(cudaFree(data));
+            }));
+}
+
 /// A repair is the later error: the failure that it was to repair is known.
 TEST(LastError, AfterAShrinkThatFailedIsThatOfTheShrink) {
   EXPECT_EQ("", run_ranks({1, 1, 1}, [](Rank& self) {
