@@ -58,6 +58,7 @@ constexpr std::chrono::milliseconds kPatienceWithStopped{2000};
 
 /// How long word of a failure may take from the rank that noticed it.
 constexpr std::chrono::milliseconds kFailurePatience{500};
+constexpr const char* kAborted = "aborted its communicator";
 
 }  // namespace
 
@@ -264,7 +265,8 @@ void Communicator::fail_with(ncclResult_t code, const std::string& sentence, boo
 void Communicator::tell(ncclResult_t code, const std::string& sentence) noexcept {
   try {
     const ncclResult_t told = code == ncclInvalidUsage ? code : ncclRemoteError;
-    bootstrap_->report_failure({rank_, told, formatted("{} failed: {}", self_description(), sentence)});
+    const char* const what = aborted_.load() ? kAborted : "failed";  // what an abort ends is no failure of its own
+    bootstrap_->report_failure({rank_, told, formatted("{} {}: {}", self_description(), what, sentence)});
   } catch (const std::exception&) {
     bootstrap_->report_lack_of_memory();
   }
@@ -463,7 +465,7 @@ void Communicator::take_leave() {
   bootstrap_->watch(nullptr);
   if (phase_.load() == Phase::kRevoked) return bootstrap_->shutdown();
   if (phase_.load() == Phase::kInitialising || state() != ncclSuccess) return;
-  bootstrap_->report_failure({rank_, ncclRemoteError, formatted("{} aborted its communicator", self_description())});
+  bootstrap_->report_failure({rank_, ncclRemoteError, formatted("{} {}", self_description(), kAborted)});
 }
 
 void Communicator::tear_down() {

@@ -14,6 +14,8 @@
 
 #include "cluster.h"
 #include "nccl.h"
+#include "observe.h"
+#include "shared_count.h"
 
 namespace nitinol::testing {
 namespace {
@@ -159,6 +161,54 @@ TEST(Abort, WithAStoppedPeer) {
               abort_in_time(comm);
               EXPECT_CALL(cudaDeviceSynchronize());
               EXPECT_CALL(cudaFree(data));
+            }));
+}
+
+struct FirstUse {
+  SharedCount stops;    ///< rank 1 stops right away
+  SharedCount through;  ///< and dies once the others are through
+
+  void stop() const {
+    if (fork() == 0) {
+      through.wait_for(2);
+      kill(getppid(), SIGKILL);
+      _exit(0);
+    }
+    stops.add();
+    raise(SIGSTOP);
+  }
+  void abort(ncclComm_t comm) const {
+    float* data = nullptr;
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+    const ncclResult_t begun = ncclAllReduce(data, data, 100, ncclFloat, ncclSum, comm, nullptr);
+    expect_that(begun == ncclInProgress, "it does not wait for the rank that has stopped");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // most likely it waits by now; both is fine
+    abort_in_time(comm);
+    through.add();
+    EXPECT_CALL(cudaFree(data));
+  }
+  void hear_of(ncclComm_t comm) const {
+    expect_that(wait_for_failure(comm) == ncclRemoteError, "the code");
+    const std::string sentence = ncclGetLastError(comm);
+    EXPECT_CALL(ncclCommAbort(comm));
+    through.add();
+    expect_that(sentence.starts_with("rank 0 (host "), sentence);
+    expect_that(sentence.find(") aborted its communicator: in AllReduce (") != std::string::npos, sentence);
+    expect_that(sentence.find("cannot reach the memory of rank 1 (host ") != std::string::npos, sentence);
+  }
+};
+
+TEST(Abort, InTheFirstUseIsWhatTheOthersAreTold) {
+  const FirstUse use;
+  EXPECT_EQ("process 1 ended by signal 9\n", run_processes(3, [&](int process, const ncclUniqueId& id) {
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              ncclComm_t comm = nullptr;
+              const ncclResult_t begun = ncclCommInitRankConfig(&comm, 3, id, process, &config);
+              EXPECT_CALL(settled(begun, comm));
+              if (process == 1) use.stop();
+              use.stops.wait_for(1);
+              process == 0 ? use.abort(comm) : use.hear_of(comm);
             }));
 }
 
