@@ -383,7 +383,7 @@ class CudaExecutor : public Executor {
     const MessagePlan plan = plan_messages(all, rank_, sizes_);
     const bool together = may_run_together(plan, sizes_) && may_fork(stream);
     const cudaStream_t beside = together ? beside_->fork(stream) : stream;
-    const CallName name_of_each = together ? name_of_all(plan) : CallNames::kUnknown;
+    const CallName name_of_each = together ? name_of(plan) : CallNames::kUnknown;
     const CallName* const shared = together ? &name_of_each : nullptr;
     launch_batches(plan, Protocol::kLL, shared, stream);
     launch_batches(plan, Protocol::kLL128, shared, stream);
@@ -416,18 +416,13 @@ class CudaExecutor : public Executor {
     }
   }
 
-  CallName name_of(const MessageBatch& batch) {
+  /// Of a batch, or of a plan whose launches run beside each other.
+  template <class Messages>
+  CallName name_of(const Messages& messages) {
     if (!watch_->wants_names(captured_)) return CallNames::kUnknown;
-    NamedLaunch launch = messages_of(batch);
-    launch.at_hand = captured_ && are_at_hand(batch);
-    return watch_->name(launch, captured_);
-  }
-  /// Of launches beside each other.
-  CallName name_of_all(const MessagePlan& plan) {
-    if (!watch_->wants_names(captured_)) return CallNames::kUnknown;
-    std::optional<NamedLaunch> launch = messages_of(plan);
+    std::optional<NamedLaunch> launch = messages_of(messages);
     if (!launch) return CallNames::kUnknown;
-    launch->at_hand = captured_ && are_at_hand(plan);
+    launch->at_hand = captured_ && are_at_hand(messages);
     return watch_->name(*launch, captured_);
   }
 
