@@ -34,6 +34,7 @@ enum class Setting : std::uint8_t {
   kUidStaggerRate,
   kInitTimeout,
   kTimeout,
+  kWarnAfter,
   kCheck,
   kHostId,
   kCommBlocking,

@@ -282,6 +282,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers, bool peer_access) 
   setup.buffer_bytes = static_cast<size_t>(settings().integer_if_set(Setting::kBuffSize).value_or(0));
   setup.peer_access = peer_access;
   setup.timeout = std::chrono::seconds(settings().integer(Setting::kTimeout));
+  setup.warn_after = std::chrono::seconds(settings().integer(Setting::kWarnAfter));
   setup.set_up_timeout = std::chrono::seconds(settings().integer(Setting::kInitTimeout));
   handles_->set_patience(setup.timeout);
   setup.record_times = settings().flag(Setting::kRecordTimes);
@@ -295,6 +296,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers, bool peer_access) 
   setup.through = order_.through_probe();
   setup.exactly_through = order_.exact_probe();
   setup.failed = [this](ncclResult_t code, const std::string& sentence) { fail_with(code, sentence, true); };
+  setup.warned = [](const std::string& sentence) { log_note("{}", sentence); };
   std::unique_ptr<Executor> executor = make_executor(std::move(setup));
   limits_ = executor->limits();
   bootstrap_->ask_for_doings([this](int rank) { return doings_of(rank); });

@@ -50,6 +50,12 @@ std::string unreceived_sentence(const std::string& sender, const std::string& re
       sender, sent, sent == 1 ? "message" : "messages", receiver, first.number - 1, first.text(true, to));
 }
 
+std::string delay_sentence(int rank, const std::string& what, std::chrono::milliseconds waited, Delay delay,
+                           const std::string& doings) {
+  return formatted("rank {}: {} no progress for {} ms ({}); {}", rank, what, waited.count(),
+                   delay == Delay::kOver ? "NITINOL_TIMEOUT" : "NITINOL_TIMEOUT ends such waits", doings);
+}
+
 std::string reason_leaving() { return "which finalizes or destroys its communicator"; }
 
 std::string reason_collective(const Signature& collective, int rank) {

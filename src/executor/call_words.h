@@ -1,6 +1,7 @@
 // How what is wrong between ranks is told: the same sentences on virtual GPUs and on GPUs.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -33,6 +34,11 @@ std::string message_sentence(int rank, const std::string& mine, const std::strin
 /// `first`: the first of the sender's messages to rank `to` that was not received, of `sent` in all.
 std::string unreceived_sentence(const std::string& sender, const std::string& receiver, int to, uint64_t sent,
                                 const MessageSignature& first);
+/// How an operation that makes no progress ends: it fails, as NITINOL_TIMEOUT is over, or it goes on.
+enum class Delay { kOver, kGoesOn };
+/// `what` rank `rank` is in: "sends and receives make"; `doings`: "not arrived: rank 1 (...): ...".
+std::string delay_sentence(int rank, const std::string& what, std::chrono::milliseconds waited, Delay delay,
+                           const std::string& doings);
 std::string reason_leaving();
 std::string reason_collective(const Signature& collective, int rank);
 std::string reason_next(const Signature& collective, int rank);

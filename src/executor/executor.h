@@ -32,10 +32,11 @@ struct ExecutorSetup {
   HandleExchange* handles = nullptr;   ///< outlives the executor
   int min_channels = 0;                ///< 0: free to choose
   int max_channels = 0;
-  int cluster_ctas = -1;                 ///< NCCL_CGA_CLUSTER_SIZE; -1: free to choose
-  size_t buffer_bytes = 0;               ///< NCCL_BUFFSIZE; 0: free to choose
-  bool peer_access = true;               ///< false: NCCL_P2P_DISABLE
-  std::chrono::milliseconds timeout{0};  ///< after which an operation that makes no progress fails; 0: never
+  int cluster_ctas = -1;                    ///< NCCL_CGA_CLUSTER_SIZE; -1: free to choose
+  size_t buffer_bytes = 0;                  ///< NCCL_BUFFSIZE; 0: free to choose
+  bool peer_access = true;                  ///< false: NCCL_P2P_DISABLE
+  std::chrono::milliseconds timeout{0};     ///< after which an operation that makes no progress fails; 0: never
+  std::chrono::milliseconds warn_after{0};  ///< and after which one is warned of; 0: never
   std::chrono::milliseconds set_up_timeout{300'000};  ///< for which a rank may be busy reaching memory and loading code
   bool launch_ahead = true;  ///< kernels may begin before the one before them in their stream is done
   LaunchOrdering launch_ordering = LaunchOrdering::kWhereNeeded;  ///< with other communicators of the process
@@ -51,6 +52,8 @@ struct ExecutorSetup {
   std::function<std::optional<uint64_t>()> exactly_through{};
   /// Called once, on any thread, when a launch fails (a peer's memory is gone, a CUDA error).
   std::function<void(ncclResult_t, const std::string&)> failed;
+  /// Called on any thread with what is to be in the log, also after the executor has gone; may be empty.
+  std::function<void(const std::string&)> warned{};
 };
 
 /// One rank's executor. Calls come from one thread at a time, except abort().

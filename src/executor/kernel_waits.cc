@@ -192,23 +192,6 @@ std::optional<KernelWaits::Finding> KernelWaits::look() {
   return std::nullopt;
 }
 
-std::optional<std::string> KernelWaits::take_warning() {
-  const KernelWait wait = read_kernel_wait(board_.page(rank_)).wait;
-  const bool warned = std::exchange(warned_, wait.for_long);
-  if (warned || !wait.for_long) return std::nullopt;
-  std::string whom;
-  for (int rank = 0; rank < board_.ranks(); ++rank) {
-    if (!wait.is_for(rank)) continue;
-    const KernelWait theirs = read_kernel_wait(board_.page(rank)).wait;
-    whom += (whom.empty() ? "" : ", for ") + describe(rank) +
-            (theirs.any() ? ", which waits in " + theirs.text() : ", of which no kernel waits in this communicator");
-  }
-  return formatted(
-      "kernels have waited for half a minute in {} for {}. Who is not there is late, or holds this rank up in calls of "
-      "another communicator; NITINOL_TIMEOUT ends such waits",
-      wait.text(), whom);
-}
-
 std::optional<KernelWaits::Suspicion> KernelWaits::suspect(const Waits& waits) const {
   auto found = circle(certain_among(waits, Proof::kLaunches), kLooksToBeSure);
   if (!found) found = in_vain(waits);

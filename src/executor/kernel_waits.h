@@ -94,9 +94,6 @@ class KernelWaits {
   };
   /// Once it is certain that what this rank waits for never comes. To be called every few hundredths of a second.
   std::optional<Finding> look();
-  /// For the log, once for each wait of this rank that has lasted for half a minute: for whom it is, and what those
-  /// wait in. It may be one from which nothing follows, as in a circle over several communicators.
-  std::optional<std::string> take_warning();
 
  private:
   using Waits = std::vector<SeenWait>;  // by rank
@@ -123,7 +120,6 @@ class KernelWaits {
   const std::vector<Peer>& peers_;
   const int rank_;
   std::optional<Suspicion> suspicion_;
-  bool warned_ = false;
 };
 
 }  // namespace nitinol

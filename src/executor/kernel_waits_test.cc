@@ -146,29 +146,6 @@ TEST_F(KernelWaitsOfFour, AreToldIfAllHaveStoodStillForLong) {
   EXPECT_EQ(look(0), "") << "rank 3 is late";
 }
 
-/// As in a circle over another communicator, of which this one's ranks see nothing.
-TEST_F(KernelWaitsOfFour, ForOneThatDoesNotComeAreWarnedOfOnceTheyAreLong) {
-  KernelWaits& rank_0 = conclusions_[0];
-  in_collective(0, small_, {1, 2});
-  in_collective(2, large_, {3});
-  EXPECT_EQ(look(0), "");
-  EXPECT_EQ(rank_0.take_warning(), std::nullopt) << "it is not long";
-  waits_[0].for_long = true;
-  EXPECT_EQ(look(0), "");
-  const std::string warning = rank_0.take_warning().value_or("");
-  EXPECT_TRUE(contains(warning, "half a minute in AllReduce (count 100, type float32, op sum) for rank 1")) << warning;
-  EXPECT_TRUE(contains(warning, "no kernel waits in this communicator, for rank 2")) << warning;
-  EXPECT_TRUE(contains(warning, "which waits in AllReduce (count 200")) << warning;
-  EXPECT_EQ(rank_0.take_warning(), std::nullopt) << "it has been said";
-  goes_on(0);
-  EXPECT_EQ(look(0), "");
-  EXPECT_EQ(rank_0.take_warning(), std::nullopt);
-  in_collective(0, large_, {3});
-  waits_[0].for_long = true;
-  EXPECT_EQ(look(0), "");
-  EXPECT_TRUE(contains(rank_0.take_warning().value_or(""), "for rank 3")) << "another wait";
-}
-
 TEST_F(KernelWaitsOfFour, InWhatIsNotKnownProveNothingUntilAllHaveStoodStillForLong) {
   only_receives(0, 1);
   waits_[1].unknown = true;

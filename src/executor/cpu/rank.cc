@@ -55,6 +55,8 @@ Rank::Rank(ExecutorSetup setup)
       circles_(setup.rank, geometry_.ranks),
       occupancy_(own_, setup.rank, setup.identity),
       timeout_(setup.timeout),
+      warn_after_(setup.warn_after),
+      warned_(std::move(setup.warned)),
       failed_(std::move(setup.failed)) {
   homes_.reserve(setup.peers.size());
   const Peer& self = setup.peers[static_cast<size_t>(rank_)];
@@ -220,11 +222,10 @@ std::vector<int> Rank::peers_inside_or_late() const {
 
 void Rank::on_stall() {
   if (find_mismatch() || find_leaver()) return;
-  const auto limit = timeout_.load();
   const auto waited = stalled_for();
   if (find_stopped(current().text(), peers_inside_or_late()) || find_waiting_on_host()) return;
   if (waited >= kCirclesSearchedAfter && find_long_circle(current(), [] { return false; })) return;
-  if (limit.count() <= 0 || waited < limit) return;
+  if (!is_to_be_told_of(waited)) return;
   std::vector<int> known;
   std::vector<int> late;
   for (int peer = 0; peer < ranks(); ++peer) {
@@ -234,11 +235,31 @@ void Rank::on_stall() {
     if (arena->header().calls.begun() < sequence_) late.push_back(peer);
   }
   // All have begun it: one is stopped in the middle, or whoever is missing will be named by a rank that sees it.
-  if (will_say_themselves(late) && waited < limit + kPatienceWithOtherReports) return;
-  report(ncclRemoteError,
-         formatted("rank {}: {} makes no progress for {} ms (NITINOL_TIMEOUT); {}: {}", rank_, current().text(),
-                   waited.count(), late.empty() ? "all have begun it" : "not arrived",
-                   doings_of_all(late.empty() ? known : late)));
+  tell_of(
+      {.waited = waited,
+       .peers = late,
+       .what = current().text() + " makes",
+       .doings = late.empty() ? "all have begun it: " + doings_of_all(known) : "not arrived: " + doings_of_all(late)});
+}
+
+bool Rank::is_to_be_told_of(std::chrono::milliseconds waited) const {
+  const auto limit = timeout_.load();
+  const bool has_been_warned_of = warned_wait_ == waiter_.long_waits();
+  return (limit.count() > 0 && waited >= limit) ||
+         (warn_after_.count() > 0 && waited >= warn_after_ && !has_been_warned_of);
+}
+
+/// As a failure if the time is over, else in the log.
+void Rank::tell_of(const Stall& stall) {
+  const auto limit = timeout_.load();
+  const bool over = limit.count() > 0 && stall.waited >= limit;
+  const auto due = over ? limit : warn_after_;
+  if (will_say_themselves(stall.peers) && stall.waited < due + kPatienceWithOtherReports) return;
+  const std::string sentence =
+      delay_sentence(rank_, stall.what, stall.waited, over ? Delay::kOver : Delay::kGoesOn, stall.doings);
+  if (over) return report(ncclRemoteError, sentence);
+  warned_wait_ = waiter_.long_waits();
+  if (warned_) warned_(sentence);
 }
 
 std::string Rank::doings_of_all(const std::vector<int>& peers) const {
@@ -322,22 +343,18 @@ void Rank::on_message_stall(const std::vector<Awaited>& all, const std::function
     return report(ncclInvalidUsage, message_sentence(rank_, awaited.text(), who, reason));
   }
   tell_waits(all);
-  const auto limit = timeout_.load();
   const auto waited = stalled_for();
   if (waited >= kCirclesSearchedAfter && (find_circle() || find_long_circle(Signature{}, ready))) return;
   std::vector<int> peers;
   for (const Awaited& awaited : all) peers.push_back(awaited.peer);
   if (find_stopped("a group of sends and receives", peers)) return;
-  if (limit.count() <= 0 || waited < limit) return;
-  if (will_say_themselves(peers) && waited < limit + kPatienceWithOtherReports) return;
+  if (!is_to_be_told_of(waited)) return;
   std::string late;
   for (const Awaited& awaited : all) {
     late += (late.empty() ? "" : "; ") + awaited.text() + ", " +
             describe_doings(awaited.peer, *arena_of(awaited.peer), in_this_process(awaited.peer));
   }
-  report(ncclRemoteError,
-         formatted("rank {}: sends and receives make no progress for {} ms (NITINOL_TIMEOUT); waiting for: {}", rank_,
-                   waited.count(), late));
+  tell_of({.waited = waited, .peers = peers, .what = "sends and receives make", .doings = "waiting for: " + late});
 }
 
 /// What is told stays until the group is over; it may become less, never more.

@@ -230,6 +230,14 @@ class Rank {
   bool find_mismatch();
   Signature current() const { return calls_->find(sequence_).value_or(Signature{sequence_, 0, 0}); }
   std::chrono::milliseconds stalled_for();
+  bool is_to_be_told_of(std::chrono::milliseconds waited) const;
+  struct Stall {
+    std::chrono::milliseconds waited;
+    std::vector<int> peers;  ///< for which
+    std::string what;        ///< as delay_sentence() takes it
+    std::string doings;
+  };
+  void tell_of(const Stall& stall);
   const Arena* arena_of(int peer) const { return watched_[static_cast<size_t>(peer)].load(std::memory_order_acquire); }
   bool in_this_process(int peer) const {
     return homes_[static_cast<size_t>(peer)].process == homes_[static_cast<size_t>(rank_)].process;
@@ -280,6 +288,9 @@ class Rank {
   bool told_label_ = false;  ///< in the current call
   Occupancy occupancy_;
   std::atomic<std::chrono::milliseconds> timeout_;
+  const std::chrono::milliseconds warn_after_;
+  uint64_t warned_wait_ = 0;  ///< of which of the waiter's long waits the log has a warning
+  const std::function<void(const std::string&)> warned_;
 
   mutable Turn turn_;
   std::mutex reporting_;

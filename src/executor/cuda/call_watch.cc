@@ -155,7 +155,6 @@ void CallWatch::look_at_calls(const CallBoard& board) {
     take_over_runs(board);
     if (const auto sentence = look_at_runs(board)) return report(ncclInvalidUsage, *sentence);
     if (const auto finding = look_at_kernels(board, now)) return report(finding->code, finding->sentence);
-    if (const auto warning = kernel_waits_->take_warning()) log_note("rank {}: {}", rank_, *warning);
   }
   present_->look(domain_->setup().through, now);
   if (present_->number() != 0) look_for_room(board, now);
@@ -212,15 +211,25 @@ std::optional<KernelWaits::Finding> CallWatch::look_at_kernels(const CallBoard& 
                                                                std::chrono::steady_clock::time_point now) {
   if (now - looked_at_kernels_ < kBetweenLooksAtKernels) return std::nullopt;
   looked_at_kernels_ = now;
-  write_kernel_wait(board.page(rank_), kernel_wait_.read());
-  return kernel_waits_->look();
+  const KernelWait wait = kernel_wait_.read();
+  write_kernel_wait(board.page(rank_), wait);
+  auto finding = kernel_waits_->look();
+  if (!finding) warn_of(board, wait);
+  return finding;
 }
 
 /// Where there are none.
 void CallWatch::look_for_room(const CallBoard& board, std::chrono::steady_clock::time_point now) {
   if (now - looked_at_kernels_ < kBetweenLooksAtKernels) return;
   looked_at_kernels_ = now;
-  note_room_waits(board.page(rank_), {present_->number(), kernel_wait_.read().for_room});
+  const KernelWait wait = kernel_wait_.read();
+  note_room_waits(board.page(rank_), {present_->number(), wait.for_room});
+  warn_of(board, wait);
+}
+
+void CallWatch::warn_of(const CallBoard& board, const KernelWait& wait) {
+  const auto warning = late_ranks_.take_warning(board, wait, kernel_wait_.waited());
+  if (warning && domain_->setup().warned) domain_->setup().warned(*warning);
 }
 
 /// Nothing runs any more, or not for long: what others may still wait for is what has not come to its end by now.

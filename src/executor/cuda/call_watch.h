@@ -88,6 +88,7 @@ class CallWatch {
   void look_at_calls(const CallBoard& board);
   std::optional<KernelWaits::Finding> look_at_kernels(const CallBoard& board,
                                                       std::chrono::steady_clock::time_point now);
+  void warn_of(const CallBoard& board, const KernelWait& wait);
   void look_for_room(const CallBoard& board, std::chrono::steady_clock::time_point now);
   std::optional<std::string> look_at_data() const;
   void take_over_runs(const CallBoard& board);

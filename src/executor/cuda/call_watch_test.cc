@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "executor/cuda/late_watch.h"
 
@@ -42,6 +43,11 @@ class WatchedRank {
     setup.check = check;
     setup.idle = [] { return false; };
     setup.through = [] { return 0; };
+    setup.warn_after = std::chrono::seconds(2);
+    setup.warned = [this](const std::string& warning) {
+      const std::lock_guard lock(mutex_);
+      warnings_.push_back(warning);
+    };
     setup.failed = [this](ncclResult_t, const std::string& sentence) {
       const std::lock_guard lock(mutex_);
       sentence_ = sentence;
@@ -64,6 +70,14 @@ class WatchedRank {
     watch_->prepare();
     watch_->note(Launch{.collectives = {work}, .messages = {}}, nullptr, 1, false);
   }
+  /// As its kernel would tell it: that it waits for the other rank, for so many milliseconds by now.
+  void kernel_waits(uint32_t milliseconds) {
+    domain_->signals().waits[Signals::kOfCollectives].for_data[1] = milliseconds;
+  }
+  std::vector<std::string> warnings() {
+    const std::lock_guard lock(mutex_);
+    return warnings_;
+  }
   std::string wait_until_told() {
     while (true) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -75,6 +89,7 @@ class WatchedRank {
  private:
   std::mutex mutex_;
   std::string sentence_;
+  std::vector<std::string> warnings_;
   std::shared_ptr<Domain> domain_;
   std::unique_ptr<CallWatch> watch_;
 };
@@ -144,6 +159,23 @@ TEST(CallWatch, TellsOfOneThatLeftBeforeItLaunchedAnything) {
   const std::string told = first.wait_until_told();
   EXPECT_NE(told.find("AllReduce number 1 (count 4, type int32, op sum)"), std::string::npos) << told;
   EXPECT_NE(told.find("rank 1 (host , pid 0, device -1)"), std::string::npos) << told;
+}
+
+TEST(CallWatch, WarnsOfAWaitThatIsLong) {
+  WatchedRank first(0, 6);
+  WatchedRank second(1, 6);
+  EXPECT_TRUE(first.watch().meet());
+  EXPECT_TRUE(second.watch().meet());
+  first.all_reduce();
+  for (uint32_t waited = 3000; first.warnings().empty(); ++waited) {
+    first.kernel_waits(waited);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  const std::string warning = first.warnings().front();
+  EXPECT_TRUE(warning.starts_with("rank 0: AllReduce number 1 (count 4, type int32, op sum) makes no progress for "))
+      << warning;
+  EXPECT_NE(warning.find("; not arrived: rank 1 (host , pid 0, device -1): "), std::string::npos) << warning;
+  EXPECT_TRUE(second.warnings().empty());
 }
 
 TEST(CallWatch, WithoutChecksThereIsNothingToMeetAt) {

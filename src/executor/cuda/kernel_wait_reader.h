@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -30,6 +31,7 @@ class KernelWaitReader {
       wait.for_data.add(wait.messages[i].for_data);
       wait.for_room.add(wait.messages[i].for_room);
     }
+    waited_ = wait.any() ? shortest : 0;
     if (!wait.any()) {
       told_ = CallNames::kUnknown;
       return wait;
@@ -53,6 +55,8 @@ class KernelWaitReader {
     }
     return wait;
   }
+  /// How long each of the waits of the last read() has lasted, without a break. 0: there was none.
+  std::chrono::milliseconds waited() const { return std::chrono::milliseconds((uint64_t{waited_} << 20) / 1'000'000); }
 
  private:
   // As in Signals::waits.
@@ -100,6 +104,7 @@ class KernelWaitReader {
   const volatile Signals& signals_;
   const CallNames& names_;
   CallName told_ = CallNames::kUnknown;  ///< by the last read
+  uint32_t waited_ = 0;
   std::array<Seen, std::extent_v<decltype(Signals::waits)>> seen_{};
 };
 

@@ -54,6 +54,16 @@ TEST_F(KernelWaitReaderTest, SeesForWhomKernelsWaitNow) {
   EXPECT_FALSE(reader.read().any()) << "they have gone on";
 }
 
+TEST_F(KernelWaitReaderTest, TellsHowLongEachWaitHasLasted) {
+  EXPECT_EQ(reader.waited().count(), 0);
+  collectives().for_data[3] = 1000;
+  collectives().for_room[4] = 2000;
+  static_cast<void>(reader.read());
+  EXPECT_EQ(reader.waited().count(), 1048) << "in units of 2^20 ns";
+  static_cast<void>(reader.read());
+  EXPECT_EQ(reader.waited().count(), 0) << "they have gone on";
+}
+
 TEST_F(KernelWaitReaderTest, KnowsWhatALaunchOfMessagesMaySend) {
   NamedLaunch messages;
   messages.sends_to.add(40);

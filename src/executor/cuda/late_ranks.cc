@@ -40,6 +40,23 @@ std::vector<int> ranks_noted_as_late(const Domain& domain) {
   return noted;
 }
 
+bool Question::is_over(const CallBoard& board, int asker) {
+  if (numbers_.empty()) {
+    asked_at_ = std::chrono::steady_clock::now();
+    for (int peer = 0; peer < board.ranks(); ++peer) numbers_.push_back(board.page(peer).asked.fetch_add(1) + 1);
+    return false;
+  }
+  if (std::chrono::steady_clock::now() - asked_at_ >= kPatienceWithAnswers) return true;
+  for (int peer = 0; peer < board.ranks(); ++peer) {
+    if (peer != asker && !is_answered(board, peer)) return false;
+  }
+  return true;
+}
+
+bool Question::is_answered(const CallBoard& board, int peer) const {
+  return board.page(peer).answered.load() >= numbers_[static_cast<size_t>(peer)];
+}
+
 void LateRanks::set_timeout(std::chrono::milliseconds timeout) {
   timeout_ = timeout;
   domain_.signals().patience = units_of_patience();
@@ -91,25 +108,25 @@ std::optional<std::string> LateRanks::look(const CallBoard* board) {
   const std::vector<int> noted = ranks_noted_as_late(domain_);
   if (noted.empty()) return std::nullopt;
   if (board == nullptr) return sentence_without_board(noted);
-  if (questions_.empty()) {
-    ask_all(*board);
-    return std::nullopt;
+  if (!question_.is_over(*board, rank_)) return std::nullopt;
+  return sentence(*board, {noted, timeout_, Delay::kOver, question_});
+}
+
+std::optional<std::string> LateRanks::take_warning(const CallBoard& board, const KernelWait& wait,
+                                                   std::chrono::milliseconds waited) {
+  const auto due = domain_.setup().warn_after;
+  const bool is_long = due.count() > 0 && waited >= due;
+  if (!is_long) {
+    question_for_warning_.forget();
+    warned_ = false;
   }
-  const bool patient = std::chrono::steady_clock::now() - asked_at_ < kPatienceWithAnswers;
-  if (patient && !all_have_answered(*board)) return std::nullopt;
-  return sentence(*board, noted);
-}
-
-void LateRanks::ask_all(const CallBoard& board) {
-  asked_at_ = std::chrono::steady_clock::now();
-  for (int peer = 0; peer < ranks_; ++peer) questions_.push_back(board.page(peer).asked.fetch_add(1) + 1);
-}
-
-bool LateRanks::all_have_answered(const CallBoard& board) const {
+  if (!is_long || warned_ || !question_for_warning_.is_over(board, rank_)) return std::nullopt;
+  warned_ = true;
+  std::vector<int> ranks;
   for (int peer = 0; peer < ranks_; ++peer) {
-    if (peer != rank_ && board.page(peer).answered.load() < questions_[static_cast<size_t>(peer)]) return false;
+    if (wait.is_for(peer)) ranks.push_back(peer);
   }
-  return true;
+  return sentence(board, {std::move(ranks), waited, Delay::kGoesOn, question_for_warning_});
 }
 
 /// What the system says about the processes.
@@ -121,26 +138,27 @@ std::string LateRanks::sentence_without_board(const std::vector<int>& noted) con
     const ProcessState state = process_of(who, setup.peers[static_cast<size_t>(rank_)]);
     states += formatted("{}{}: {}", states.empty() ? "" : "; ", describe_rank(rank, who), words_for(state));
   }
-  return formatted("rank {}: an operation makes no progress for {} ms (NITINOL_TIMEOUT); nothing came from: {}", rank_,
-                   timeout_.load().count(), states);
+  return no_progress({noted, timeout_, Delay::kOver, question_}, "an operation makes", "nothing came from: " + states);
 }
 
-std::string LateRanks::sentence(const CallBoard& board, const std::vector<int>& noted) const {
+std::string LateRanks::sentence(const CallBoard& board, const Wait& wait) const {
   const CallPage& mine = board.page(rank_);
   if (mine.captures.load() != 0) {
-    const KernelWait wait = read_kernel_wait(mine).wait;
-    const std::string what = wait.any() ? wait.text() + " makes" : "an operation makes";
-    return no_progress(what, "nothing came from", doings_of(board, noted, Also::kKernelWaits));
+    const KernelWait told = read_kernel_wait(mine).wait;
+    const std::string what = told.any() ? told.text() + " makes" : "an operation makes";
+    return no_progress(wait, what,
+                       "nothing came from: " + doings_of(board, wait.ranks, wait.question, Also::kKernelWaits));
   }
   if (mine.in_messages.load() != 0) {
-    return no_progress("sends and receives make", "waiting for", doings_of(board, noted, Also::kMessages));
+    return no_progress(wait, "sends and receives make",
+                       "waiting for: " + doings_of(board, wait.ranks, wait.question, Also::kMessages));
   }
-  return sentence_of_collective(board, noted);
+  return sentence_of_collective(board, wait);
 }
 
 /// Whoever has not even issued what this rank has is to blame, whether or not a kernel came to wait for it too; if
 /// those who are waited for have, then others.
-std::string LateRanks::sentence_of_collective(const CallBoard& board, const std::vector<int>& noted) const {
+std::string LateRanks::sentence_of_collective(const CallBoard& board, const Wait& wait) const {
   const CallPage& mine = board.page(rank_);
   const uint64_t issued = mine.calls.last();
   const auto that_makes = [&](uint64_t number) {
@@ -149,7 +167,7 @@ std::string LateRanks::sentence_of_collective(const CallBoard& board, const std:
   };
   std::vector<int> everybody(static_cast<size_t>(ranks_));
   std::iota(everybody.begin(), everybody.end(), 0);
-  for (const std::vector<int>& candidates : {noted, everybody}) {
+  for (const std::vector<int>& candidates : {wait.ranks, everybody}) {
     uint64_t least = issued;
     for (const int peer : candidates) least = std::min(least, board.page(peer).calls.last());
     if (least == issued) continue;
@@ -157,22 +175,22 @@ std::string LateRanks::sentence_of_collective(const CallBoard& board, const std:
     for (const int peer : everybody) {
       if (board.page(peer).calls.last() <= least) behind.push_back(peer);
     }
-    return no_progress(that_makes(least + 1), "not arrived", doings_of(board, behind));
+    return no_progress(wait, that_makes(least + 1), "not arrived: " + doings_of(board, behind, wait.question));
   }
-  return no_progress(that_makes(issued), "all have begun it", doings_of(board, noted));
+  return no_progress(wait, that_makes(issued), "all have begun it: " + doings_of(board, wait.ranks, wait.question));
 }
 
-std::string LateRanks::no_progress(const std::string& what, const char* who, const std::string& doings) const {
-  return formatted("rank {}: {} no progress for {} ms (NITINOL_TIMEOUT); {}: {}", rank_, what, timeout_.load().count(),
-                   who, doings);
+std::string LateRanks::no_progress(const Wait& wait, const std::string& what, const std::string& doings) const {
+  return delay_sentence(rank_, what, wait.waited, wait.delay, doings);
 }
 
 /// What the ranks are doing.
-std::string LateRanks::doings_of(const CallBoard& board, const std::vector<int>& ranks, Also also) const {
+std::string LateRanks::doings_of(const CallBoard& board, const std::vector<int>& ranks, const Question& question,
+                                 Also also) const {
   const CallCheck words(board, domain_.setup().peers, rank_, domain_.room_for_messages());
   std::string text;
   for (const int peer : ranks) {
-    const bool answered = board.page(peer).answered.load() >= questions_[static_cast<size_t>(peer)];
+    const bool answered = question.is_answered(board, peer);
     const std::string message = also == Also::kMessages ? words.unmatched_message(peer) : "";
     text += (text.empty() ? "" : "; ") + message + (message.empty() ? "" : ", ") + words.doings_of(peer, answered);
     if (also == Also::kKernelWaits) text += ", " + text_of_kernel_wait(read_kernel_wait(board.page(peer)).wait);

@@ -1,0 +1,146 @@
+// Operations that make no progress, where nothing ends them: the log tells once which ranks have not come, and what
+// they do instead.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <string>
+#include <thread>
+
+#include "base/temporary_folder_testing.h"
+#include "cluster.h"
+#include "nccl.h"
+#include "shared_count.h"
+
+namespace nitinol::testing {
+namespace {
+
+class Warning : public ::testing::Test {
+ protected:
+  Warning() {
+    setenv("NCCL_DEBUG", "WARN", 1);
+    setenv("NCCL_DEBUG_FILE", folder_.file("%p").c_str(), 1);
+    setenv("NITINOL_WARN_AFTER", "1", 1);
+  }
+  ~Warning() override {
+    for (const char* name : {"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NITINOL_WARN_AFTER"}) unsetenv(name);
+  }
+
+  /// Of this process.
+  std::string log() const {
+    std::ifstream file(folder_.file(std::to_string(getpid())));
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  /// Once the log has so many that begin so.
+  std::string await_warnings(const std::string& begin, int count) const {
+    std::string text;
+    while (warnings(begin, text) < count) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      text = log();
+    }
+    return text;
+  }
+  static int warnings(const std::string& begin, const std::string& text) {
+    int count = 0;
+    for (size_t at = text.find(begin); at != std::string::npos; at = text.find(begin, at + 1)) ++count;
+    return count;
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+/// What one of two ranks calls with.
+struct Scene {
+  ncclComm_t comm = nullptr;
+  cudaStream_t stream = nullptr;
+  float* data = nullptr;
+
+  Scene(int rank, const ncclUniqueId& id) {
+    use_device_of(rank);
+    EXPECT_CALL(cudaStreamCreate(&stream));
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+    EXPECT_CALL(ncclCommInitRank(&comm, 2, id, rank));
+    all_reduce(7);
+    wait();
+  }
+  void all_reduce(size_t count) const {
+    EXPECT_CALL(ncclAllReduce(data, data, count, ncclFloat, ncclSum, comm, stream));
+  }
+  void wait() const { EXPECT_CALL(cudaStreamSynchronize(stream)); }
+  void end() const {
+    EXPECT_CALL(ncclCommDestroy(comm));
+    EXPECT_CALL(cudaFree(data));
+    EXPECT_CALL(cudaStreamDestroy(stream));
+  }
+};
+
+void must_have(const std::string& text, std::initializer_list<const char*> parts) {
+  for (const char* part : parts) expect_that(text.find(part) != std::string::npos, "'" + text + "' lacks " + part);
+}
+
+constexpr const char* kSecondStalls =
+    "rank 0: AllReduce number 2 (count 11, type float32, op sum) makes no progress for ";
+constexpr const char* kMessagesStall = "rank 0: sends and receives make no progress for ";
+
+TEST_F(Warning, TellsOnceOfACollectiveToWhichARankDoesNotCome) {
+  const SharedCount warned;
+  EXPECT_EQ("", run_processes(2, [&](int rank, const ncclUniqueId& id) {
+              const Scene s(rank, id);
+              if (rank == 1) warned.wait_for(1);
+              s.all_reduce(11);
+              if (rank == 0) {
+                must_have(await_warnings(kSecondStalls, 1),
+                          {" ms (NITINOL_TIMEOUT ends such waits); not arrived: rank 1 (host ", "process is alive",
+                           "idle, its last collective was AllReduce number 1 (count 7, type float32, op sum)"});
+                std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+                expect_that(warnings(kSecondStalls, log()) == 1, "it was told again");
+                warned.add();
+              }
+              s.wait();
+              expect_that(state_of(s.comm) == ncclSuccess, "it has failed");
+              s.end();
+            }));
+}
+
+TEST_F(Warning, TellsOfEachWaitThatIsLong) {
+  const SharedCount warned;
+  EXPECT_EQ("", run_processes(2, [&](int rank, const ncclUniqueId& id) {
+              const Scene s(rank, id);
+              for (int wait = 1; wait <= 2; ++wait) {
+                if (rank == 1) {
+                  warned.wait_for(wait);
+                  EXPECT_CALL(ncclSend(s.data, 5, ncclFloat, 0, s.comm, s.stream));
+                } else {
+                  EXPECT_CALL(ncclRecv(s.data, 5, ncclFloat, 1, s.comm, s.stream));
+                  must_have(await_warnings(kMessagesStall, wait),
+                            {"waiting for: Recv number ", " from rank 1 (count 5, type float32), rank 1 (host "});
+                  warned.add();
+                }
+                s.wait();
+              }
+              s.end();
+            }));
+}
+
+TEST_F(Warning, IsNotGivenIfNobodyWantsIt) {
+  setenv("NITINOL_WARN_AFTER", "0", 1);
+  const SharedCount waited;
+  EXPECT_EQ("", run_processes(2, [&](int rank, const ncclUniqueId& id) {
+              const Scene s(rank, id);
+              if (rank == 1) waited.wait_for(1);
+              s.all_reduce(11);
+              if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+              waited.add();
+              s.wait();
+              s.end();
+              expect_that(warnings("makes no progress", log()) == 0, log());
+            }));
+}
+
+}  // namespace
+}  // namespace nitinol::testing
