@@ -53,7 +53,7 @@ std::uint64_t network_identity() {
   struct stat found {};
   if (stat("/proc/self/ns/net", &found) != 0) return 0;
   try {
-    return boot_id().empty() ? 0 : stable_hash(formatted("{} {}", boot_id(), found.st_ino));
+    return boot_id().empty() ? 0 : stable_hash(formatted("{}@{} {}", boot_id(), full_host_name(), found.st_ino));
   } catch (const Error&) {  // no descriptor is left to read it
     return 0;
   }

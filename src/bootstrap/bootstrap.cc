@@ -238,7 +238,8 @@ Failure Joiner::give_up(const Error& error) {
     if (!own_root_knows) own_root_knows = tell_own_root(failure);
     if ((is_news || !own_root_knows) && !is_aborted()) tell_roots(failure, true);
   }
-  if (leader_ && block_ > 0 && !misses_root_ && !tree_->is_connected_to(shape_.parent(arguments_.rank))) {
+  const bool have_been_told = misses_root_ && own_root_knows;
+  if (leader_ && block_ > 0 && !have_been_told && !tree_->is_connected_to(shape_.parent(arguments_.rank))) {
     // The other blocks know nothing of this one's trouble yet.
     deadline_ = Clock::now() + kGrace;
     try {

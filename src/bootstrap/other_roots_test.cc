@@ -137,7 +137,7 @@ Error word_of_refusal_from(std::uint64_t network) {
   return error_of([&] { Bootstrap::join({ids, 0, 2, options, nullptr}); });
 }
 
-TEST(LostRoot, IsNamedToARankThatWaitsForItsRank) {
+TEST(JoinWithALostRoot, IsNamedToARankThatWaitsForItsRank) {
   const Error error = word_of_refusal_from(network_identity());
   EXPECT_EQ(error.code(), ncclRemoteError);
   EXPECT_THAT(
@@ -146,7 +146,27 @@ TEST(LostRoot, IsNamedToARankThatWaitsForItsRank) {
             HasSubstr("rank 1 has not come to rank 0")));
 }
 
-TEST(LostRoot, IsNoneThatOnlyCannotBeReachedFromHere) {
+/// Ranks 0 and 1 cannot tell: rank 3, whose root it would be, says so to theirs.
+TEST(JoinWithALostRoot, IsNamedByARankThatCannotDoWithoutItToThoseWhoCannotTell) {
+  const BootstrapOptions options = quick_options();
+  UniqueId other = make_unique_id(options);
+  other.root.port = 1;
+  other.network ^= 1;
+  const std::vector<UniqueId> ids = {make_unique_id(options), other};
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<Error> errors(4, Error(ncclSuccess, ""));
+  testing::run_threads(4, [&](int rank) {
+    if (rank == 2) return;
+    errors[static_cast<std::size_t>(rank)] = error_of([&] { Bootstrap::join({ids, rank, 4, options, nullptr}); });
+  });
+  for (const int rank : {0, 1, 3}) {
+    EXPECT_EQ(errors[static_cast<std::size_t>(rank)].code(), ncclRemoteError);
+    EXPECT_THAT(errors[static_cast<std::size_t>(rank)].what(), HasSubstr("(of ranks 2 to 3) is gone"));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, options.init_timeout);
+}
+
+TEST(JoinWithALostRoot, IsNoneThatOnlyCannotBeReachedFromHere) {
   EXPECT_THAT(word_of_refusal_from(network_identity() ^ 1).what(), HasSubstr("rank 1 did not arrive"));
 }
 
