@@ -1,5 +1,6 @@
 #include "base/host.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -45,6 +46,17 @@ std::string host_name() {
 std::uint64_t host_identity() {
   if (const auto given = settings().text_if_set(Setting::kHostId)) return stable_hash(*given);
   return stable_hash(boot_id() + "@" + full_host_name());
+}
+
+// Not kept: a process may go on in another namespace.
+std::uint64_t network_identity() {
+  struct stat found {};
+  if (stat("/proc/self/ns/net", &found) != 0) return 0;
+  try {
+    return boot_id().empty() ? 0 : stable_hash(formatted("{}@{} {}", boot_id(), full_host_name(), found.st_ino));
+  } catch (const Error&) {  // no descriptor is left to read it
+    return 0;
+  }
 }
 
 std::uint64_t stable_hash(std::string_view bytes) {

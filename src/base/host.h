@@ -14,6 +14,10 @@ std::string host_name();
 /// their own count as hosts), or of NCCL_HOSTID when that is set.
 std::uint64_t host_identity();
 
+/// Equal for processes in which an address of this host means the same, and nobody but the system that they share
+/// answers for it: of one kernel, host name and network namespace. 0: unknown.
+std::uint64_t network_identity();
+
 /// A 64-bit hash (FNV-1a, then mixed), the same on every machine and in every version.
 std::uint64_t stable_hash(std::string_view bytes);
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <string>
@@ -25,6 +28,22 @@ TEST(HostIdentity, IsStableAndReplacedByTheVariable) {
   const ScopedVariable given("NCCL_HOSTID", "elsewhere");
   EXPECT_EQ(host_identity(), stable_hash("elsewhere"));
   EXPECT_NE(host_identity(), real);
+}
+
+TEST(NetworkIdentity, IsThatOfTheNetworkNamespace) {
+  const std::uint64_t ours = network_identity();
+  EXPECT_NE(ours, 0U);
+  EXPECT_EQ(network_identity(), ours);
+  constexpr int kForbidden = 2;
+  const pid_t child = fork();
+  if (child == 0) {
+    if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) _exit(kForbidden);
+    _exit(network_identity() != ours ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  if (WEXITSTATUS(status) == kForbidden) GTEST_SKIP() << "this system lets us have no network of our own";
+  EXPECT_EQ(status, 0);
 }
 
 TEST(StableHash, TellsNearTextsApart) {

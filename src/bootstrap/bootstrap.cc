@@ -11,6 +11,7 @@
 #include "bootstrap/connect.h"
 #include "bootstrap/exchange.h"
 #include "bootstrap/interfaces.h"
+#include "bootstrap/other_roots.h"
 #include "bootstrap/root.h"
 #include "bootstrap/root_link.h"
 #include "bootstrap/tree.h"
@@ -26,10 +27,6 @@ constexpr auto kGrace = 3s;
 // What the root answers when a rank gives up takes a round trip, and the root's patience with hearsay.
 constexpr auto kWordPatience = 1s;
 constexpr auto kLastWordPatience = 500ms;  // an abort waits for it
-// Ranks that have waited so long compare their lists of ids with the roots of others, a few at a time.
-constexpr auto kCompareEvery = 500ms;
-constexpr std::size_t kComparesAtATime = 8;
-constexpr auto kAnswerPatience = 200ms;
 
 /// One rank's way through the rendezvous.
 class Joiner {
@@ -43,17 +40,19 @@ class Joiner {
   void host_root();
   void stagger();
   std::unique_ptr<RootLink> reach_root(int block);
-  std::unique_ptr<RootLink> try_root(int block, Deadline deadline, const Interrupt& interrupt) const;
+  std::unique_ptr<RootLink> try_root(int block, Deadline deadline, const Interrupt& interrupt,
+                                     bool* refused = nullptr) const;
   Registration registration(int block) const;
   ParentReply register_here();
-  void compare_ids_now_and_then(const Interrupt& interrupt);
   ParentReply look_up_parent();
+  std::vector<int> awaited_leaders() const;
   void connect_tree(const ParentReply& parent);
   void check_word_of_root() const;
   Failure give_up(const Error& error);
   Error give_up_because(const std::exception& thrown);
   void give_up_without_memory(const std::exception& lack) noexcept;
-  void tell_own_root(const Failure& failure) const;
+  bool tell_own_root(const Failure& failure) const;
+  bool is_aborted() const { return arguments_.abort_flag != nullptr && arguments_.abort_flag->load(); }
   void tell_roots(const Failure& failure, bool own_root_knows) const;
   const UniqueId& id_of(int block) const { return ids_[static_cast<std::size_t>(block)]; }
 
@@ -64,12 +63,12 @@ class Joiner {
   bool leader_;
   Deadline deadline_;
   Interrupt interrupt_;
-  Interrupt among_others_;  // the same, where the wait may be in vain because others were given other ids
+  OtherRoots others_;
+  Interrupt among_others_;  // the same, where the wait may be in vain because of what other roots know
   std::shared_ptr<Tree> tree_;
   std::unique_ptr<RootLink> root_;
   bool has_parent_ = false;
-  Deadline next_compare_ = Clock::now() + kCompareEvery;
-  int compared_ = 0;  // how many roots have been asked
+  bool misses_root_ = false;  // this rank gives up because a root is gone
 };
 
 std::vector<UniqueId> usable_ids(const JoinArguments& arguments) {
@@ -93,7 +92,14 @@ Joiner::Joiner(const JoinArguments& arguments)
       shape_(arguments.nranks, static_cast<int>(ids_.size())),
       block_(shape_.block_of(arguments.rank)),
       leader_(shape_.block_begin(block_) == arguments.rank),
-      deadline_(Clock::now() + arguments.options.init_timeout + kGrace) {
+      deadline_(Clock::now() + arguments.options.init_timeout + kGrace),
+      others_({.ids = ids_,
+               .shape = shape_,
+               .rank = arguments.rank,
+               .reach = [this](int block, Deadline deadline, const Interrupt& interrupt,
+                               bool* refused) { return try_root(block, deadline, interrupt, refused); },
+               .registration = [this](int block) { return registration(block); },
+               .awaited = [this] { return awaited_leaders(); }}) {
   interrupt_ = [this] {
     if (tree_) tree_->check();
     if (tree_) tree_->check_listener();
@@ -102,7 +108,7 @@ Joiner::Joiner(const JoinArguments& arguments)
   };
   among_others_ = [this] {
     interrupt_();
-    compare_ids_now_and_then(interrupt_);
+    others_.ask_now_and_then(interrupt_);
   };
 }
 
@@ -125,17 +131,27 @@ std::unique_ptr<RootLink> Joiner::reach_root(int block) {
   const UniqueId& id = id_of(block);
   SocketAddress address = id.root;
   if (address.is_link_local()) address.scope = tree_->listener_address().scope;
-  std::string name = formatted("the root of the unique id (rank {} connects)", arguments_.rank);
-  UniqueFd fd = connect_to_peer({address, root_key(id.secret), name, arguments_.options, deadline_, interrupt_});
-  return std::make_unique<RootLink>(std::move(fd), formatted("the root of the unique id at {}", address.to_string()));
+  const std::string name = name_of_root(id, shape_, block);
+  ConnectArguments connecting{
+      .to = address,
+      .key = root_key(id.secret),
+      .peer = formatted("the root of the unique id (rank {} connects)", arguments_.rank),
+      .options = arguments_.options,
+      .deadline = deadline_,
+      .interrupt = interrupt_,
+      .patience_with_refusals = patience_with_root(is_near(id)),
+  };
+  if (id.maker != 0) connecting.in_vain = [&name] { fail_for_lost_root(name); };
+  return std::make_unique<RootLink>(connect_to_peer(connecting), name);
 }
 
 // Once, and null if it cannot be reached; throws what `interrupt` throws.
-std::unique_ptr<RootLink> Joiner::try_root(int block, Deadline deadline, const Interrupt& interrupt) const {
+std::unique_ptr<RootLink> Joiner::try_root(int block, Deadline deadline, const Interrupt& interrupt,
+                                           bool* refused) const {
   const UniqueId& id = id_of(block);
   SocketAddress address = id.root;
   if (address.is_link_local()) address.scope = tree_->listener_address().scope;
-  UniqueFd fd = try_to_connect(address, root_key(id.secret), deadline, interrupt);
+  UniqueFd fd = try_to_connect(address, root_key(id.secret), deadline, interrupt, refused);
   if (!fd) return nullptr;
   return std::make_unique<RootLink>(std::move(fd), "another root");
 }
@@ -169,24 +185,6 @@ ParentReply Joiner::register_here() {
   }
 }
 
-// Whoever was given other ids than the rest may wait where nobody else comes: at a root, but also behind it, as one
-// that is alone with its id and is connected to ranks that wait for it at another. The roots do not know each other,
-// but each of its ids' roots knows the list of the ranks that came there.
-void Joiner::compare_ids_now_and_then(const Interrupt& interrupt) {
-  const std::size_t others = ids_.size() - 1;
-  if (others == 0 || Clock::now() < next_compare_) return;
-  for (std::size_t i = 0; i < std::min(others, kComparesAtATime); ++i) {
-    const int step = 1 + compared_++ % static_cast<int>(others);
-    const int block = (block_ + step) % static_cast<int>(ids_.size());
-    const auto link = try_root(block, Clock::now() + kAnswerPatience, interrupt);
-    if (!link) continue;
-    link->send(FrameType::kCompare, encode(registration(block)));
-    const auto failure = link->wait_for_failure(Clock::now() + kAnswerPatience);
-    if (failure) throw Error(failure->result, failure->sentence);
-  }
-  next_compare_ = Clock::now() + kCompareEvery;
-}
-
 ParentReply Joiner::look_up_parent() {
   const int block = shape_.parent_block(block_);
   const auto link = reach_root(block);
@@ -194,6 +192,14 @@ ParentReply Joiner::look_up_parent() {
   const auto parent = link->wait_for_parent(deadline_, among_others_);
   if (!parent || parent->rank < 0) fail(ncclSystemError, "the root of another unique id does not know its first rank");
   return *parent;
+}
+
+// The first ranks of other blocks that are to connect to this one, and have not.
+std::vector<int> Joiner::awaited_leaders() const {
+  std::vector<int> awaited = shape_.children(arguments_.rank);
+  std::erase_if(awaited,
+                [this](int child) { return shape_.block_of(child) == block_ || tree_->is_connected_to(child); });
+  return awaited;
 }
 
 void Joiner::connect_tree(const ParentReply& parent) {
@@ -218,19 +224,22 @@ Failure Joiner::give_up(const Error& error) {
   bool own_root_knows = false;
   if (root_) {
     root_->send(FrameType::kError, encode(failure));
-    const bool aborts = arguments_.abort_flag != nullptr && arguments_.abort_flag->load();
     std::optional<Failure> word;
-    if (has_parent_ || !aborts) word = root_->wait_for_failure(Clock::now() + kWordPatience);
+    if (has_parent_ || !is_aborted()) word = root_->wait_for_failure(Clock::now() + kWordPatience);
     own_root_knows = word || !root_->is_closed();
     if (word) failure = std::move(*word);
   }
   root_.reset();
   if (failure.result == ncclInvalidUsage) {
     tell_roots(failure, own_root_knows);
-  } else if (!own_root_knows) {
-    tell_own_root(failure);
+  } else {
+    // What is known elsewhere has come from somebody who has told it.
+    const bool is_news = misses_root_ && failure.sentence == error.what();
+    if (!own_root_knows) own_root_knows = tell_own_root(failure);
+    if ((is_news || !own_root_knows) && !is_aborted()) tell_roots(failure, true);
   }
-  if (leader_ && block_ > 0 && !tree_->has_parent_connection()) {
+  const bool have_been_told = misses_root_ && own_root_knows;
+  if (leader_ && block_ > 0 && !have_been_told && !tree_->is_connected_to(shape_.parent(arguments_.rank))) {
     // The other blocks know nothing of this one's trouble yet.
     deadline_ = Clock::now() + kGrace;
     try {
@@ -247,6 +256,7 @@ Failure Joiner::give_up(const Error& error) {
 // cause.
 Error Joiner::give_up_because(const std::exception& thrown) {
   Error here = as_error(thrown);
+  misses_root_ = dynamic_cast<const RootGone*>(&thrown) != nullptr;
   const bool is_own = here.code() == ncclSystemError || here.code() == ncclInternalError;
   if (!is_own) {
     const Failure first = give_up(here);
@@ -266,18 +276,20 @@ void Joiner::give_up_without_memory(const std::exception& lack) noexcept {
 }
 
 // A rank that gives up before it has registered, as one that is aborted at once: nobody else knows of it.
-void Joiner::tell_own_root(const Failure& failure) const {
+bool Joiner::tell_own_root(const Failure& failure) const {
   try {
     const auto link = try_root(block_, Clock::now() + kLastWordPatience, {});
-    if (!link) return;
+    if (!link) return false;
     link->send(FrameType::kRegister, encode(registration(block_)));  // else it would be no word of this communicator's
     link->send(FrameType::kError, encode(failure));
+    return true;
   } catch (const std::exception&) {
-    // Then they hear of it when their time is over.
+    return false;  // then they hear of it when their time is over
   }
 }
 
-// Ranks that contradict each other may have come to different roots, which do not know each other.
+// Ranks that contradict each other may have come to different roots, which do not know each other; and ranks of a root
+// that is gone have no other way to those of other roots.
 void Joiner::tell_roots(const Failure& failure, bool own_root_knows) const {
   const Deadline deadline = Clock::now() + kWordPatience;
   for (int block = 0; block < static_cast<int>(ids_.size()); ++block) {
@@ -305,9 +317,10 @@ std::shared_ptr<Tree> Joiner::run() {
     if (leader_ && block_ > 0) parent = look_up_parent();
     connect_tree(parent);
     const Interrupt heed_root = [this] { check_word_of_root(); };
+    others_.expect_ends();
     enter_together(*tree_, [&] {
       heed_root();
-      compare_ids_now_and_then(heed_root);
+      others_.ask_now_and_then(heed_root);
     });
     root_->send(FrameType::kDone);
     root_.reset();

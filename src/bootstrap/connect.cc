@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "bootstrap/connection.h"
@@ -154,9 +155,16 @@ void sleep_interruptibly(std::chrono::milliseconds duration, Deadline deadline, 
   }
 }
 
+bool Refusals::are_steady(bool refused_now) {
+  const auto now = Clock::now();
+  if (!std::exchange(refuses_, refused_now)) since_ = now;
+  return refused_now && now - since_ >= patience_;
+}
+
 UniqueFd connect_to_peer(const ConnectArguments& arguments) {
   const BootstrapOptions& options = arguments.options;
   int attempts = 0;
+  Refusals refusals(arguments.patience_with_refusals);
   while (true) {
     UniqueFd fd = socket_to(arguments.to);
     if (!fd) fail_errno(errno, formatted("creating a socket to reach {}", arguments.peer));
@@ -165,6 +173,8 @@ UniqueFd connect_to_peer(const ConnectArguments& arguments) {
     ++attempts;
     if (attempt.fd) return std::move(attempt.fd);
     const bool repeats = attempt.repeat && attempts <= options.retry_count;
+    const bool refused = refusals.are_steady(attempt.refused) || (attempt.refused && !repeats);
+    if (refused && arguments.in_vain) arguments.in_vain();
     if (repeats) sleep_interruptibly(options.retry_sleep * attempts, arguments.deadline, arguments.interrupt);
     // An attempt that has no time would say no more than that.
     if (!repeats || Clock::now() >= arguments.deadline) {

@@ -18,6 +18,18 @@ using Deadline = std::chrono::steady_clock::time_point;
 /// Called at least every 100 ms while something waits; throws to give up.
 using Interrupt = std::function<void()>;
 
+/// Whether nobody listens at a place, and that is no chance: it has refused every connection for so long.
+class Refusals {
+ public:
+  explicit Refusals(std::chrono::milliseconds patience) : patience_(patience) {}
+  bool are_steady(bool refused_now);
+
+ private:
+  std::chrono::milliseconds patience_;
+  bool refuses_ = false;
+  Deadline since_{};
+};
+
 struct ConnectArguments {
   SocketAddress to;
   Secret key;
@@ -26,6 +38,9 @@ struct ConnectArguments {
   Deadline deadline;
   const Interrupt& interrupt;
   std::function<std::string()> fate{};  // what has become of the peer, for the sentence; may be empty
+  // Where nobody listens now nobody ever will: how long that is to be seen, and what throws then. Empty: somebody may.
+  std::chrono::milliseconds patience_with_refusals{};
+  std::function<void()> in_vain{};
 };
 
 /// A proven TCP connection. Throws Error(ncclSystemError), or what `interrupt` throws.

@@ -81,7 +81,7 @@ void Root::on_frame(const VisitorPointer& visitor, const Frame& frame) {
   } else if (frame.type == FrameType::kError && visitor->registration && state_ != State::kFinished) {
     if (const auto failure = decode_failure(frame.payload)) on_given_up(*visitor, *failure);
   } else if (frame.type == FrameType::kError && !visitor->looks_up) {
-    // From a rank of another id, which knows that the ranks contradict each other.
+    // From a rank of another id, which knows that the ranks contradict each other, or that a root is gone.
     turn_away(visitor);
     const auto failure = decode_failure(frame.payload);
     if (failure && state_ != State::kFinished) fail_all(*failure);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/error.h"
 #include "bootstrap/network.h"
 
 namespace nitinol {
@@ -15,6 +14,18 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kSlice{100};
 
 }  // namespace
+
+std::string name_of_root(const UniqueId& id, const TreeShape& shape, int block) {
+  const bool is_only = shape.blocks() == 1;
+  const std::string number = is_only ? "the unique id" : formatted("unique id {} of {}", block + 1, shape.blocks());
+  const std::string process = id.maker == 0 ? "" : formatted(" in pid {}", id.maker);
+  const int first = shape.block_begin(block);
+  const int last = shape.block_end(block) - 1;
+  const std::string ranks = is_only         ? ""
+                            : first == last ? formatted(" (of rank {})", first)
+                                            : formatted(" (of ranks {} to {})", first, last);
+  return formatted("the root of {} at {}{}{}", number, id.root.to_string(), process, ranks);
+}
 
 RootLink::RootLink(UniqueFd fd, std::string root_name)
     : inbox_(std::make_shared<Inbox>()), root_name_(std::move(root_name)) {
@@ -90,9 +101,9 @@ void RootLink::check_locked() const {
   if (const auto failure = failure_locked()) throw Error(failure->result, failure->sentence);
   if (!inbox_->closed || !inbox_->frames.empty()) return;
   if (inbox_->closed->closed_here) fail(ncclSystemError, "lost {}{}", root_name_, inbox_->closed->reason);
-  fail(ncclRemoteError,
-       "{} went away while the communicator was being created{}: the process that made the id must stay", root_name_,
-       inbox_->closed->reason);
+  throw RootGone(ncclRemoteError, formatted("{} went away while the communicator was being created{}: the process that "
+                                            "made the id must stay until the communicator exists",
+                                            root_name_, inbox_->closed->reason));
 }
 
 }  // namespace nitinol

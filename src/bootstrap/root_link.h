@@ -9,11 +9,23 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "bootstrap/connect.h"
 #include "bootstrap/connection.h"
 #include "bootstrap/messages.h"
+#include "bootstrap/tree_shape.h"
+#include "bootstrap/unique_id.h"
 
 namespace nitinol {
+
+/// A root is not there any more, so that its ranks cannot join.
+class RootGone : public Error {
+ public:
+  using Error::Error;
+};
+
+/// For sentences: of the `block`-th id of as many as the shape has blocks.
+std::string name_of_root(const UniqueId& id, const TreeShape& shape, int block);
 
 class RootLink {
  public:

@@ -90,10 +90,10 @@ Tree::~Tree() {
   }
 }
 
-bool Tree::has_parent_connection() const {
+bool Tree::is_connected_to(int neighbour) const {
   const std::lock_guard lock(mutex_);
-  const auto parent = neighbours_.find(shape_.parent(rank_));
-  return parent != neighbours_.end() && parent->second.connection;
+  const auto found = neighbours_.find(neighbour);
+  return found != neighbours_.end() && found->second.connection;
 }
 
 std::shared_ptr<Connection> Tree::open(UniqueFd fd, const LinkPointer& link) {

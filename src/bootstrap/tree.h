@@ -120,7 +120,7 @@ class Tree : public std::enable_shared_from_this<Tree> {
   /// This rank has come to leave, but waits for these others of its process ("": for none any more): who waits for it
   /// elsewhere says so.
   void tell_of_awaited(const std::string& ranks);
-  bool has_parent_connection() const;
+  bool is_connected_to(int neighbour) const;
   void shutdown();
 
  private:

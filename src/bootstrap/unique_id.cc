@@ -1,10 +1,13 @@
 // Making, packing and unpacking unique ids.
 #include "bootstrap/unique_id.h"
 
+#include <unistd.h>
+
 #include <cstring>
 #include <span>
 
 #include "base/error.h"
+#include "base/host.h"
 #include "bootstrap/interfaces.h"
 #include "bootstrap/root.h"
 #include "bootstrap/wire.h"
@@ -35,6 +38,8 @@ UniqueId make_unique_id(const BootstrapOptions& options) {
   id.secret = random_secret();
   fill_random(id.random);
   id.root = start_root(id.secret, bootstrap_interface(options).address, RootLife::kOneCommunicator);
+  id.maker = getpid();
+  id.network = network_identity();
   return id;
 }
 
@@ -45,8 +50,10 @@ ncclUniqueId serialise(const UniqueId& id) {
   writer.block(id.secret.bytes.data(), id.secret.bytes.size());
   id.root.encode(writer);
   writer.block(id.random.data(), id.random.size());
+  writer.integer(id.maker);
+  writer.integer(id.network);
   const auto bytes = writer.take();
-  static_assert(8 + 1 + 32 + 19 + 16 <= NCCL_UNIQUE_ID_BYTES);
+  static_assert(8 + 1 + 32 + 19 + 16 + 8 + 8 <= NCCL_UNIQUE_ID_BYTES);
   ncclUniqueId result;
   std::memset(&result, 0, sizeof(result));
   std::memcpy(result.internal, bytes.data(), bytes.size());
@@ -62,6 +69,9 @@ UniqueId parse_unique_id(const ncclUniqueId& bytes) {
   reader.block(id.secret.bytes.data(), id.secret.bytes.size());
   id.root = SocketAddress::decode(reader);
   reader.block(id.random.data(), id.random.size());
+  id.maker = reader.integer<std::int64_t>();
+  id.network = reader.integer<std::uint64_t>();
+  if (id.maker < 0 || (id.from_address && id.maker != 0)) reader.reject();
   if (!reader.ok() || magic != kMagic || from_address > 1 || id.root.port == 0) {
     fail(ncclInvalidArgument,
          "these 128 bytes are no unique id of this library: pass all ranks the bytes that ncclGetUniqueId wrote, "

@@ -16,6 +16,8 @@ struct UniqueId {
   Secret secret;
   SocketAddress root;
   std::array<std::uint8_t, 16> random{};  // tells ids apart in logs; equal for all ids from one NCCL_COMM_ID
+  std::int64_t maker = 0;                 // the process whose root it is, for sentences; 0: from an address
+  std::uint64_t network = 0;              // where it listens: network_identity(), 0: unknown
   bool from_address = false;              // from NCCL_COMM_ID: rank 0 hosts the root when it joins
 
   friend bool operator==(const UniqueId&, const UniqueId&) = default;
