@@ -89,7 +89,7 @@ struct CollectiveNote {
 
 struct Connection {
   alignas(64) std::atomic<uint64_t> consumed;
-  /// What the arena's owner waits for, once it has waited for long: in messages, or for room for a collective's data.
+  /// What the arena's owner waits for, once it has waited for long: in messages, or in a collective.
   std::atomic<uint32_t> awaited;
   MessageNote receives;  ///< in which receive and
   MessageNote sends;     ///< in which send

@@ -24,7 +24,7 @@ CircleSearch::Call CircleSearch::call_of(const Arena& arena) {
   return collective ? Call{Call::What::kCollective, begun, 0, *collective} : Call{};
 }
 
-bool CircleSearch::awaits_room(const Arena& mine, int peer) {
+bool CircleSearch::awaits_now(const Arena& mine, int peer) {
   return mine.from(peer, Lane::kCollectives).awaited.load() != 0;
 }
 
@@ -34,7 +34,7 @@ bool CircleSearch::needs(int rank, const Arena& mine, int peer) {
   switch (call.what) {
     case Call::What::kNone: return false;
     case Call::What::kMessages: return mine.from(peer, Lane::kMessages).awaited.load() != 0;
-    case Call::What::kCollective: return call.collective.needs(rank, peer) || awaits_room(mine, peer);
+    case Call::What::kCollective: return call.collective.needs(rank, peer) || awaits_now(mine, peer);
   }
   return false;
 }
@@ -51,7 +51,7 @@ std::optional<CircleSearch::Wait> CircleSearch::wait_for(int rank, int peer, con
   if (call.what == Call::What::kCollective) {
     const bool late = theirs->header().calls.begun() < call.number;
     const bool in_any_case = call.collective.needs(rank, peer);
-    const bool waits = in_any_case || awaits_room(*mine, peer);
+    const bool waits = in_any_case || awaits_now(*mine, peer);
     if (!late || !waits || !call_of(*mine).same(call)) return std::nullopt;
     return Wait{rank, call, peer, Waiting::kCollective, !in_any_case};
   }

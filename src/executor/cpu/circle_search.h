@@ -3,10 +3,10 @@
 //
 // A rank in a group of sends and receives waits for a peer's present call to end if that call is a collective, or a
 // group in which the peer has no more to do with it. A rank in a collective waits for the present call of whoever has
-// not begun the collective, and without whom it cannot end: from whom something must come, or who has no room left for
-// what this rank sends. These waits stay until the call that is waited for has
-// ended; so a circle of them stays, if all are true at one time. That is why it is looked at twice: what was said
-// before the first look may have been out of date.
+// not begun the collective, and without whom it cannot end: from whom something must come, whatever the algorithm, or
+// for whom it waits just now, to pass something on or to have room for what this rank sends. These waits stay until the
+// call that is waited for has ended; so a circle of them stays, if all are true at one time. That is why it is looked
+// at twice: what was said before the first look may have been out of date.
 #pragma once
 
 #include <atomic>
@@ -72,7 +72,7 @@ class CircleSearch {
 
   const Arena* arena(int rank, const Known& known) const;
   static Call call_of(const Arena& arena);
-  static bool awaits_room(const Arena& mine, int peer);
+  static bool awaits_now(const Arena& mine, int peer);
   static bool needs(int rank, const Arena& mine, int peer);
   std::optional<Wait> wait_for(int rank, int peer, const Known& known) const;
   bool waits_for_next_call_of(int peer, const Known& known) const;
