@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -336,6 +337,9 @@ class Trace(unittest.TestCase):
             self.assertIn(expected, complaints)
             self.assertEqual(self.run_tool(broken), (2, "", complaints))
             self.assertEqual(complaints.count("\n"), 1)
+
+    def test_it_can_be_run_as_it_is(self):
+        self.assertTrue(os.access(TOOL, os.X_OK))
 
     def test_files_that_are_missing_or_cannot_be_written(self):
         self.assertEqual(self.run_tool(self.folder / "none"),
