@@ -272,6 +272,28 @@ TEST(RasTrouble, ASignalDumpsAllRanksOfAProcess) {
   unsetenv("NITINOL_DUMP_FILE");
 }
 
+TEST(RasTrouble, ASignalDoesNotEndWhoWaitsForTheOthersOfItsFirstCommunicator) {
+  const TemporaryFolder folder;
+  setenv("NITINOL_DUMP_FILE", folder.file("%r.txt").c_str(), 1);
+  setenv("NITINOL_DUMP_SIGNAL", "SIGUSR2", 1);
+  const Gate asked;
+  EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) {
+              if (process == 1) asked.pass();
+              ncclComm_t comm = nullptr;
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              const ncclResult_t begun = ncclCommInitRankConfig(&comm, 2, id, process, &config);
+              raise(SIGUSR2);
+              if (process == 0) asked.open();
+              EXPECT_CALL(settled(begun, comm));
+              raise(SIGUSR2);
+              must_contain(awaited_contents(folder.file(std::to_string(process) + ".txt")), {"issued 0"});
+              EXPECT_CALL(ncclCommAbort(comm));
+            }));
+  unsetenv("NITINOL_DUMP_SIGNAL");
+  unsetenv("NITINOL_DUMP_FILE");
+}
+
 TEST(RasTrouble, AForkedChildDoesNotKeepThePort) {
   const Port port;
   const Gate done;

@@ -26,6 +26,7 @@ class Process {
   void leave_seat(const CommunicatorId& id, int rank);
   void note_failure(const CommunicatorId& id, int rank);
   void finish_dumps();
+  void watch_dump_signal();
 
  private:
   void start_service();
@@ -138,6 +139,14 @@ void Process::leave_seat(const CommunicatorId& id, int rank) {
   if (last && !last->stop()) Service::leave_behind(std::move(last));  // its thread may still use it
 }
 
+/// What is wrong with it is noted when the first seat is taken.
+void Process::watch_dump_signal() {
+  const std::lock_guard lock(seating_);
+  std::string trouble;
+  const int signal = parse_signal(settings().text(Setting::kDumpSignal));
+  if (signal != 0) static_cast<void>(watch_signal(signal, trouble));
+}
+
 void Process::note_failure(const CommunicatorId& id, int rank) {
   if (!dumps_on_failure_) return;
   registry_.want_dump_of_failure(id, rank);
@@ -147,6 +156,13 @@ void Process::note_failure(const CommunicatorId& id, int rank) {
 void Process::finish_dumps() {
   if (!dumps_on_failure_) return;
   if (const auto running = service()) running->finish_dumps();
+}
+
+void watch_dump_signal() noexcept {
+  try {
+    if (settings().text_if_set(Setting::kDumpSignal)) Process::instance().watch_dump_signal();
+  } catch (const std::exception&) {  // there is no memory for it, which others will tell of
+  }
 }
 
 void Seat::take(const Newcomer& newcomer, Subject& subject) {
