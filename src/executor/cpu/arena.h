@@ -44,6 +44,7 @@ inline constexpr uint32_t kAnything = ~0U;
 /// For which of a peer's doings a rank waits, as it tells whoever looks for circles: bits.
 inline constexpr uint32_t kAwaitsFilled = 1;  ///< that it sends
 inline constexpr uint32_t kAwaitsFreed = 2;   ///< that it receives
+inline constexpr int kAwaitsBits = 2;         ///< in collectives a number of the wait stands above them
 
 struct Slot {
   alignas(64) std::atomic<uint64_t> sequence;

@@ -43,6 +43,8 @@ class Program {
   }
   /// Small, but in two steps: ranks beside the root combine, or pass on, what is another's.
   Program& share(Collective what, int root) { return call(what, root, 4096, Algorithm::kTwoShot); }
+  /// A broadcast from one rank to the next.
+  Program& go_round(int root) { return call(Collective::kBroadcast, root, 4096, Algorithm::kRing); }
   Program& pause(std::chrono::milliseconds time) {
     steps_.emplace_back([time](Engine&) { std::this_thread::sleep_for(time); });
     return *this;
@@ -177,6 +179,21 @@ TEST(CircleSearch, WhoLacksAnothersPartOfWhatItPassesOnIsWaitedForToo) {
   }
 }
 
+TEST(CircleSearch, OverRanksThatWaitForEachOtherInACollective) {
+  for (const Living living : {Living::kTogether, Living::kApart}) {
+    std::vector<Program> programs(4);
+    programs[0].go_round(0);
+    programs[1].receive(3).go_round(0);
+    programs[2].go_round(0);  // waits for rank 1
+    programs[3].go_round(0).send(1);
+    EXPECT_TRUE(tells(run(programs, living), {"in a circle: rank 1 (", "waits in Recv number 1 from rank 3 (",
+                                              "which waits in Broadcast number 1 (count 1024, type float32, root 0) "
+                                              "for rank 2 (",
+                                              "which waits in Broadcast number 1 (count 1024, type float32, root 0) "
+                                              "for rank 1 ("}));
+  }
+}
+
 TEST(CircleSearch, WhoeverWaitsForThoseInACircleTellsOfItToo) {
   std::vector<Program> programs(4);
   programs[0].call(Collective::kAllReduce);  // in this nobody can tell of circles
@@ -216,6 +233,18 @@ TEST(CircleSearch, WhoWaitsLongForAnothersPartIsInNoCircle) {
     programs[0].receive(2).share(Collective::kReduce, 1).receive(2);
     programs[1].share(Collective::kReduce, 1).send(2);
     programs[2].pause(kLong).send(0).share(Collective::kReduce, 1).receive(1).send(0);
+    EXPECT_EQ(run(programs, living), "");
+  }
+}
+
+TEST(CircleSearch, RanksThatWaitLongForEachOtherInACollectiveAreInNoCircle) {
+  constexpr std::chrono::milliseconds kLong{900};
+  for (const Living living : {Living::kTogether, Living::kApart}) {
+    std::vector<Program> programs(4);
+    programs[0].pause(kLong).go_round(0);
+    programs[1].go_round(0).receive(3);
+    programs[2].go_round(0).receive(3);
+    programs[3].go_round(0).pause(kLong).send(1).send(2);
     EXPECT_EQ(run(programs, living), "");
   }
 }

@@ -265,8 +265,9 @@ bool Rank::will_say_themselves(const std::vector<int>& peers) const {
 /// Others see that this rank cannot leave the collective, also where its result needs nothing from them: they may have
 /// no room, or be to pass on or combine a part of what is another's.
 void Rank::on_stall_for(PeerWait wait) {
+  if (!told_wait_for_) ++told_waits_inside_;
   told_wait_for_ = wait.peer;
-  own_->from(wait.peer, Lane::kCollectives).awaited.store(wait.what);
+  own_->from(wait.peer, Lane::kCollectives).awaited.store(told_waits_inside_ << kAwaitsBits | wait.what);
   own_->header().looks.fetch_add(1);
   on_stall();
 }

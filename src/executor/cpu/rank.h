@@ -282,6 +282,7 @@ class Rank {
   uint64_t stalled_wait_ = 0;                                           ///< which of the waiter's long waits that was
   uint64_t told_groups_ = 0;          ///< of messages in which this rank has told what it waits for
   bool told_waits_ = false;           ///< in the current one
+  uint32_t told_waits_inside_ = 0;    ///< of collectives
   std::optional<int> told_wait_for_;  ///< whom it has told that a collective waits for it to send or take something
   CircleSearch circles_;
   Labels labels_;
