@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -336,6 +337,39 @@ class Trace(unittest.TestCase):
             self.assertIn(expected, complaints)
             self.assertEqual(self.run_tool(broken), (2, "", complaints))
             self.assertEqual(complaints.count("\n"), 1)
+
+    def test_dumps_with_values_of_other_kinds_are_left_out(self):
+        events = [all_reduce(1), message("send", 1, 0, "issued", 2)]
+        self.write([dump(1, 2, events, idle=False)])
+        broken = self.folder / "c0.json"
+        wrong = [{"rank": "0"}, {"rank": 2}, {"ranks": 10**9}, {"communicator": ["c"]}, {"host": {}}, {"issued": "1"},
+                 {"failure": 1}, {"begun": None, "timesKnown": True}, {"traceEvents": {}},
+                 {"traceEvents": [{"ph": "M"}]}, {"traceEvents": [{**events[0], "name": 1}]},
+                 {"traceEvents": [{**events[0], "ts": "1"}]}]
+        for each in wrong + [{"traceEvents": [{**events[1], "args": {**events[1]["args"], name: []}}]}
+                             for name in ("number", "state", "launch", "direction", "peer", "algorithm", "stream")]:
+            with self.subTest(each):
+                broken.write_text(json.dumps({**dump(0, 2, events, idle=False), **each}), encoding="utf-8")
+                status, said, complaints = self.run_tool(self.folder)
+                self.assertEqual((status, complaints.count("\n")), (2, 1))
+                self.assertIn("rank 0, of which there is no dump", said)
+                self.assertIn("it is no dump of a flight recorder", complaints)
+
+    def test_of_several_dumps_of_a_rank_the_latest_counts(self):
+        first = [dump(rank, 2, [all_reduce(1)], idle=True) for rank in range(2)]
+        self.write(first)
+        for each in first:  # earlier, though their names are the last
+            (self.folder / f"c{each['rank']}.json").rename(self.folder / f"old{each['rank']}.json")
+        self.write([dump(0, 2, [all_reduce(1), all_reduce(2)], idle=True),
+                    dump(1, 2, [all_reduce(1), all_reduce(2)], idle=True)])
+        merged = self.folder / "merged"
+        status, said, complaints = self.run_tool("-o", merged, self.folder)
+        self.assertEqual((status, said), (0, "All ranks have finished what they issued (2 collectives).\n"))
+        self.assertEqual(complaints.count("is a later dump of rank"), 2)
+        self.assertEqual(len(json.loads(merged.read_text(encoding="utf-8"))["traceEvents"]), 4)
+
+    def test_it_can_be_run_as_it_is(self):
+        self.assertTrue(os.access(TOOL, os.X_OK))
 
     def test_files_that_are_missing_or_cannot_be_written(self):
         self.assertEqual(self.run_tool(self.folder / "none"),

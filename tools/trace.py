@@ -12,6 +12,9 @@ import re
 import sys
 
 MOST_TOLD = 3  # messages of one rank
+MOST_RANKS = 1_000_000  # more are none: the file is broken
+NUMBER = (int, float)
+OR_NONE = {kind: (kind, type(None)) for kind in (int, str)}
 MERGED_BEGINS = b'{"traceEvents"'  # as dumps do not: those tell first whose they are
 STREAM_OF_EACH_THREAD = "0x2"  # cudaStreamPerThread: the handle tells none apart
 
@@ -28,20 +31,28 @@ def capitalised(text):
     return text[:1].upper() + text[1:]
 
 
+def field(about, name, kind, *default):
+    """What a dump says under a name. Without a default it must say it, and it must be of that kind."""
+    value = about.get(name, *default) if default else about[name]
+    if not isinstance(value, kind):
+        raise ValueError(name)
+    return value
+
+
 class Operation:
     """A collective, send or receive of one rank."""
 
     def __init__(self, event):
-        about = event["args"]
-        self.name = event["name"]
-        self.number = about["number"]
-        self.state = about["state"]
-        self.launch = about.get("launch", 0)
-        self.direction = about.get("direction")
-        self.peer = about.get("peer")
-        self.algorithm = about.get("algorithm")
-        self.stream = about.get("stream")
-        self.time = float(event["ts"])
+        about = field(event, "args", dict)
+        self.name = field(event, "name", str)
+        self.number = field(about, "number", int)
+        self.state = field(about, "state", str)
+        self.launch = field(about, "launch", int, 0)
+        self.direction = field(about, "direction", OR_NONE[str], None)
+        self.peer = field(about, "peer", int) if self.is_message() else None
+        self.algorithm = field(about, "algorithm", OR_NONE[str], None)
+        self.stream = field(about, "stream", OR_NONE[str], None)
+        self.time = field(event, "ts", NUMBER)
 
     def is_message(self):
         return self.direction is not None
@@ -71,23 +82,35 @@ class Operation:
 class Rank:
     """What the dump of one rank says of where it is."""
 
-    def __init__(self, dump):
-        self.rank = int(dump["rank"])
-        self.ranks = int(dump["ranks"])
-        self.communicator = str(dump["communicator"])
-        self.place = (dump.get("host"), dump.get("pid"), dump.get("device"))
-        self.issued = dump["issued"]
-        self.messages_issued = dump.get("messages", 0)
-        self.captured = dump.get("captured", 0)
-        self.failure = dump["failure"]
+    def __init__(self, dump, path):
+        self.path = path
+        self.written = path.stat().st_mtime_ns
+        self.events = dump["traceEvents"]
+        self.rank = field(dump, "rank", int)
+        self.ranks = field(dump, "ranks", int)
+        if not 0 <= self.rank < self.ranks <= MOST_RANKS:
+            raise ValueError("rank")
+        self.communicator = field(dump, "communicator", str)
+        self.place = (field(dump, "host", OR_NONE[str], None), field(dump, "pid", OR_NONE[int], None),
+                      field(dump, "device", OR_NONE[int], None))
+        self.issued = field(dump, "issued", int)
+        self.messages_issued = field(dump, "messages", int, 0)
+        self.captured = field(dump, "captured", int, 0)
+        self.failure = field(dump, "failure", str)
         self.is_idle = dump.get("idle") is True
+        for event in field(dump, "traceEvents", list):
+            field(event, "ts", NUMBER)
         self.operations = [Operation(event) for event in dump["traceEvents"] if event["ph"] == "i"]
         self.collectives = {each.number: each for each in self.operations if not each.is_message() and each.number > 0}
         self.messages = [each for each in self.operations if each.is_message()]
-        self.begun = dump["begun"] if dump.get("timesKnown") else None  # runs of graphs count there
+        self.begun = field(dump, "begun", int) if dump.get("timesKnown") else None  # runs of graphs count there
         self.runs = [Operation(event) for event in dump["traceEvents"] if event["ph"] in ("B", "X")]
         self.held_behind = None  # an operation of another communicator in its stream, and that communicator
         self.find_place(dump)
+
+    def age(self):
+        """The more, the later it was dumped."""
+        return (self.issued + self.messages_issued + self.captured, bool(self.failure), self.written)
 
     def find_place(self, dump):
         """What it is in, or what it has issued and not begun, or one of the two: all launches run in their order."""
@@ -430,7 +453,6 @@ class Dumps:
 
     def __init__(self):
         self.ranks = []
-        self.events = []
         self.all_good = True
 
     def read_all(self, paths, output):
@@ -458,14 +480,26 @@ class Dumps:
     def read(self, path):
         try:
             dump = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-            self.ranks.append(Rank(dump))
-            self.events += dump["traceEvents"]
+            self.ranks.append(Rank(dump, path))
         except OSError as error:
             self.leave_out(path, error.strerror)
         except (json.JSONDecodeError, RecursionError) as error:
             self.leave_out(path, f"it is no JSON, or not all of it is there ({error})")
         except (KeyError, TypeError, ValueError, AttributeError):
             self.leave_out(path, "it is no dump of a flight recorder")
+
+    def keep_latest(self):
+        """Of dumps of the same rank, as one that was asked several times has left: it may not count as several."""
+        latest = {}
+        for each in self.ranks:
+            other = latest.setdefault((each.communicator, each.rank), each)
+            if each.age() > other.age():
+                latest[(each.communicator, each.rank)] = each
+        for each in self.ranks:
+            kept = latest[(each.communicator, each.rank)]
+            if each is not kept:
+                complain(f"{each.path} is left out: {kept.path} is a later dump of rank {each.rank}")
+        self.ranks = list(latest.values())
 
     def leave_out(self, path, reason):
         complain(f"{path} is left out: {reason}")
@@ -480,9 +514,10 @@ class Dumps:
 
     def write(self, path):
         """False if that fails."""
+        events = [event for each in self.ranks for event in each.events]
         try:
             with open(path, "w", encoding="utf-8") as file:
-                json.dump({"traceEvents": sorted(self.events, key=lambda event: event["ts"])}, file)
+                json.dump({"traceEvents": sorted(events, key=lambda event: event["ts"])}, file)
         except OSError as error:
             complain(f"{path} cannot be written: {error.strerror}")
             return False
@@ -498,6 +533,7 @@ def main():
     dumps.read_all(map(pathlib.Path, arguments.dumps), arguments.output)
     if not dumps.ranks:
         return 2
+    dumps.keep_latest()
     communicators = dumps.by_communicator()
     for name, ranks in communicators.items():
         print((f"{name[:8]}: " if len(communicators) > 1 else "") + Job(ranks).sentence())

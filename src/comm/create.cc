@@ -15,6 +15,7 @@
 #include "comm/group.h"
 #include "comm/handle.h"
 #include "device/guards.h"
+#include "diagnostics/ras/ras.h"
 
 namespace nitinol {
 namespace {
@@ -113,6 +114,7 @@ void record_creation(ncclComm_t* handle, int ranks, std::span<const ncclUniqueId
   log_call("{}(comm {}, nranks {}, rank {}, {} ids, device {})", function, static_cast<void*>(handle), ranks, rank,
            ids.size(), device);
   warn_about_unknown_variables();
+  ras::watch_dump_signal();
   const auto parsed = std::make_shared<const std::vector<UniqueId>>(parse_ids(ids));
   auto communicator = std::make_shared<Communicator>(device, read_config(config, Config{}));
   communicator->place(rank, ranks);

@@ -2,10 +2,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 
 #include "base/host.h"
+#include "base/whole_file.h"
 #include "comm/communicator.h"
 
 namespace nitinol {
@@ -104,10 +103,8 @@ std::string Communicator::dump(bool as_text) const {
 }
 
 void Communicator::dump_to(const std::string& path) const {
-  std::ofstream file(path);
-  file << dump(path.ends_with(".txt"));
-  file.close();
-  if (!file) fail_errno(errno, formatted("writing the flight recorder of rank {} to {}", rank_, path));
+  const int error = write_whole_file(path, dump(path.ends_with(".txt")));
+  if (error != 0) fail_errno(error, formatted("writing the flight recorder of rank {} to {}", rank_, path));
 }
 
 void Communicator::take_seat(std::span<const Peer> peers) {

@@ -33,6 +33,10 @@ ncclResult_t receive_from_the_odd_rank(Rank& r, float* d, size_t count, ncclData
   return r.rank == 0 ? ncclRecv(d, count, type, kOdd, r.comm, r.stream) : ncclSuccess;
 }
 
+ncclResult_t reduce_to_rank_1(Rank& r, float* d) {
+  return ncclReduce(d, d, 100'000, ncclFloat, ncclSum, 1, r.comm, r.stream);
+}
+
 /// Messages, where nobody has set a deadline and some wait for what others do not do.
 const std::vector<Mismatch>& mismatches_of_messages() {
   static const std::vector<Mismatch> all = {
@@ -59,6 +63,13 @@ const std::vector<Mismatch>& mismatches_of_messages() {
        [](Rank& r, float* d) { return ncclBroadcast(d, d, 5'000'000, ncclFloat, kOdd, r.comm, r.stream); },
        {"rank 0 waits in Recv number 1 from rank 2 (count 10, type float32) for rank 2, which is in Broadcast number 3 "
         "(count 5000000, type float32, root 2) and cannot leave it before rank 0 has joined it"}},
+      {"ReceiveAndShareOfAReduction",  // which the odd rank combines for the root
+       [](Rank& r, float* d) {
+         return r.rank == 0 ? ncclRecv(d, 10, ncclFloat, kOdd, r.comm, r.stream) : reduce_to_rank_1(r, d);
+       },
+       reduce_to_rank_1,
+       {"rank 0 waits in Recv number 1 from rank 2 (count 10, type float32) for rank 2, which is in Reduce number 3 "
+        "(count 100000, type float32, op sum, root 1) and cannot leave it before rank 0 has joined it"}},
       {"Sizes",
        [](Rank& r, float* d) { return receive_from_the_odd_rank(r, d, 40'000, ncclFloat); },
        [](Rank& r, float* d) { return ncclSend(d, 30'000, ncclFloat, 0, r.comm, r.stream); },

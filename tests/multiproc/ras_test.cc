@@ -337,6 +337,9 @@ TEST(Ras, TheToolPrintsChecksAndCollectsDumps) {
     const auto [check_status, verdict] = run_tool("--check -a localhost:" + port);
     must_equal(verdict, "All is well.\n", "the verdict");
     must_equal(check_status, 0, "the status");
+    const auto [unwritten_status, complaint] = run_command(NITINOL_RAS_TOOL " --check -p " + port + " 2>&1 >/dev/full");
+    must_equal(unwritten_status, 1, "the status");
+    must_contain(complaint, {"nitinol-ras: cannot write the answer: No space left on device"});
     char folder[] = "/tmp/nitinol-ras-XXXXXX";
     if (mkdtemp(folder) == nullptr) throw std::runtime_error("mkdtemp");
     const auto [dump_status, files] = run_tool("--dump " + std::string(folder) + " -p " + port);
@@ -388,7 +391,9 @@ TEST(Ras, TheToolSaysWhatIsWrong) {
   const auto [status, text] = run_tool("-a " + nobody.address());
   EXPECT_EQ(status, 1);
   EXPECT_NE(text.find("nothing listens at localhost port"), std::string::npos) << text;
-  EXPECT_EQ(run_tool("-a nonsense").first, 2);
+  for (const char* address : {"nonsense", "localhost:0", "localhost:65536", "localhost:+1", "[::1]:4294967297"}) {
+    EXPECT_EQ(run_tool(std::string("-a ") + address).first, 2) << address;
+  }
   EXPECT_EQ(run_tool("--format xml").first, 2);
   EXPECT_EQ(run_tool("--help").first, 0);
 }

@@ -216,6 +216,40 @@ TEST(RasTrouble, AFailureIsDumpedWhereTheSettingSays) {
   unsetenv("NITINOL_DUMP_FILE");
 }
 
+/// Ranks whose calls do not match, and which do `then` as soon as they see it.
+std::string fail_and(const TemporaryFolder& folder,
+                     const std::function<void(RasRank&, const std::string& dump)>& then) {
+  setenv("NITINOL_DUMP_FILE", folder.file("%r.json").c_str(), 1);
+  const Port port;
+  const std::string wrong = run_processes(2, [&](int process, const ncclUniqueId& id) {
+    RasRank self(process, 2, id, port.address());
+    const auto count = static_cast<size_t>(100 + process);
+    static_cast<void>(ncclAllReduce(self.data, self.data, count, ncclFloat, ncclSum, self.comm, self.stream));
+    if (wait_for_failure(self.comm) != ncclInvalidUsage) throw std::runtime_error("no mismatch");
+    then(self, folder.file(std::to_string(process) + ".json"));
+  });
+  unsetenv("NITINOL_DUMP_FILE");
+  return wrong;
+}
+
+TEST(RasTrouble, AFailureIsDumpedThoughTheProgramExitsAtOnce) {
+  const TemporaryFolder folder;
+  EXPECT_EQ("", fail_and(folder, [](RasRank&, const std::string&) { exit(0); }));
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto dump = nlohmann::json::parse(folder.read(std::to_string(rank) + ".json"));
+    EXPECT_EQ(dump["rank"], rank);
+    EXPECT_NE(dump["failure"].dump().find("do not match"), std::string::npos) << dump["failure"];
+  }
+}
+
+TEST(RasTrouble, AFailureIsDumpedBeforeAnAbortReturns) {
+  const TemporaryFolder folder;
+  EXPECT_EQ("", fail_and(folder, [](RasRank& self, const std::string& dump) {
+              self.abort();
+              must_contain(nlohmann::json::parse(contents(dump))["failure"], {"do not match"});
+            }));
+}
+
 TEST(RasTrouble, ASignalDumpsAllRanksOfAProcess) {
   const TemporaryFolder folder;
   setenv("NITINOL_DUMP_FILE", folder.file("%r.txt").c_str(), 1);
@@ -234,6 +268,28 @@ TEST(RasTrouble, ASignalDumpsAllRanksOfAProcess) {
               EXPECT_CALL(cudaFree(data));
             }));
   unsetenv("NCCL_RAS_ENABLE");
+  unsetenv("NITINOL_DUMP_SIGNAL");
+  unsetenv("NITINOL_DUMP_FILE");
+}
+
+TEST(RasTrouble, ASignalDoesNotEndWhoWaitsForTheOthersOfItsFirstCommunicator) {
+  const TemporaryFolder folder;
+  setenv("NITINOL_DUMP_FILE", folder.file("%r.txt").c_str(), 1);
+  setenv("NITINOL_DUMP_SIGNAL", "SIGUSR2", 1);
+  const Gate asked;
+  EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) {
+              if (process == 1) asked.pass();
+              ncclComm_t comm = nullptr;
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              const ncclResult_t begun = ncclCommInitRankConfig(&comm, 2, id, process, &config);
+              raise(SIGUSR2);
+              if (process == 0) asked.open();
+              EXPECT_CALL(settled(begun, comm));
+              raise(SIGUSR2);
+              must_contain(awaited_contents(folder.file(std::to_string(process) + ".txt")), {"issued 0"});
+              EXPECT_CALL(ncclCommAbort(comm));
+            }));
   unsetenv("NITINOL_DUMP_SIGNAL");
   unsetenv("NITINOL_DUMP_FILE");
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "client.h"
 #include "options.h"
@@ -19,7 +20,10 @@ constexpr int kNoAnswer = 1;
 constexpr int kNotWell = 3;
 constexpr int kLettersOfName = 8;
 
-void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void print(const std::string& text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (!written) throw std::runtime_error(std::string("cannot write the answer: ") + std::strerror(errno));
+}
 
 Json parsed(const std::string& answer) {
   try {

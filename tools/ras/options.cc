@@ -1,13 +1,23 @@
 #include "options.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdlib>
+#include <system_error>
 
 namespace nitinol::ras_tool {
 namespace {
 
 constexpr int kBadUsage = 2;
 constexpr double kMostSeconds = 86400;
+constexpr int kLastPort = 65535;
+
+/// The system would take a number beyond the last as another port.
+bool is_port(const std::string& text) {
+  int port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return error == std::errc() && end == text.data() + text.size() && port > 0 && port <= kLastPort;
+}
 
 }  // namespace
 
@@ -25,7 +35,7 @@ bool split_address(const std::string& text, Options& options) {
     host = text.substr(0, colon);
     port = text.substr(colon + 1);
   }
-  if (host.empty() || port.empty() || port.find_first_not_of("0123456789") != std::string::npos) return false;
+  if (host.empty() || !is_port(port)) return false;
   options.host = host;
   options.port = port;
   return true;
@@ -40,7 +50,8 @@ ParseResult parse_options(int argc, char** argv) {
       "process of the job on this host answers for all of them.",
       "nitinol-ras");
   app.footer(
-      "Exit status: 0 the job has answered, 1 it has not, 2 wrong usage, 3 it is not well (with --check).\n"
+      "Exit status: 0 the job has answered, 1 it has not, or the answer could not be written, 2 wrong usage, 3 it is "
+      "not well (with --check).\n"
       "NCCL_RAS_ADDR is where the job listens, as it is for the job itself; the options override it.");
   std::string address;
   std::string format = "text";
@@ -48,7 +59,7 @@ ParseResult parse_options(int argc, char** argv) {
   std::string port;
   app.add_option("-a,--address", address, "where the job listens: host:port or [ipv6]:port");
   app.add_option("--host", host, "its host; default localhost");
-  app.add_option("-p,--port", port, "its port; default 28028")->check(CLI::Range(1, 65535));
+  app.add_option("-p,--port", port, "its port; default 28028")->check(CLI::Range(1, kLastPort));
   app.add_option(
          "-t,--timeout", options.timeout,
          "seconds that the job's processes may take to answer; at most, and with 0, until they count as dead (60)")

@@ -3,6 +3,9 @@
 
 #include <pthread.h>
 
+#include <cstdlib>
+#include <exception>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "base/settings.h"
@@ -22,6 +25,8 @@ class Process {
   void take_seat(const Newcomer& newcomer, Subject& subject);
   void leave_seat(const CommunicatorId& id, int rank);
   void note_failure(const CommunicatorId& id, int rank);
+  void finish_dumps();
+  void watch_dump_signal();
 
  private:
   void start_service();
@@ -50,6 +55,14 @@ std::atomic<Process*> current{nullptr};
 void forget_in_child() {
   current.store(nullptr);
   forget_signal_descriptor();
+}
+
+/// At the end of the process: programs tend to end as soon as they see a failure, before its dump is written.
+void finish_dumps_at_exit() {
+  try {
+    if (Process* const process = current.load()) process->finish_dumps();
+  } catch (const std::exception&) {  // there is nobody to tell
+  }
 }
 
 int dump_descriptor() {
@@ -91,6 +104,8 @@ void Process::start_service() {
   const auto pattern = settings().text_if_set(Setting::kDumpFile);
   registry_.set_dump_pattern(pattern.value_or(kDefaultDumpFile));
   dumps_on_failure_ = pattern.has_value();
+  static const int installed = dumps_on_failure_ ? std::atexit(finish_dumps_at_exit) : 0;
+  static_cast<void>(installed);
   ServiceOptions options = options_from_settings();
   options.dump_descriptor = dump_descriptor();
   exchange_service(std::make_shared<Service>(std::move(options), registry_));
@@ -114,16 +129,40 @@ void Process::take_seat(const Newcomer& newcomer, Subject& subject) {
 
 void Process::leave_seat(const CommunicatorId& id, int rank) {
   const std::lock_guard lock(seating_);
+  try {
+    if (dumps_on_failure_) registry_.want_dumps_of_failures();  // whoever saw one may leave before it was noted
+  } catch (const std::exception&) {  // there is no memory for it; the rank leaves all the same
+  }
   registry_.leave(id, rank);
   if (!registry_.empty()) return;
   auto last = exchange_service(nullptr);
   if (last && !last->stop()) Service::leave_behind(std::move(last));  // its thread may still use it
 }
 
+/// What is wrong with it is noted when the first seat is taken.
+void Process::watch_dump_signal() {
+  const std::lock_guard lock(seating_);
+  std::string trouble;
+  const int signal = parse_signal(settings().text(Setting::kDumpSignal));
+  if (signal != 0) static_cast<void>(watch_signal(signal, trouble));
+}
+
 void Process::note_failure(const CommunicatorId& id, int rank) {
   if (!dumps_on_failure_) return;
-  registry_.want_dump(id, rank);
+  registry_.want_dump_of_failure(id, rank);
   if (const auto running = service()) running->write_due_dumps();
+}
+
+void Process::finish_dumps() {
+  if (!dumps_on_failure_) return;
+  if (const auto running = service()) running->finish_dumps();
+}
+
+void watch_dump_signal() noexcept {
+  try {
+    if (settings().text_if_set(Setting::kDumpSignal)) Process::instance().watch_dump_signal();
+  } catch (const std::exception&) {  // there is no memory for it, which others will tell of
+  }
 }
 
 void Seat::take(const Newcomer& newcomer, Subject& subject) {

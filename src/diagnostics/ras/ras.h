@@ -33,6 +33,10 @@ struct Newcomer {
   std::span<const Peer> peers;  ///< all its ranks
 };
 
+/// Before a communicator is made, so that the signal that asks for dumps does not end a process that waits for others
+/// in its first one.
+void watch_dump_signal() noexcept;
+
 class Process;
 
 /// A rank's place in the health monitoring of its process. Thread safe.

@@ -1,15 +1,14 @@
 #include "diagnostics/ras/registry.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <unordered_map>
 
 #include "base/error.h"
 #include "base/host.h"
 #include "base/log.h"
 #include "base/process_state.h"
+#include "base/whole_file.h"
 #include "bootstrap/wire.h"
 #include "nccl.h"
 
@@ -76,7 +75,7 @@ void Registry::enter(const Newcomer& newcomer, Subject& subject) {
   const std::lock_guard lock(mutex_);
   auto found = entries_.find(newcomer.id);
   if (found == entries_.end()) found = entries_.emplace(newcomer.id, make_entry(newcomer)).first;
-  found->second.occupants.push_back({newcomer.rank, &subject, false});
+  found->second.occupants.push_back({.rank = newcomer.rank, .subject = &subject});
 }
 
 void Registry::leave(const CommunicatorId& id, int rank) {
@@ -195,12 +194,21 @@ void Registry::set_dump_pattern(std::string pattern) {
   dump_pattern_ = std::move(pattern);
 }
 
-void Registry::want_dump(const CommunicatorId& id, int rank) {
+void Registry::want_dump_of_failure(const CommunicatorId& id, int rank) {
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(id);
   if (found == entries_.end()) return;
   for (Occupant& occupant : found->second.occupants) {
-    if (occupant.rank == rank) occupant.dump_due = true;
+    if (occupant.rank == rank) occupant.note_failure();
+  }
+}
+
+void Registry::want_dumps_of_failures() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [id, entry] : entries_) {
+    for (Occupant& occupant : entry.occupants) {
+      if (!occupant.subject->health().failure.empty()) occupant.note_failure();
+    }
   }
 }
 
@@ -234,13 +242,11 @@ void Registry::write_due_dumps() {
 }
 
 void Registry::write(const DueDump& dump) {
-  std::ofstream file(dump.path, std::ios::trunc);
-  file << dump.text;
-  file.close();
-  if (file) {
+  const int error = write_whole_file(dump.path, dump.text);
+  if (error == 0) {
     log_info(Subsystem::kRas, "rank {}: its flight recorder is in {}", dump.rank, dump.path);
   } else {
-    log_note("rank {}: its flight recorder cannot be written to {}: {}", dump.rank, dump.path, std::strerror(errno));
+    log_note("rank {}: its flight recorder cannot be written to {}: {}", dump.rank, dump.path, std::strerror(error));
   }
 }
 

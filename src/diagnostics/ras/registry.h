@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bootstrap/address.h"
@@ -44,8 +45,10 @@ class Registry {
 
   /// Flight recorders go to files of this name (see dump_path) once they are due.
   void set_dump_pattern(std::string pattern);
-  /// A dump of the rank is due: write_due_dumps or leave do it.
-  void want_dump(const CommunicatorId& id, int rank);
+  /// The rank has failed, and a dump of it is due, once: write_due_dumps or leave do it.
+  void want_dump_of_failure(const CommunicatorId& id, int rank);
+  /// The same of all that have, also if they are only about to say so.
+  void want_dumps_of_failures();
   void want_all_dumps();
   void write_due_dumps();
 
@@ -54,6 +57,9 @@ class Registry {
     int rank = 0;
     Subject* subject = nullptr;
     bool dump_due = false;
+    bool failure_noted = false;
+
+    void note_failure() { dump_due = !std::exchange(failure_noted, true) || dump_due; }
   };
   struct Entry {
     Roster roster;

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sys/epoll.h>
 
+#include <future>
 #include <system_error>
 
 #include "base/blocked_signals.h"
@@ -19,6 +20,7 @@ using namespace std::chrono_literals;
 constexpr std::size_t kMostGuests = 512;
 constexpr auto kGuestPatience = 30s;
 constexpr auto kSilenceLimit = 60s;
+constexpr auto kDumpPatience = 2s;  // while the process exits
 constexpr auto kStopPatience = 5s;  // much more than the thread sleeps without being woken
 
 /// Where to listen; nothing if the text is no address, which is noted in the log.
@@ -121,6 +123,17 @@ void Service::set_up() {
 
 void Service::write_due_dumps() {
   reactor_.post([this] { registry_.write_due_dumps(); });
+}
+
+void Service::finish_dumps() {
+  const auto done = std::make_shared<std::promise<void>>();
+  auto finished = done->get_future();
+  reactor_.post([this, done] {
+    registry_.want_dumps_of_failures();
+    registry_.write_due_dumps();
+    done->set_value();
+  });
+  finished.wait_for(kDumpPatience);
 }
 
 void Service::let_in(UniqueFd fd) {

@@ -48,6 +48,8 @@ class Service {
   /// Another process of the job has connected and has proved it.
   void let_in(UniqueFd fd);
   void write_due_dumps();
+  /// Those of failures, too; returns once it is done, or has taken too long.
+  void finish_dumps();
 
  private:
   /// Another process that asks.

@@ -44,6 +44,7 @@ inline constexpr uint32_t kAnything = ~0U;
 /// For which of a peer's doings a rank waits, as it tells whoever looks for circles: bits.
 inline constexpr uint32_t kAwaitsFilled = 1;  ///< that it sends
 inline constexpr uint32_t kAwaitsFreed = 2;   ///< that it receives
+inline constexpr int kAwaitsBits = 2;         ///< in collectives a number of the wait stands above them
 
 struct Slot {
   alignas(64) std::atomic<uint64_t> sequence;
@@ -89,7 +90,7 @@ struct CollectiveNote {
 
 struct Connection {
   alignas(64) std::atomic<uint64_t> consumed;
-  /// What the arena's owner waits for, once it has waited for long: in messages, or for room for a collective's data.
+  /// What the arena's owner waits for, once it has waited for long: in messages, or in a collective.
   std::atomic<uint32_t> awaited;
   MessageNote receives;  ///< in which receive and
   MessageNote sends;     ///< in which send

@@ -24,8 +24,9 @@ CircleSearch::Call CircleSearch::call_of(const Arena& arena) {
   return collective ? Call{Call::What::kCollective, begun, 0, *collective} : Call{};
 }
 
-bool CircleSearch::awaits_room(const Arena& mine, int peer) {
-  return mine.from(peer, Lane::kCollectives).awaited.load() != 0;
+/// In a collective: 0 if the rank tells nothing of the peer.
+uint32_t CircleSearch::awaited_now(const Arena& mine, int peer) {
+  return mine.from(peer, Lane::kCollectives).awaited.load();
 }
 
 /// Whether the call that the rank is in needs the peer, whatever that does.
@@ -34,7 +35,7 @@ bool CircleSearch::needs(int rank, const Arena& mine, int peer) {
   switch (call.what) {
     case Call::What::kNone: return false;
     case Call::What::kMessages: return mine.from(peer, Lane::kMessages).awaited.load() != 0;
-    case Call::What::kCollective: return call.collective.needs(rank, peer) || awaits_room(mine, peer);
+    case Call::What::kCollective: return call.collective.needs(rank, peer) || awaited_now(mine, peer) != 0;
   }
   return false;
 }
@@ -51,9 +52,10 @@ std::optional<CircleSearch::Wait> CircleSearch::wait_for(int rank, int peer, con
   if (call.what == Call::What::kCollective) {
     const bool late = theirs->header().calls.begun() < call.number;
     const bool in_any_case = call.collective.needs(rank, peer);
-    const bool waits = in_any_case || awaits_room(*mine, peer);
+    const uint32_t told = awaited_now(*mine, peer);
+    const bool waits = in_any_case || told != 0;
     if (!late || !waits || !call_of(*mine).same(call)) return std::nullopt;
-    return Wait{rank, call, peer, Waiting::kCollective, !in_any_case};
+    return Wait{rank, call, peer, Waiting::kCollective, !in_any_case, false, told};
   }
   const uint32_t awaited = mine->from(peer, Lane::kMessages).awaited.load();
   uint32_t meets = 0;
@@ -69,6 +71,18 @@ std::optional<CircleSearch::Wait> CircleSearch::wait_for(int rank, int peer, con
   return std::nullopt;
 }
 
+/// Whether `rank` waits in a collective for `peer` to go on in the same.
+std::optional<CircleSearch::Wait> CircleSearch::wait_inside(int rank, int peer, const Known& known) const {
+  const Arena* const mine = arena(rank, known);
+  const Arena* const theirs = arena(peer, known);
+  if (mine == nullptr || theirs == nullptr || rank == peer) return std::nullopt;
+  const Call call = call_of(*mine);
+  const uint32_t told = awaited_now(*mine, peer);
+  if (call.what != Call::What::kCollective || told == 0) return std::nullopt;
+  if (!call_of(*theirs).same(call) || !call_of(*mine).same(call)) return std::nullopt;
+  return Wait{rank, call, peer, Waiting::kCollective, true, true, told};
+}
+
 /// Those of this rank and of all for whom one waits already; `unknown`: some are waited for that are not known.
 CircleSearch::Waits CircleSearch::find_waits(const Known& known, bool& unknown) const {
   Waits waits(static_cast<size_t>(ranks_));
@@ -80,7 +94,8 @@ CircleSearch::Waits CircleSearch::find_waits(const Known& known, bool& unknown) 
     for (int peer = 0; peer < ranks_; ++peer) {
       if (!needs(rank, *arena(rank, known), peer)) continue;
       if (arena(peer, known) == nullptr) unknown = true;
-      const auto wait = wait_for(rank, peer, known);
+      auto wait = wait_for(rank, peer, known);
+      if (!wait) wait = wait_inside(rank, peer, known);
       if (!wait) continue;
       waits[static_cast<size_t>(rank)].push_back(*wait);
       if (!met[static_cast<size_t>(peer)]) trail.push_back(peer);
@@ -88,6 +103,12 @@ CircleSearch::Waits CircleSearch::find_waits(const Known& known, bool& unknown) 
     }
   }
   return waits;
+}
+
+/// What was told just now holds up whoever tells it only as long as the next one tells so, too.
+bool CircleSearch::may_follow(const Wait& wait, const std::vector<Wait>& trail) {
+  const bool any = trail.empty() || trail.back().told == 0;
+  return any || wait.told != 0 || wait.call.what != Call::What::kCollective;
 }
 
 /// Leaves out who waits for nobody until all that are left wait for each other; then follows them from one to the next.
@@ -105,14 +126,19 @@ std::vector<CircleSearch::Wait> CircleSearch::find_circle(const Waits& all, int 
   for (int rank = first; !waits[static_cast<size_t>(rank)].empty();) {
     const auto met = std::find_if(trail.begin(), trail.end(), [&](const Wait& wait) { return wait.rank == rank; });
     if (met != trail.end()) {
+      if (!may_follow(*met, trail)) return {};
       std::vector<Wait> circle(met, trail.end());
       const auto lowest =
           std::min_element(circle.begin(), circle.end(), [](const Wait& a, const Wait& b) { return a.rank < b.rank; });
       std::rotate(circle.begin(), lowest, circle.end());
       return circle;
     }
-    trail.push_back(waits[static_cast<size_t>(rank)].front());
-    rank = trail.back().peer;
+    const std::vector<Wait>& of_one = waits[static_cast<size_t>(rank)];
+    const auto next =
+        std::find_if(of_one.begin(), of_one.end(), [&](const Wait& wait) { return may_follow(wait, trail); });
+    if (next == of_one.end()) return {};
+    trail.push_back(*next);
+    rank = next->peer;
   }
   return {};
 }
@@ -122,6 +148,12 @@ bool CircleSearch::still_there(const Known& known) const {
     const Arena* const arena = this->arena(wait.rank, known);
     return arena != nullptr && call_of(*arena).same(wait.call);
   });
+}
+
+/// As it was, and the same one if it was told.
+bool CircleSearch::stays(const Wait& wait, const Known& known) const {
+  const auto now = wait.inside ? wait_inside(wait.rank, wait.peer, known) : wait_for(wait.rank, wait.peer, known);
+  return now && now->waiting == wait.waiting && (wait.told == 0 || now->told == wait.told);
 }
 
 /// From now on, when all are known to be in their calls.
@@ -155,10 +187,7 @@ std::string CircleSearch::sentence(const Known& known) const {
 std::optional<std::string> CircleSearch::look(const Known& known, const Reach& reach) {
   if (!circle_.empty() && still_there(known)) {
     if (!looked_again(known)) return std::nullopt;
-    const bool all = std::all_of(circle_.begin(), circle_.end(), [&](const Wait& wait) {
-      const auto now = wait_for(wait.rank, wait.peer, known);
-      return now && now->waiting == wait.waiting;
-    });
+    const bool all = std::all_of(circle_.begin(), circle_.end(), [&](const Wait& wait) { return stays(wait, known); });
     if (all && still_there(known)) return sentence(known);
   }
   bool unknown = false;

@@ -3,10 +3,14 @@
 //
 // A rank in a group of sends and receives waits for a peer's present call to end if that call is a collective, or a
 // group in which the peer has no more to do with it. A rank in a collective waits for the present call of whoever has
-// not begun the collective, and without whom it cannot end: from whom something must come, or who has no room left for
-// what this rank sends. These waits stay until the call that is waited for has
-// ended; so a circle of them stays, if all are true at one time. That is why it is looked at twice: what was said
-// before the first look may have been out of date.
+// not begun the collective, and without whom it cannot end: from whom something must come, whatever the algorithm, or
+// for whom it waits just now, to pass something on or to have room for what this rank sends. These waits stay until the
+// call that is waited for has ended; so a circle of them stays, if all are true at one time. That is why it is looked
+// at twice: what was said before the first look may have been out of date.
+//
+// A rank may also wait for one that is in the same collective and itself waits there, as in a ring. That stays as long
+// as the other's wait does. So whom a rank in a collective waits for just now has to be in one and the same wait at
+// both looks, too, if that is in a collective.
 #pragma once
 
 #include <atomic>
@@ -67,16 +71,21 @@ class CircleSearch {
     int peer = 0;
     Waiting waiting = Waiting::kReceive;
     bool by_looks = true;  ///< the rank looks now and then whether it has ended
+    bool inside = false;   ///< the peer is in the same collective
+    uint32_t told = 0;     ///< in a collective: which of its waits that is; 0: none that it tells just now
   };
   using Waits = std::vector<std::vector<Wait>>;  ///< of each rank
 
   const Arena* arena(int rank, const Known& known) const;
   static Call call_of(const Arena& arena);
-  static bool awaits_room(const Arena& mine, int peer);
+  static uint32_t awaited_now(const Arena& mine, int peer);
   static bool needs(int rank, const Arena& mine, int peer);
   std::optional<Wait> wait_for(int rank, int peer, const Known& known) const;
+  std::optional<Wait> wait_inside(int rank, int peer, const Known& known) const;
+  bool stays(const Wait& wait, const Known& known) const;
   bool waits_for_next_call_of(int peer, const Known& known) const;
   Waits find_waits(const Known& known, bool& unknown) const;
+  static bool may_follow(const Wait& wait, const std::vector<Wait>& trail);
   static std::vector<Wait> find_circle(const Waits& waits, int first);
   bool still_there(const Known& known) const;
   void note_looks(const Known& known);

@@ -29,7 +29,7 @@ class Program {
     launch.messages.push_back({Direction::kSend, to, out_.data(), bytes});
     return add(launch);
   }
-  Program& call(Collective what, int root = 0, size_t bytes = 16) {
+  Program& call(Collective what, int root = 0, size_t bytes = 16, Algorithm algorithm = Algorithm::kOneShot) {
     CollectiveWork work;
     work.what = what;
     work.input = out_.data();
@@ -38,9 +38,13 @@ class Program {
     work.root = root;
     work.stated = DataType::kFloat32;
     work.type = reduces(what) ? DataType::kFloat32 : DataType::kUint8;
-    work.plan.algorithm = Algorithm::kOneShot;
+    work.plan.algorithm = algorithm;
     return add(Launch{.collectives = {work}, .messages = {}});
   }
+  /// Small, but in two steps: ranks beside the root combine, or pass on, what is another's.
+  Program& share(Collective what, int root) { return call(what, root, 4096, Algorithm::kTwoShot); }
+  /// A broadcast from one rank to the next.
+  Program& go_round(int root) { return call(Collective::kBroadcast, root, 4096, Algorithm::kRing); }
   Program& pause(std::chrono::milliseconds time) {
     steps_.emplace_back([time](Engine&) { std::this_thread::sleep_for(time); });
     return *this;
@@ -148,6 +152,48 @@ TEST(CircleSearch, WhoHasNoRoomForWhatIsSentToItIsWaitedForToo) {
   }
 }
 
+TEST(CircleSearch, WhoLacksAnothersPartOfWhatItPassesOnIsWaitedForToo) {
+  for (const Living living : {Living::kTogether, Living::kApart}) {
+    std::vector<Program> reduce(3);
+    reduce[0].receive(2).share(Collective::kReduce, 1);
+    reduce[1].share(Collective::kReduce, 1);
+    reduce[2].share(Collective::kReduce, 1).send(0);
+    EXPECT_TRUE(
+        tells(run(reduce, living), {"rank 0 waits in Recv number 1 from rank 2 (",
+                                    "which is in Reduce number 1 (count 1024, type float32, op sum, root 1) and "
+                                    "cannot leave it before rank 0 has joined it"}));
+    std::vector<Program> broadcast(3);
+    broadcast[0].share(Collective::kBroadcast, 0);
+    broadcast[1].share(Collective::kBroadcast, 0).send(2);
+    broadcast[2].receive(1).share(Collective::kBroadcast, 0);
+    EXPECT_TRUE(tells(run(broadcast, living), {"rank 2 waits in Recv number 1 from rank 1 (",
+                                               "which is in Broadcast number 1 (count 1024, type float32, root 0) and "
+                                               "cannot leave it before rank 2 has joined it"}));
+    std::vector<Program> circle(3);
+    circle[0].receive(1).share(Collective::kReduce, 1);
+    circle[1].receive(2).send(0).share(Collective::kReduce, 1);
+    circle[2].share(Collective::kReduce, 1).send(1);
+    EXPECT_TRUE(tells(run(circle, living), {"in a circle: rank 0 (", "waits in Recv number 1 from rank 1 (",
+                                            "which waits in Reduce number 1 (count 1024, type float32, op sum, root 1) "
+                                            "for rank 0 ("}));
+  }
+}
+
+TEST(CircleSearch, OverRanksThatWaitForEachOtherInACollective) {
+  for (const Living living : {Living::kTogether, Living::kApart}) {
+    std::vector<Program> programs(4);
+    programs[0].go_round(0);
+    programs[1].receive(3).go_round(0);
+    programs[2].go_round(0);  // waits for rank 1
+    programs[3].go_round(0).send(1);
+    EXPECT_TRUE(tells(run(programs, living), {"in a circle: rank 1 (", "waits in Recv number 1 from rank 3 (",
+                                              "which waits in Broadcast number 1 (count 1024, type float32, root 0) "
+                                              "for rank 2 (",
+                                              "which waits in Broadcast number 1 (count 1024, type float32, root 0) "
+                                              "for rank 1 ("}));
+  }
+}
+
 TEST(CircleSearch, WhoeverWaitsForThoseInACircleTellsOfItToo) {
   std::vector<Program> programs(4);
   programs[0].call(Collective::kAllReduce);  // in this nobody can tell of circles
@@ -176,6 +222,29 @@ TEST(CircleSearch, RootsThatWaitLongForRoomAreInNoCircle) {
     programs[0].call(Collective::kBroadcast, 0, kLarge).send(1).send(2);
     programs[1].pause(kLong).call(Collective::kBroadcast, 0, kLarge).receive(0).receive(2);
     programs[2].call(Collective::kBroadcast, 0, kLarge).receive(0).send(1);
+    EXPECT_EQ(run(programs, living), "");
+  }
+}
+
+TEST(CircleSearch, WhoWaitsLongForAnothersPartIsInNoCircle) {
+  constexpr std::chrono::milliseconds kLong{900};
+  for (const Living living : {Living::kTogether, Living::kApart}) {
+    std::vector<Program> programs(3);
+    programs[0].receive(2).share(Collective::kReduce, 1).receive(2);
+    programs[1].share(Collective::kReduce, 1).send(2);
+    programs[2].pause(kLong).send(0).share(Collective::kReduce, 1).receive(1).send(0);
+    EXPECT_EQ(run(programs, living), "");
+  }
+}
+
+TEST(CircleSearch, RanksThatWaitLongForEachOtherInACollectiveAreInNoCircle) {
+  constexpr std::chrono::milliseconds kLong{900};
+  for (const Living living : {Living::kTogether, Living::kApart}) {
+    std::vector<Program> programs(4);
+    programs[0].pause(kLong).go_round(0);
+    programs[1].go_round(0).receive(3);
+    programs[2].go_round(0).receive(3);
+    programs[3].go_round(0).pause(kLong).send(1).send(2);
     EXPECT_EQ(run(programs, living), "");
   }
 }

@@ -283,17 +283,19 @@ bool Rank::will_say_themselves(const std::vector<int>& peers) const {
   });
 }
 
-/// Others see that this rank cannot leave the collective, also where it needs nothing from them.
-void Rank::on_room_stall(int peer) {
-  told_room_of_ = peer;
-  own_->from(peer, Lane::kCollectives).awaited.store(kAwaitsFreed);
+/// Others see that this rank cannot leave the collective, also where its result needs nothing from them: they may have
+/// no room, or be to pass on or combine a part of what is another's.
+void Rank::on_stall_for(PeerWait wait) {
+  if (!told_wait_for_) ++told_waits_inside_;
+  told_wait_for_ = wait.peer;
+  own_->from(wait.peer, Lane::kCollectives).awaited.store(told_waits_inside_ << kAwaitsBits | wait.what);
   own_->header().looks.fetch_add(1);
   on_stall();
 }
 
-void Rank::untell_room() {
-  own_->from(*told_room_of_, Lane::kCollectives).awaited.store(0);
-  told_room_of_.reset();
+void Rank::untell_wait() {
+  own_->from(*told_wait_for_, Lane::kCollectives).awaited.store(0);
+  told_wait_for_.reset();
 }
 
 Executor::DoingsOfPeer Rank::doings_of(int peer) const {
@@ -330,8 +332,8 @@ std::string Rank::reason_why_never(int peer) const {
   const uint64_t begun = header.calls.begun();
   if (begun <= sequence_ || header.calls.ended() >= begun) return "";
   const auto signature = header.calls.find(begun);
-  const bool awaits_room = arena_of(peer)->from(rank_, Lane::kCollectives).awaited.load() != 0;
-  if (!signature || !(awaits_room || signature->needs(peer, rank_))) return "";
+  const bool awaits_this = arena_of(peer)->from(rank_, Lane::kCollectives).awaited.load() != 0;
+  if (!signature || !(awaits_this || signature->needs(peer, rank_))) return "";
   return reason_collective(*signature, rank_);
 }
 

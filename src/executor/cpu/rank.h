@@ -116,18 +116,15 @@ class Rank {
   }
   bool stopped() const { return waiter_.aborted(); }
 
-  /// Waits until the next slot from the peer is filled; false: stop.
+  /// For collectives: waits until the next slot from the peer is filled; false: stop.
   bool await_filled(int peer, Lane lane) {
     Link& link = link_to(peer, lane);
-    return waiter_.until([&] { return filled(link); }, bell_code(peer, lane, Event::kFilled), [&] { on_stall(); });
+    return await_peer([&] { return filled(link); }, bell_code(peer, lane, Event::kFilled), {peer, kAwaitsFilled});
   }
   /// For collectives: waits until the next slot to the peer is free; false: stop.
   bool await_free(int peer, Lane lane) {
     Link& link = link_to(peer, lane);
-    const auto ready = [&] { return has_room(link); };
-    const bool free = waiter_.until(ready, bell_code(peer, lane, Event::kFreed), [&] { on_room_stall(peer); });
-    if (told_room_of_) untell_room();
-    return free;
+    return await_peer([&] { return has_room(link); }, bell_code(peer, lane, Event::kFreed), {peer, kAwaitsFreed});
   }
   /// For messages: awaited() lists all that they wait for.
   template <class Ready, class List>
@@ -199,8 +196,19 @@ class Rank {
   size_t index_of(const CollectiveWork& work) const;
   std::vector<bool> needed_for(const CollectiveWork& work) const;
   void on_stall();
-  void on_room_stall(int peer);
-  void untell_room();
+  /// What a rank in a collective waits for: kAwaits...
+  struct PeerWait {
+    int peer;
+    uint32_t what;
+  };
+  template <class Ready>
+  bool await_peer(Ready&& ready, uint32_t code, PeerWait wait) {
+    const bool came = waiter_.until(ready, code, [&] { on_stall_for(wait); });
+    if (told_wait_for_) untell_wait();
+    return came;
+  }
+  void on_stall_for(PeerWait wait);
+  void untell_wait();
   void on_message_stall(const std::vector<Awaited>& all, const std::function<bool()>& ready);
   void tell_waits(const std::vector<Awaited>& all);
   void untell_waits();
@@ -280,9 +288,10 @@ class Rank {
   std::optional<StoppedPeer> stopped_;                                  ///< the first of those that this rank waits for
   std::optional<std::chrono::steady_clock::time_point> on_host_since_;  ///< when one was first seen to wait on the host
   uint64_t stalled_wait_ = 0;                                           ///< which of the waiter's long waits that was
-  uint64_t told_groups_ = 0;         ///< of messages in which this rank has told what it waits for
-  bool told_waits_ = false;          ///< in the current one
-  std::optional<int> told_room_of_;  ///< whom it has told that a collective waits until it has taken something
+  uint64_t told_groups_ = 0;          ///< of messages in which this rank has told what it waits for
+  bool told_waits_ = false;           ///< in the current one
+  uint32_t told_waits_inside_ = 0;    ///< of collectives
+  std::optional<int> told_wait_for_;  ///< whom it has told that a collective waits for it to send or take something
   CircleSearch circles_;
   Labels labels_;
   bool told_label_ = false;  ///< in the current call
