@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "executor/call_circles.h"
 #include "executor/call_words.h"
+#include "executor/collective_waits.h"
 #include "executor/kernel_waits.h"
-#include "executor/room_waits.h"
 
 namespace nitinol {
 namespace {
@@ -245,13 +245,13 @@ std::string CallCheck::unmatched_message(int peer) const {
 /// Why the peer never comes to a message that this rank issued after so many collectives; "" if it may.
 std::string CallCheck::reason_why_never(int peer, const Standing& theirs, uint64_t after) const {
   if (theirs.leaves) return reason_leaving();
-  const RoomWaits room = read_room_waits(board_.page(peer));
+  const CollectiveWaits inside = read_collective_waits(board_.page(peer));
   const uint64_t last = std::min(theirs.begun, after + kCollectivesToSearch);
   for (uint64_t number = after + 1; number <= last; ++number) {
     const auto collective = board_.page(peer).calls.find(number);
     if (!collective) continue;
-    const bool waits_for_room = room.in(board_.page(peer).calls.launch_of(number).value_or(0), rank_);
-    if (waits_for_room || collective->needs(peer, rank_)) return reason_collective(*collective, rank_);
+    const bool waits_in_it = inside.in(board_.page(peer).calls.launch_of(number).value_or(0), rank_);
+    if (waits_in_it || collective->needs(peer, rank_)) return reason_collective(*collective, rank_);
   }
   const Signature& next = theirs.waits_to_call;
   const bool waits = next.sequence > after && next.sequence == theirs.begun + 1;

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <thread>
 
-#include "executor/room_waits.h"
+#include "executor/collective_waits.h"
 
 namespace nitinol {
 namespace {
@@ -46,10 +46,10 @@ class Ranks {
   }
   void send(int rank, int to, size_t bytes) { message(rank, to, bytes, MessageWork::Direction::kSend); }
   void receive(int rank, int from, size_t bytes) { message(rank, from, bytes, MessageWork::Direction::kReceive); }
-  void wait_for_room(int rank, uint64_t launch, int of_rank) {
+  void wait_in_collective(int rank, uint64_t launch, int of_rank) {
     RankSet ranks;
     ranks.add(of_rank);
-    note_room_waits(board_.page(rank), {launch, ranks});
+    note_collective_waits(board_.page(rank), {launch, ranks});
   }
   void leave(int rank) { board_.page(rank).leaving.store(1); }
 
@@ -433,9 +433,9 @@ TEST(CallCheck, AMessageOfARootThatHasNoRoomNeverComes) {
   ranks.call(1, work_of(Collective::kBroadcast, 400, 1));
   ranks.call(2, work_of(Collective::kBroadcast, 400, 1));
   EXPECT_EQ(ranks.all_look_for_long(), "") << "the root needs nobody";
-  ranks.wait_for_room(1, 2, 2);
+  ranks.wait_in_collective(1, 2, 2);
   EXPECT_EQ(ranks.all_look_for_long(), "") << "nor this rank";
-  ranks.wait_for_room(1, 2, 0);
+  ranks.wait_in_collective(1, 2, 0);
   const std::string found = ranks.look(0);
   EXPECT_NE(found.find("rank 0 waits in Recv number 1 from rank 1"), std::string::npos) << found;
   EXPECT_NE(found.find("which is in Broadcast number 2 (count 100, type float32, root 1) and cannot leave it before "

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "executor/room_waits.h"
+#include "executor/collective_waits.h"
 
 namespace nitinol {
 namespace {
@@ -45,14 +45,14 @@ void add_messages(const MessageLog& log, const Need& like, size_t more_than, std
 
 void add_collectives(const CallBoard& board, int rank, std::vector<Need>& needs) {
   const auto& calls = board.page(rank).calls;
-  const RoomWaits room = read_room_waits(board.page(rank));
+  const CollectiveWaits waits = read_collective_waits(board.page(rank));
   const Numbers kept = kept_in(calls);
   for (uint64_t number = kept.first; number <= kept.last; ++number) {
     const auto call = calls.find(number);
     const auto launch = calls.launch_of(number);
     if (!call || !launch) continue;
     for (int peer = 0; peer < board.ranks(); ++peer) {
-      if (!call->needs(rank, peer) && !room.in(*launch, peer)) continue;
+      if (!call->needs(rank, peer) && !waits.in(*launch, peer)) continue;
       needs.push_back({*launch, peer, Waiting::kCollective, number});
     }
   }
@@ -150,8 +150,8 @@ std::string circle_sentence(const CallBoard& board, const std::vector<Peer>& pee
 
 bool CircleMoments::may_be_found(const CallBoard& board, std::chrono::steady_clock::time_point now) {
   const auto launches = launches_on(board);
-  const uint64_t room_waits = room_waits_on(board);  // they may be what closes a circle
-  const bool new_waits = room_waits != std::exchange(room_waits_, room_waits);
+  const uint64_t collective_waits = collective_waits_on(board);  // they may be what closes a circle
+  const bool new_waits = collective_waits != std::exchange(collective_waits_, collective_waits);
   if (!launches || launches != std::exchange(launches_, launches) || new_waits) {
     quiet_since_ = now;
     over_ = false;

@@ -41,15 +41,15 @@ struct HeldUp {
 /// meanwhile. For boards without captured calls.
 ///
 /// A launch can begin when all earlier ones of its rank have ended. It can end when, for all that it receives and for
-/// all that it needs of others in a collective, or that they have no room for, the launch with the other end has begun.
+/// all that it needs of others in a collective, or waits for there, the launch with the other end has begun.
 /// What is not known to hold a launch up is taken to let it pass; so ranks that are found to be held up are.
 std::optional<std::vector<HeldUp>> find_circle(const CallBoard& board, size_t unreceived);
 
 /// The sentence about it.
 std::string circle_sentence(const CallBoard& board, const std::vector<Peer>& peers, const std::vector<HeldUp>& circle);
 
-/// When to look for a circle: once each time nobody has issued anything, nor waited for room of somebody new, for half
-/// a second, and nothing was captured.
+/// When to look for a circle: once each time nobody has issued anything, nor waited in a collective for somebody new,
+/// for half a second, and nothing was captured.
 class CircleMoments {
  public:
   /// To be asked every few hundredths of a second, `now`.
@@ -58,7 +58,7 @@ class CircleMoments {
  private:
   // Since when nobody has issued anything, and whether there was a moment since.
   std::optional<uint64_t> launches_;
-  uint64_t room_waits_ = 0;
+  uint64_t collective_waits_ = 0;
   std::chrono::steady_clock::time_point quiet_since_{};
   bool over_ = false;
 };

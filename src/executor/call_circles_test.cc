@@ -7,7 +7,7 @@
 #include <random>
 #include <utility>
 
-#include "executor/room_waits.h"
+#include "executor/collective_waits.h"
 
 namespace nitinol {
 namespace {
@@ -35,10 +35,10 @@ class Programs {
     work.root = root;
     note_calls(board_, rank, Launch{.collectives = {work}, .messages = {}}, false);
   }
-  void wait_for_room(int rank, uint64_t launch, int of_rank) {
+  void wait_in_collective(int rank, uint64_t launch, int of_rank) {
     RankSet ranks;
     ranks.add(of_rank);
-    note_room_waits(board_.page(rank), {launch, ranks});
+    note_collective_waits(board_.page(rank), {launch, ranks});
   }
   const CallBoard& board() const { return board_; }
   std::vector<int> circle() const {
@@ -131,13 +131,13 @@ TEST(CallCircles, ARootThatWaitsForRoomDoesNot) {
   p.call(0, Collective::kBroadcast, 1);
   p.call(1, Collective::kBroadcast, 1);
   p.launch(1, {Programs::send(0)});
-  p.wait_for_room(1, 1, 0);
+  p.wait_in_collective(1, 1, 0);
   EXPECT_EQ(p.circle(), Circle()) << "that was in the launch before";
-  p.wait_for_room(1, 2, 2);
+  p.wait_in_collective(1, 2, 2);
   EXPECT_EQ(p.circle(), Circle()) << "which may still call it";
-  p.wait_for_room(1, 2, 0);
+  p.wait_in_collective(1, 2, 0);
   EXPECT_EQ(p.circle(), (Circle{0, 1}));
-  p.wait_for_room(1, 2, 2);
+  p.wait_in_collective(1, 2, 2);
   EXPECT_EQ(p.circle(), (Circle{0, 1})) << "both are waited for";
 }
 
@@ -153,9 +153,9 @@ TEST(CallCircles, AreLookedForAgainWhenSomebodyWaitsForRoom) {
   p.call(0, Collective::kBroadcast, 0);
   EXPECT_TRUE(may_be_found_in_a_second());
   EXPECT_FALSE(may_be_found_in_a_second()) << "nothing is new";
-  p.wait_for_room(0, 1, 1);
+  p.wait_in_collective(0, 1, 1);
   EXPECT_TRUE(may_be_found_in_a_second());
-  p.wait_for_room(0, 1, 1);
+  p.wait_in_collective(0, 1, 1);
   EXPECT_FALSE(may_be_found_in_a_second()) << "that was known";
 }
 

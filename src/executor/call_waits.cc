@@ -15,8 +15,8 @@ constexpr std::chrono::milliseconds kPatienceWithOtherReports{1000};
 
 void PresentLaunch::look(const Through& through, Clock::time_point now) {
   const uint64_t number = find(through, now);
-  const uint64_t room_waits = board_.page(rank_).room_waits.last();
-  const bool same_waits = std::exchange(room_waits_, room_waits) == room_waits;
+  const uint64_t collective_waits = board_.page(rank_).collective_waits.last();
+  const bool same_waits = std::exchange(collective_waits_, collective_waits) == collective_waits;
   if (std::exchange(number_, number) == number && same_waits) return;
   needs_.clear();
   if (number == 0) return;

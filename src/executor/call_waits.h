@@ -48,7 +48,7 @@ class PresentLaunch {
   bool all_through_ = false;
   Clock::time_point quiet_since_{};
   uint64_t number_ = 0;
-  uint64_t room_waits_ = 0;  ///< how many its rank had noted when the needs were found
+  uint64_t collective_waits_ = 0;  ///< how many its rank had noted when the needs were found
   std::vector<Need> needs_;
 };
 

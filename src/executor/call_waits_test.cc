@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "executor/room_waits.h"
+#include "executor/collective_waits.h"
 
 namespace nitinol {
 namespace {
@@ -129,7 +129,7 @@ TEST_F(Waiting0, ForRoomOfOneFromWhomNothingIsNeeded) {
   EXPECT_EQ(look(milliseconds(3000)), "");
   RankSet rank_1;
   rank_1.add(1);
-  note_room_waits(board_.page(0), {1, rank_1});
+  note_collective_waits(board_.page(0), {1, rank_1});
   EXPECT_NE(look(milliseconds(3000)).find("rank 0 waits in Broadcast number 1 "), std::string::npos);
 }
 

@@ -17,6 +17,9 @@ struct RankSet {
   void add(const RankSet& others) {
     for (size_t i = 0; i < bits.size(); ++i) bits[i] |= others.bits[i];
   }
+  void keep(const RankSet& others) {
+    for (size_t i = 0; i < bits.size(); ++i) bits[i] &= others.bits[i];
+  }
   void remove(int rank) {
     if (rank < kMostRanks) bits[static_cast<size_t>(rank / 64)] &= ~(uint64_t{1} << rank % 64);
   }

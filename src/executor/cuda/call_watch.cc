@@ -7,9 +7,9 @@
 #include "base/log.h"
 #include "device/stream.h"
 #include "executor/call_words.h"
+#include "executor/collective_waits.h"
 #include "executor/cuda/late_watch.h"
 #include "executor/cuda/mismatch_tags.h"
-#include "executor/room_waits.h"
 
 namespace nitinol::cuda {
 
@@ -157,7 +157,7 @@ void CallWatch::look_at_calls(const CallBoard& board) {
     if (const auto finding = look_at_kernels(board, now)) return report(finding->code, finding->sentence);
   }
   present_->look(domain_->setup().through, now);
-  if (present_->number() != 0) look_for_room(board, now);
+  if (present_->number() != 0) look_at_collectives(board, now);
   if (const auto sentence = stopped_peers_.look(*present_, peers, now)) return report(ncclRemoteError, *sentence);
   if (const auto sentence = circle_->look()) return report(ncclInvalidUsage, *sentence);
 }
@@ -218,12 +218,16 @@ std::optional<KernelWaits::Finding> CallWatch::look_at_kernels(const CallBoard& 
   return finding;
 }
 
-/// Where there are none.
-void CallWatch::look_for_room(const CallBoard& board, std::chrono::steady_clock::time_point now) {
+/// Where there are none. What is seen but once may be of the launch before, which has ended since.
+void CallWatch::look_at_collectives(const CallBoard& board, std::chrono::steady_clock::time_point now) {
   if (now - looked_at_kernels_ < kBetweenLooksAtKernels) return;
   looked_at_kernels_ = now;
   const KernelWait wait = kernel_wait_.read();
-  note_room_waits(board.page(rank_), {present_->number(), wait.for_room});
+  const CollectiveWaits now_seen{present_->number(), kernel_wait_.in_collectives()};
+  const CollectiveWaits before = std::exchange(seen_waits_, now_seen);
+  CollectiveWaits both = now_seen;
+  both.ranks.keep(before.ranks);
+  if (before.launch == now_seen.launch) note_collective_waits(board.page(rank_), both);
   warn_of(board, wait);
 }
 

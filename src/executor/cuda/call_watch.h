@@ -15,6 +15,7 @@
 
 #include "executor/call_check.h"
 #include "executor/call_waits.h"
+#include "executor/collective_waits.h"
 #include "executor/cuda/domain.h"
 #include "executor/cuda/gpu_progress.h"
 #include "executor/cuda/kernel_wait_reader.h"
@@ -89,7 +90,7 @@ class CallWatch {
   std::optional<KernelWaits::Finding> look_at_kernels(const CallBoard& board,
                                                       std::chrono::steady_clock::time_point now);
   void warn_of(const CallBoard& board, const KernelWait& wait);
-  void look_for_room(const CallBoard& board, std::chrono::steady_clock::time_point now);
+  void look_at_collectives(const CallBoard& board, std::chrono::steady_clock::time_point now);
   std::optional<std::string> look_at_data() const;
   void take_over_runs(const CallBoard& board);
   std::optional<std::string> look_at_runs(const CallBoard& board) const;
@@ -128,6 +129,7 @@ class CallWatch {
   StoppedPeers stopped_peers_;
   CallNames names_;
   KernelWaitReader kernel_wait_;
+  CollectiveWaits seen_waits_;  ///< by the last look at what was not captured
   std::chrono::steady_clock::time_point looked_at_kernels_{};
   bool noted_end_ = false;
   bool reported_ = false;

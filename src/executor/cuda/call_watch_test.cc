@@ -67,8 +67,18 @@ class WatchedRank {
     CollectiveWork work;
     work.count = 4;
     work.type = work.stated = DataType::kInt32;
-    watch_->prepare();
-    watch_->note(Launch{.collectives = {work}, .messages = {}}, nullptr, 1, false);
+    launch({.collectives = {work}, .messages = {}});
+  }
+  void reduce(int root) {
+    CollectiveWork work;
+    work.what = Collective::kReduce;
+    work.root = root;
+    work.count = 4;
+    work.type = work.stated = DataType::kInt32;
+    launch({.collectives = {work}, .messages = {}});
+  }
+  void receive(int peer) {
+    launch({.collectives = {}, .messages = {{MessageWork::Direction::kReceive, peer, nullptr, 4}}});
   }
   /// As its kernel would tell it: that it waits for the other rank, for so many milliseconds by now.
   void kernel_waits(uint32_t milliseconds) {
@@ -77,6 +87,10 @@ class WatchedRank {
   std::vector<std::string> warnings() {
     const std::lock_guard lock(mutex_);
     return warnings_;
+  }
+  std::string told() {
+    const std::lock_guard lock(mutex_);
+    return sentence_;
   }
   std::string wait_until_told() {
     while (true) {
@@ -87,6 +101,11 @@ class WatchedRank {
   }
 
  private:
+  void launch(const Launch& launch) {
+    watch_->prepare();
+    watch_->note(launch, nullptr, 1, false);
+  }
+
   std::mutex mutex_;
   std::string sentence_;
   std::vector<std::string> warnings_;
@@ -159,6 +178,28 @@ TEST(CallWatch, TellsOfOneThatLeftBeforeItLaunchedAnything) {
   const std::string told = first.wait_until_told();
   EXPECT_NE(told.find("AllReduce number 1 (count 4, type int32, op sum)"), std::string::npos) << told;
   EXPECT_NE(told.find("rank 1 (host , pid 0, device -1)"), std::string::npos) << told;
+}
+
+/// In one of two steps: the root waits for its message alone, and the other for a part of the root.
+TEST(CallWatch, TellsOfAMessageThatWaitsForARankInACollectiveOfWhichItsResultNeedsNothing) {
+  WatchedRank first(0, 7);
+  WatchedRank second(1, 7);
+  EXPECT_TRUE(first.watch().meet());
+  EXPECT_TRUE(second.watch().meet());
+  second.receive(0);
+  second.reduce(1);
+  first.reduce(1);
+  for (uint32_t waited = 300; second.told().empty(); ++waited) {
+    first.kernel_waits(waited);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  const std::string told = second.told();
+  EXPECT_NE(told.find("rank 1 waits in Recv number 1 from rank 0 ("), std::string::npos) << told;
+  EXPECT_NE(
+      told.find("which is in Reduce number 1 (count 4, type int32, op sum, root 1) and cannot leave it before rank "
+                "1 has joined it"),
+      std::string::npos)
+      << told;
 }
 
 TEST(CallWatch, WarnsOfAWaitThatIsLong) {

@@ -26,6 +26,8 @@ class KernelWaitReader {
     KernelWait wait;
     std::array<bool, kProtocols> begun{};
     uint32_t shortest = read(Signals::kOfCollectives, wait.for_data, wait.for_room);
+    in_collectives_ = wait.for_data;
+    in_collectives_.add(wait.for_room);
     for (size_t i = 0; i < begun.size(); ++i) {
       shortest = std::min(shortest, read_messages(static_cast<Protocol>(i), wait.messages[i], begun[i]));
       wait.for_data.add(wait.messages[i].for_data);
@@ -55,6 +57,8 @@ class KernelWaitReader {
     }
     return wait;
   }
+  /// For whom those of the last read() are that are in collectives.
+  const RankSet& in_collectives() const { return in_collectives_; }
   /// How long each of the waits of the last read() has lasted, without a break. 0: there was none.
   std::chrono::milliseconds waited() const { return std::chrono::milliseconds((uint64_t{waited_} << 20) / 1'000'000); }
 
@@ -105,6 +109,7 @@ class KernelWaitReader {
   const CallNames& names_;
   CallName told_ = CallNames::kUnknown;  ///< by the last read
   uint32_t waited_ = 0;
+  RankSet in_collectives_;
   std::array<Seen, std::extent_v<decltype(Signals::waits)>> seen_{};
 };
 
