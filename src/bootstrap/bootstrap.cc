@@ -125,9 +125,11 @@ std::unique_ptr<RootLink> Joiner::reach_root(int block) {
   const UniqueId& id = id_of(block);
   SocketAddress address = id.root;
   if (address.is_link_local()) address.scope = tree_->listener_address().scope;
-  std::string name = formatted("the root of the unique id (rank {} connects)", arguments_.rank);
+  const std::string& given = arguments_.root_name;
+  std::string name = given.empty() ? formatted("the root of the unique id (rank {} connects)", arguments_.rank) : given;
   UniqueFd fd = connect_to_peer({address, root_key(id.secret), name, arguments_.options, deadline_, interrupt_});
-  return std::make_unique<RootLink>(std::move(fd), formatted("the root of the unique id at {}", address.to_string()));
+  name = formatted("{} at {}", given.empty() ? "the root of the unique id" : given, address.to_string());
+  return std::make_unique<RootLink>(std::move(fd), std::move(name));
 }
 
 // Once, and null if it cannot be reached; throws what `interrupt` throws.

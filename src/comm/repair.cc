@@ -235,6 +235,9 @@ RegroupArguments Communicator::regroup_arguments(const Meeting& meeting, const s
   arguments.meet_at = handles_->peer(members.front()).meeting_point;
   arguments.rank = child.rank();
   arguments.nranks = child.ranks();
+  for (const int member : members) {
+    arguments.names.push_back(describe_rank(member, handles_->peer(member)) + " of the old communicator");
+  }
   arguments.options = bootstrap_options();
   arguments.abort_flag = child.abort_flag();
   arguments.interrupt = [this, &members, &child, next = std::chrono::steady_clock::time_point()]() mutable {

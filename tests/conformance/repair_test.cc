@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -454,6 +455,27 @@ TEST(Shrink, IsToldOfAMemberThatHasLeftThoughItHasNeverShrunk) {
   for (const int leaver : {0, 1}) {
     for (const bool has_another : {false, true}) shrink_with_one_that_leaves(leaver, has_another);
   }
+}
+
+/// Rank 1 is left out. The ranks meet where the lowest one is, which the missing one may be itself.
+std::string shrink_without_word_of(int missing) {
+  const SharedCount through;
+  return run_ranks({1, 1, 1, 1}, [&](Rank& self) {
+    if (self.rank != 1 && self.rank != missing) {
+      const ShrinkAttempt attempt(self.comm, 1);
+      through.meet(4);
+      const std::string name = "rank " + std::to_string(missing) + " (host ";
+      attempt.must_have_failed(std::chrono::seconds(40), {name, ") of the old communicator", "the same call"});
+    } else {
+      through.meet(4);
+    }
+  });
+}
+
+TEST(Shrink, NamesARankThatNeverCallsByItsOldNumber) {
+  setenv("NITINOL_INIT_TIMEOUT", "3", 1);
+  EXPECT_EQ("", run_at_once({[] { return shrink_without_word_of(0); }, [] { return shrink_without_word_of(2); }}));
+  unsetenv("NITINOL_INIT_TIMEOUT");
 }
 
 // The call that made the child may not have ended yet when its state says that it is there.
