@@ -296,7 +296,9 @@ std::unique_ptr<Bootstrap> Communicator::meet(const Meeting& meeting, const std:
   } catch (const std::exception& thrown) {
     const Error error = as_error(thrown);
     const bool differ = error.code() == ncclInvalidUsage;
-    desk().end(differ ? error.what() : "");
+    // Of a failure of the communicator all know, and are not to hear of it again when they repair that.
+    const bool tells = differ && state() != ncclInvalidUsage;
+    desk().end(tells ? error.what() : "");
     if (!differ) fail(error.code(), "{}{}", error.what(), desk().remark());
     // All who would have met hear of it, and count the next time by the same number.
     number = std::max(number, desk().highest_number()) - 1;

@@ -457,6 +457,43 @@ TEST(Shrink, IsToldOfAMemberThatHasLeftThoughItHasNeverShrunk) {
   }
 }
 
+void end_a_thread_within_a_group(ncclComm_t comm, cudaStream_t stream) {
+  std::thread([&] {
+    EXPECT_CALL(ncclGroupStart());
+    EXPECT_CALL(ncclBroadcast(nullptr, nullptr, 0, ncclInt, 0, comm, stream));
+  }).join();
+}
+
+/// Rank 0 waits in the first shrink when the communicator fails because of rank 3, and comes last to the second one.
+std::string shrink_after_one_that_ended(int excluded_first) {
+  const SharedCount failed;
+  return run_ranks({1, 1, 1, 1}, [&](Rank& self) {
+    ncclComm_t smaller = nullptr;
+    if (self.rank == 3) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));  // rank 0 is likely to wait
+      end_a_thread_within_a_group(self.comm, self.stream);
+    }
+    if (self.rank == 0) {
+      expect_that(
+          ncclCommShrink(self.comm, &excluded_first, 1, &smaller, nullptr, NCCL_SHRINK_DEFAULT) == ncclInvalidUsage,
+          "not for a group that was not carried out");
+    }
+    expect_that(wait_for_failure(self.comm) == ncclInvalidUsage, "the communicator");
+    failed.meet(4);
+    if (self.rank == 3) return;
+    if (self.rank == 0) std::this_thread::sleep_for(std::chrono::seconds(1));  // the others ask what it does
+    int excluded = 3;
+    EXPECT_CALL(ncclCommShrink(self.comm, &excluded, 1, &smaller, nullptr, NCCL_SHRINK_ABORT));
+    must_work(smaller, self.rank, 3, self.stream);
+    EXPECT_CALL(ncclCommDestroy(smaller));
+  });
+}
+
+TEST(Shrink, ThatEndedAsTheCommunicatorFailedIsNoContradictionToItsRepair) {
+  EXPECT_EQ(
+      "", run_at_once({[] { return shrink_after_one_that_ended(2); }, [] { return shrink_after_one_that_ended(3); }}));
+}
+
 /// Rank 1 is left out. The ranks meet where the lowest one is, which the missing one may be itself.
 std::string shrink_without_word_of(int missing) {
   const SharedCount through;
