@@ -53,8 +53,8 @@ std::unique_ptr<Bootstrap> Bootstrap::regroup(const RegroupArguments& arguments)
   try {
     return join(join_arguments);
   } catch (const Error& error) {
-    // Who tries again with this secret is not to meet the root that has failed.
-    const bool leaves_root = arguments.rank == 0 && error.code() == ncclInvalidUsage;
+    // Who tries again with this secret is not to meet the root that has failed. Of a lack here it may not know.
+    const bool leaves_root = arguments.rank == 0 && error.code() != ncclSystemError;
     const auto deadline = std::chrono::steady_clock::now() + kRootPatience;
     while (leaves_root && has_root(id.secret) && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

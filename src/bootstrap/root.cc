@@ -275,7 +275,7 @@ void Root::check_finished() {
 }
 
 bool Root::leaves_nothing() const {
-  if (life_ == RootLife::kRepeatable) return failure_ && failure_->result == ncclInvalidUsage;
+  if (life_ == RootLife::kRepeatable) return failure_.has_value();
   return life_ == RootLife::kReusable;
 }
 

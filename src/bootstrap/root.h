@@ -22,7 +22,7 @@ namespace nitinol {
 enum class RootLife {
   kOneCommunicator,  // afterwards it answers that the id was used
   kReusable,         // the id comes from an address and may serve again: afterwards the root is gone
-  kRepeatable,       // as kOneCommunicator, but ranks that have contradicted each other may come again
+  kRepeatable,       // as kOneCommunicator, but if it failed the ranks may come again
 };
 
 /// Starts a root that listens at `address` (port 0: any port) in this process; returns where. Does nothing but that if

@@ -515,6 +515,30 @@ TEST(Shrink, NamesARankThatNeverCallsByItsOldNumber) {
   unsetenv("NITINOL_INIT_TIMEOUT");
 }
 
+/// Rank 3 is left out. One is late for the first time, and all come for the second.
+std::string shrink_again_with(int late) {
+  const SharedCount failed;
+  return run_ranks({1, 1, 1, 1}, [&](Rank& self) {
+    if (self.rank != 3 && self.rank != late) {
+      const ShrinkAttempt attempt(self.comm, 3);
+      attempt.must_have_failed(std::chrono::seconds(40), {});
+    }
+    failed.meet(4);
+    if (self.rank == 3) return;
+    ncclComm_t smaller = nullptr;
+    int excluded = 3;
+    EXPECT_CALL(ncclCommShrink(self.comm, &excluded, 1, &smaller, nullptr, NCCL_SHRINK_ABORT));
+    must_work(smaller, self.rank, 3, self.stream);
+    EXPECT_CALL(ncclCommDestroy(smaller));
+  });
+}
+
+TEST(Shrink, SucceedsWithARankThatWasLateForAnEarlierOne) {
+  setenv("NITINOL_INIT_TIMEOUT", "3", 1);
+  EXPECT_EQ("", run_at_once({[] { return shrink_again_with(0); }, [] { return shrink_again_with(2); }}));
+  unsetenv("NITINOL_INIT_TIMEOUT");
+}
+
 // The call that made the child may not have ended yet when its state says that it is there.
 TEST(NonBlocking, AChildThatIsReadyOutlivesAnAbortOfItsParent) {
   EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
