@@ -131,11 +131,13 @@ std::unique_ptr<RootLink> Joiner::reach_root(int block) {
   const UniqueId& id = id_of(block);
   SocketAddress address = id.root;
   if (address.is_link_local()) address.scope = tree_->listener_address().scope;
-  const std::string name = name_of_root(id, shape_, block);
+  const std::string& given = arguments_.root_name;
+  const std::string name =
+      given.empty() ? name_of_root(id, shape_, block) : formatted("{} at {}", given, address.to_string());
   ConnectArguments connecting{
       .to = address,
       .key = root_key(id.secret),
-      .peer = formatted("the root of the unique id (rank {} connects)", arguments_.rank),
+      .peer = given.empty() ? formatted("the root of the unique id (rank {} connects)", arguments_.rank) : given,
       .options = arguments_.options,
       .deadline = deadline_,
       .interrupt = interrupt_,

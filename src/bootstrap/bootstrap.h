@@ -46,6 +46,7 @@ struct RegroupArguments {
   MeetingPoint meet_at{};  // of the process of the new rank 0, as long as it holds the old communicator
   int rank = 0;            // among those who meet
   int nranks = 1;
+  std::vector<std::string> names{};  // what sentences call them, by that rank
   BootstrapOptions options;
   const std::atomic<bool>* abort_flag = nullptr;
   std::function<void()> interrupt{};  // as in JoinArguments
@@ -64,6 +65,7 @@ struct JoinArguments {
   BootstrapOptions options;
   const std::atomic<bool>* abort_flag = nullptr;  // outlives the Bootstrap; may be null
   std::function<void()> interrupt{};              // asked now and then while this rank waits; throws to give up
+  std::string root_name{};                        // what sentences call it; empty: that of the unique id
 };
 
 class Bootstrap {

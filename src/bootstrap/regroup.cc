@@ -41,7 +41,7 @@ std::unique_ptr<Bootstrap> Bootstrap::regroup(const RegroupArguments& arguments)
   id.secret = arguments.secret;
   id.root = SocketAddress::decode(reader);
   if (!reader.ok()) fail(ncclInternalError, "rank {} of the ranks that meet again has no valid address", 0);
-  if (arguments.rank == 0) start_root(id.secret, id.root, RootLife::kRepeatable);
+  if (arguments.rank == 0) start_root(id.secret, id.root, RootLife::kRepeatable, arguments.names);
   JoinArguments join_arguments;
   join_arguments.ids = {id};
   join_arguments.rank = arguments.rank;
@@ -49,11 +49,12 @@ std::unique_ptr<Bootstrap> Bootstrap::regroup(const RegroupArguments& arguments)
   join_arguments.options = patient(arguments.options);
   join_arguments.abort_flag = arguments.abort_flag;
   join_arguments.interrupt = arguments.interrupt;
+  join_arguments.root_name = formatted("{}, where the ranks meet,", arguments.names.front());
   try {
     return join(join_arguments);
   } catch (const Error& error) {
-    // Who tries again with this secret is not to meet the root that has failed.
-    const bool leaves_root = arguments.rank == 0 && error.code() == ncclInvalidUsage;
+    // Who tries again with this secret is not to meet the root that has failed. Of a lack here it may not know.
+    const bool leaves_root = arguments.rank == 0 && error.code() != ncclSystemError;
     const auto deadline = std::chrono::steady_clock::now() + kRootPatience;
     while (leaves_root && has_root(id.secret) && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

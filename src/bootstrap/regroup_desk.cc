@@ -166,12 +166,25 @@ void RegroupDesk::on_absent(const Frame& frame) {
   const std::lock_guard lock(mutex_);
   absences_.emplace_back(meeting, std::move(*failure));
   if (absences_.size() > kMostAbsences) absences_.pop_front();
+  look_now_ = true;
 }
 
-void RegroupDesk::throw_word_of_absence() {
-  const std::lock_guard lock(mutex_);
+/// Those from this meeting, whose ranks are to be asked again.
+std::vector<Failure> RegroupDesk::take_absences_locked() {
+  std::vector<Failure> said;
   for (const auto& [meeting, failure] : absences_) {
     if (meeting != name_) continue;
+    said.push_back(failure);
+    together_.erase(failure.rank);
+  }
+  std::erase_if(absences_, [&](const auto& absence) { return absence.first == name_; });
+  return said;
+}
+
+/// Not of a rank that has tried again since, and is here.
+void RegroupDesk::throw_word_of_absence(const std::vector<Failure>& said) {
+  for (const Failure& failure : said) {
+    if (together_.count(failure.rank) != 0) continue;
     heard_of_absence_ = true;
     throw Error(failure.result, failure.sentence);
   }
@@ -292,21 +305,23 @@ RegroupDesk::Words RegroupDesk::ask_around(const RegroupWord& mine, std::vector<
 }
 
 void RegroupDesk::look(const Interrupt& interrupt) {
-  throw_word_of_absence();
   RegroupWord mine;
   std::vector<int> first;
+  std::vector<Failure> absences;
   {
     const std::lock_guard lock(mutex_);
     const bool nudged = look_now_ && !suspicion_;  // the second look is not to follow the first at once
     if (!nudged && Clock::now() < next_look_) return;
     look_now_ = false;
     mine = word_;
+    absences = take_absences_locked();
     first = members(mine);
     for (const auto& [rank, meeting] : heard_of_) first.push_back(rank);
   }
   const Words words = ask_around(mine, std::move(first), interrupt);
   interval_ = std::min<Clock::duration>(2 * interval_, kLongestInterval);
   next_look_ = Clock::now() + interval_;
+  throw_word_of_absence(absences);
   take_note(mine, words);
   throw_word_of_failure(mine, words);
   auto found = stuck(mine, words);

@@ -13,7 +13,7 @@
 // come later. One that has left the old communicator says that: it comes to no meeting any more.
 //
 // And a rank that fails before it has come to its meeting tells all members' desks so, where those find it who come
-// later.
+// later. It may have come again by then: so it is asked.
 #pragma once
 
 #include <chrono>
@@ -87,7 +87,8 @@ class RegroupDesk : public std::enable_shared_from_this<RegroupDesk> {
   void accepted(UniqueFd fd);
   void on_frame(const Frame& frame, Connection& caller);
   void on_absent(const Frame& frame);
-  void throw_word_of_absence();
+  std::vector<Failure> take_absences_locked();
+  void throw_word_of_absence(const std::vector<Failure>& said);
   RegroupWord answer(const RegroupWord& question);
   bool owes_word(const RegroupWord& question) const;
   std::optional<SocketAddress> address_of(int rank) const;

@@ -30,18 +30,20 @@ Secret root_key(const Secret& secret) { return derive_secret(secret, "root"); }
 
 bool has_root(const Secret& secret) { return Network::instance().services().find(key_id(root_key(secret))) != nullptr; }
 
-SocketAddress start_root(const Secret& secret, const SocketAddress& address, RootLife life) {
+SocketAddress start_root(const Secret& secret, const SocketAddress& address, RootLife life,
+                         std::vector<std::string> names) {
   if (has_root(secret)) return address;
   Network& network = Network::instance();
   auto listener = network.listen(address);
   const SocketAddress bound = listener->address();
-  auto root = std::make_shared<Root>(std::move(listener), life);
+  auto root = std::make_shared<Root>(std::move(listener), life, std::move(names));
   auto service = network.services().add({root_key(secret), [root](UniqueFd fd) { root->accepted(std::move(fd)); }});
   if (service) network.reactor().post([root, service] { root->attach(service); });
   return bound;
 }
 
-Root::Root(std::shared_ptr<Listener> listener, RootLife life) : listener_(std::move(listener)), life_(life) {}
+Root::Root(std::shared_ptr<Listener> listener, RootLife life, std::vector<std::string> names)
+    : listener_(std::move(listener)), life_(life), names_(std::move(names)) {}
 
 void Root::attach(std::shared_ptr<void> service) { service_ = std::move(service); }
 
@@ -273,7 +275,7 @@ void Root::check_finished() {
 }
 
 bool Root::leaves_nothing() const {
-  if (life_ == RootLife::kRepeatable) return failure_ && failure_->result == ncclInvalidUsage;
+  if (life_ == RootLife::kRepeatable) return failure_.has_value();
   return life_ == RootLife::kReusable;
 }
 
@@ -354,10 +356,12 @@ std::string Root::missing_ranks() const {
     // While ranks connect, the missing ones are those that have not got all their neighbours.
     if (member != members_.end() && (state_ == State::kGathering || member->second->done)) continue;
     if (++missing > kMostNamed) continue;
-    list += formatted("{}{}", list.empty() ? "" : ", ", rank);
+    const auto place = static_cast<std::size_t>(rank);
+    list += (list.empty() ? "" : ", ") + (place < names_.size() ? names_[place] : std::to_string(rank));
     if (member != members_.end() && is_stopped(member->second->registration->identity)) list += " (stopped)";
   }
   if (missing > kMostNamed) list += formatted(" and {} more", missing - kMostNamed);
+  if (!names_.empty()) return list;
   return formatted("{} {}", missing == 1 ? "rank" : "ranks", list);
 }
 
@@ -366,11 +370,11 @@ void Root::on_timeout() {
   if (state_ == State::kFinished) return finish();
   if (state_ == State::kConnecting && not_done_ == 0) return finish();  // other blocks are late: their roots say so
   const char* what = state_ == State::kGathering ? "did not arrive" : "did not reach their neighbours";
-  fail_all(
-      {-1, ncclRemoteError,
-       formatted("{} (of {}) {} within {}: check that all ranks were started with this unique id, and see their logs "
-                 "(NITINOL_INIT_TIMEOUT sets the time)",
-                 missing_ranks(), first_->nranks, what, seconds_text(first_->timeout_ms))});
+  const char* advice = names_.empty() ? "check that all ranks were started with this unique id, and see their logs"
+                                      : "check that all ranks make the same call";
+  fail_all({-1, ncclRemoteError,
+            formatted("{} (of {}) {} within {}: {} (NITINOL_INIT_TIMEOUT sets the time)", missing_ranks(),
+                      first_->nranks, what, seconds_text(first_->timeout_ms), advice)});
 }
 
 }  // namespace nitinol

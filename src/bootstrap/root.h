@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "bootstrap/address.h"
 #include "bootstrap/connection.h"
@@ -21,12 +22,14 @@ namespace nitinol {
 enum class RootLife {
   kOneCommunicator,  // afterwards it answers that the id was used
   kReusable,         // the id comes from an address and may serve again: afterwards the root is gone
-  kRepeatable,       // as kOneCommunicator, but ranks that have contradicted each other may come again
+  kRepeatable,       // as kOneCommunicator, but if it failed the ranks may come again
 };
 
 /// Starts a root that listens at `address` (port 0: any port) in this process; returns where. Does nothing but that if
-/// there is a root for this secret in this process already.
-SocketAddress start_root(const Secret& secret, const SocketAddress& address, RootLife life);
+/// there is a root for this secret in this process already. `names`: what sentences call the ranks; none: their
+/// numbers.
+SocketAddress start_root(const Secret& secret, const SocketAddress& address, RootLife life,
+                         std::vector<std::string> names = {});
 
 /// Is there a root for this secret in this process?
 bool has_root(const Secret& secret);
@@ -37,7 +40,7 @@ Secret root_key(const Secret& secret);
 /// Lives on the network thread.
 class Root : public std::enable_shared_from_this<Root> {
  public:
-  Root(std::shared_ptr<Listener> listener, RootLife life);
+  Root(std::shared_ptr<Listener> listener, RootLife life, std::vector<std::string> names);
   /// Takes the handle that keeps this root in the table of services.
   void attach(std::shared_ptr<void> service);
   void accepted(UniqueFd fd);
@@ -83,6 +86,7 @@ class Root : public std::enable_shared_from_this<Root> {
 
   std::shared_ptr<Listener> listener_;
   RootLife life_;
+  std::vector<std::string> names_;
   std::shared_ptr<void> service_;
   State state_ = State::kGathering;
   std::optional<Failure> failure_;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/listed.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "bootstrap/absence.h"
@@ -51,6 +52,15 @@ std::vector<SplitChoice> gather_choices(Communicator& parent, SplitChoice mine) 
   return parent.bootstrap().all_gather_value(mine, {.operation = Operation::kSplit});
 }
 
+/// What goes wrong is told in the numbers of the new ranks, and not only to them.
+void set_up_child(Communicator& child, std::unique_ptr<Bootstrap> bootstrap, const std::vector<int>& members) {
+  try {
+    child.set_up(std::move(bootstrap));
+  } catch (const Error& error) {
+    fail(error.code(), "in the new communicator, of ranks {} of the old one: {}", listed(members), error.what());
+  }
+}
+
 /// The collective part of a split; `child` is null for a rank that joins no new communicator.
 void split_now(Communicator& parent, SplitChoice mine, Communicator* child) {
   const auto choices = gather_choices(parent, mine);
@@ -61,7 +71,7 @@ void split_now(Communicator& parent, SplitChoice mine, Communicator* child) {
   auto bootstrap = parent.bootstrap().make_child(members, rank, child != nullptr ? child->abort_flag() : nullptr);
   if (child == nullptr) return;
   child->place(rank, static_cast<int>(members.size()));
-  child->set_up(std::move(bootstrap));
+  set_up_child(*child, std::move(bootstrap), members);
 }
 
 void fail_split(Communicator& parent, const std::exception& thrown) noexcept {

@@ -9,6 +9,7 @@
 #include "base/listed.h"
 #include "base/log.h"
 #include "base/process_state.h"
+#include "base/settings.h"
 #include "bootstrap/regroup_desk.h"
 #include "comm/communicator.h"
 #include "comm/create.h"
@@ -168,10 +169,13 @@ void Communicator::finish_revoke(bool goes_on) {
   state_.store(goes_on ? ncclInProgress : ncclSuccess, std::memory_order_release);
 }
 
-/// What goes wrong is told to those who wait for this rank there, unless it comes from them.
+/// What goes wrong is told to those who wait for this rank there, unless it comes from them. That this rank has waited
+/// in vain is no news to those who come late: they may meet it when it tries again.
 std::unique_ptr<Bootstrap> Communicator::meet_or_tell(const std::vector<int>& excluded, std::vector<int>& members,
                                                       Communicator& child, bool stop) {
   const Meeting meeting = next_meeting(excluded);
+  const auto time_is_over =
+      std::chrono::steady_clock::now() + std::chrono::seconds(settings().integer(Setting::kInitTimeout));
   try {
     if (stop) finish_revoke(true);
     for (int rank = 0; rank < ranks_; ++rank) {
@@ -181,7 +185,8 @@ std::unique_ptr<Bootstrap> Communicator::meet_or_tell(const std::vector<int>& ex
     child.place(static_cast<int>(place), static_cast<int>(members.size()));
     return meet(meeting, excluded, members, child);
   } catch (const std::exception& thrown) {
-    if (desk_ && is_of_the_system(thrown)) desk_->report_absence(excluded, key_id(meeting.secret), thrown);
+    const bool is_news = is_of_the_system(thrown) && std::chrono::steady_clock::now() < time_is_over;
+    if (desk_ && is_news) desk_->report_absence(excluded, key_id(meeting.secret), thrown);
     throw;
   }
 }
@@ -235,6 +240,9 @@ RegroupArguments Communicator::regroup_arguments(const Meeting& meeting, const s
   arguments.meet_at = handles_->peer(members.front()).meeting_point;
   arguments.rank = child.rank();
   arguments.nranks = child.ranks();
+  for (const int member : members) {
+    arguments.names.push_back(describe_rank(member, handles_->peer(member)) + " of the old communicator");
+  }
   arguments.options = bootstrap_options();
   arguments.abort_flag = child.abort_flag();
   arguments.interrupt = [this, &members, &child, next = std::chrono::steady_clock::time_point()]() mutable {
@@ -285,19 +293,21 @@ std::unique_ptr<Bootstrap> Communicator::meet(const Meeting& meeting, const std:
   if (phase() != Phase::kRevoked) wait.emplace(*this, HostCall::kShrink, members);
   uint64_t& number = shrinks_[meeting.list];
   number = meeting.number;
-  desk().begin(excluded, number, key_id(meeting.secret), was_revoked(phase()));
   try {
+    desk().begin(excluded, number, key_id(meeting.secret), was_revoked(phase()));
     std::unique_ptr<Bootstrap> met = Bootstrap::regroup(regroup_arguments(meeting, members, child));
     desk().end();
     return met;
   } catch (const std::exception& thrown) {
+    // Only meetings count that came about: the others may not have been in this one, and are in the next.
+    number = std::max(number, desk().highest_number()) - 1;
+    desk().end();  // takes no memory, which may be what is lacking
     const Error error = as_error(thrown);
     const bool differ = error.code() == ncclInvalidUsage;
-    desk().end(differ ? error.what() : "");
-    if (!differ) fail(error.code(), "{}{}", error.what(), desk().remark());
-    // All who would have met hear of it, and count the next time by the same number.
-    number = std::max(number, desk().highest_number()) - 1;
-    throw error;
+    // Of a failure of the communicator all know, and are not to hear of it again when they repair that.
+    const bool tells = differ && state() != ncclInvalidUsage;
+    if (tells) desk().end(error.what());
+    fail(error.code(), "{}{}", error.what(), differ ? "" : desk().remark());
   }
 }
 

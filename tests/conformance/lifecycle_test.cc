@@ -329,6 +329,22 @@ TEST(Lifecycle, DifferentSettingsOnRanksAreFoundAtTheStart) {
   }
 }
 
+/// All ranks of the old communicator hear of it, also one that is in no new one, or in another.
+TEST(Lifecycle, ASplitThatFailsInTheNewCommunicatorSaysWhoseNumbersItNames) {
+  EXPECT_EQ("", run_ranks({1, 1, 1}, [](Rank& self) {
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.minCTAs = 1 + self.rank;
+              ncclComm_t child = nullptr;
+              static_cast<void>(ncclCommSplit(self.comm, self.rank == 0 ? 0 : 1, -self.rank, &child, &config));
+              while (state_of(self.comm) == ncclSuccess) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+              const std::string sentence = ncclGetLastError(self.comm);
+              const size_t at = sentence.find("in the new communicator, of ranks 2, 1 of the old one: ranks ");
+              expect_that(at != std::string::npos && sentence.find("have different settings", at) != std::string::npos,
+                          sentence);
+              if (child != nullptr) EXPECT_CALL(ncclCommAbort(child));
+            }));
+}
+
 TEST(Lifecycle, ARankThatNeverComesIsNamed) {
   setenv("NITINOL_INIT_TIMEOUT", "1", 1);
   const SharedCount through;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -454,6 +455,88 @@ TEST(Shrink, IsToldOfAMemberThatHasLeftThoughItHasNeverShrunk) {
   for (const int leaver : {0, 1}) {
     for (const bool has_another : {false, true}) shrink_with_one_that_leaves(leaver, has_another);
   }
+}
+
+void end_a_thread_within_a_group(ncclComm_t comm, cudaStream_t stream) {
+  std::thread([&] {
+    EXPECT_CALL(ncclGroupStart());
+    EXPECT_CALL(ncclBroadcast(nullptr, nullptr, 0, ncclInt, 0, comm, stream));
+  }).join();
+}
+
+/// Rank 0 waits in the first shrink when the communicator fails because of rank 3, and comes last to the second one.
+std::string shrink_after_one_that_ended(int excluded_first) {
+  const SharedCount failed;
+  return run_ranks({1, 1, 1, 1}, [&](Rank& self) {
+    ncclComm_t smaller = nullptr;
+    if (self.rank == 3) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));  // rank 0 is likely to wait
+      end_a_thread_within_a_group(self.comm, self.stream);
+    }
+    if (self.rank == 0) {
+      expect_that(
+          ncclCommShrink(self.comm, &excluded_first, 1, &smaller, nullptr, NCCL_SHRINK_DEFAULT) == ncclInvalidUsage,
+          "not for a group that was not carried out");
+    }
+    expect_that(wait_for_failure(self.comm) == ncclInvalidUsage, "the communicator");
+    failed.meet(4);
+    if (self.rank == 3) return;
+    if (self.rank == 0) std::this_thread::sleep_for(std::chrono::seconds(1));  // the others ask what it does
+    int excluded = 3;
+    EXPECT_CALL(ncclCommShrink(self.comm, &excluded, 1, &smaller, nullptr, NCCL_SHRINK_ABORT));
+    must_work(smaller, self.rank, 3, self.stream);
+    EXPECT_CALL(ncclCommDestroy(smaller));
+  });
+}
+
+TEST(Shrink, ThatEndedAsTheCommunicatorFailedIsNoContradictionToItsRepair) {
+  EXPECT_EQ(
+      "", run_at_once({[] { return shrink_after_one_that_ended(2); }, [] { return shrink_after_one_that_ended(3); }}));
+}
+
+/// Rank 1 is left out. The ranks meet where the lowest one is, which the missing one may be itself.
+std::string shrink_without_word_of(int missing) {
+  const SharedCount through;
+  return run_ranks({1, 1, 1, 1}, [&](Rank& self) {
+    if (self.rank != 1 && self.rank != missing) {
+      const ShrinkAttempt attempt(self.comm, 1);
+      through.meet(4);
+      const std::string name = "rank " + std::to_string(missing) + " (host ";
+      attempt.must_have_failed(std::chrono::seconds(40), {name, ") of the old communicator", "the same call"});
+    } else {
+      through.meet(4);
+    }
+  });
+}
+
+TEST(Shrink, NamesARankThatNeverCallsByItsOldNumber) {
+  setenv("NITINOL_INIT_TIMEOUT", "3", 1);
+  EXPECT_EQ("", run_at_once({[] { return shrink_without_word_of(0); }, [] { return shrink_without_word_of(2); }}));
+  unsetenv("NITINOL_INIT_TIMEOUT");
+}
+
+/// Rank 3 is left out. One is late for the first time, and all come for the second.
+std::string shrink_again_with(int late) {
+  const SharedCount failed;
+  return run_ranks({1, 1, 1, 1}, [&](Rank& self) {
+    if (self.rank != 3 && self.rank != late) {
+      const ShrinkAttempt attempt(self.comm, 3);
+      attempt.must_have_failed(std::chrono::seconds(40), {});
+    }
+    failed.meet(4);
+    if (self.rank == 3) return;
+    ncclComm_t smaller = nullptr;
+    int excluded = 3;
+    EXPECT_CALL(ncclCommShrink(self.comm, &excluded, 1, &smaller, nullptr, NCCL_SHRINK_ABORT));
+    must_work(smaller, self.rank, 3, self.stream);
+    EXPECT_CALL(ncclCommDestroy(smaller));
+  });
+}
+
+TEST(Shrink, SucceedsWithARankThatWasLateForAnEarlierOne) {
+  setenv("NITINOL_INIT_TIMEOUT", "3", 1);
+  EXPECT_EQ("", run_at_once({[] { return shrink_again_with(0); }, [] { return shrink_again_with(2); }}));
+  unsetenv("NITINOL_INIT_TIMEOUT");
 }
 
 // The call that made the child may not have ended yet when its state says that it is there.

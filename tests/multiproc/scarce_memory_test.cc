@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cluster.h"
 #include "failing_allocation.h"
@@ -196,51 +197,54 @@ TEST(ScarceMemory, OthersAreToldOfAGroupThatHasNoneToLetItsRanksJoin) {
 
 /// The poor of two processes that leave the third one out has no memory at an allocation of its shrink, each time at a
 /// later one, until they meet as ranks that join: the other one does not wait for it.
-void shrink_without_memory(int poor, int flags, Fails which) {
+std::string shrink_without_memory(int poor, int flags, Fails which) {
   constexpr int kExcluded = 2;
   constexpr int kAll = 3;
   constexpr int kRounds = 38;
   const SharedCount splits;
   const SharedCount rounds;
-  EXPECT_EQ("", run_processes(kAll, [&](int process, const ncclUniqueId& id) {
-              ncclComm_t parent = nullptr;
-              use_device_of(process);
-              EXPECT_CALL(ncclCommInitRank(&parent, kAll, id, process));
-              for (int nth = 0; nth < kRounds; ++nth) {
-                ncclComm_t comm = nullptr;
-                ncclComm_t child = nullptr;
-                int excluded = kExcluded;
-                EXPECT_CALL(ncclCommSplit(parent, 0, process, &comm, nullptr));
-                splits.meet(kAll * (nth + 1));  // whoever is still in it might be told of the lack there
-                const auto begin = std::chrono::steady_clock::now();
-                if (process == poor) {
-                  const FailingAllocation failing(nth, FailsIn::kThisThread, which);
-                  static_cast<void>(ncclCommShrink(comm, &excluded, 1, &child, nullptr, flags));
-                } else if (process != kExcluded) {
-                  const ncclResult_t result = ncclCommShrink(comm, &excluded, 1, &child, nullptr, flags);
-                  const std::string sentence = ncclGetLastError(nullptr);
-                  const bool names_it = sentence.find("rank " + std::to_string(poor) + " (host ") != std::string::npos;
-                  expect_that(result == ncclSuccess || names_it, std::to_string(nth) + ": " + sentence);
-                }
-                expect_that(std::chrono::steady_clock::now() - begin < kInTime,
-                            std::to_string(nth) + ": it took too long");
-                rounds.add();
-                rounds.wait_for(kAll * (nth + 1));
-                for (const ncclComm_t each : {child, comm}) {
-                  if (each != nullptr) EXPECT_CALL(ncclCommAbort(each));
-                }
-              }
-              EXPECT_CALL(ncclCommDestroy(parent));
-            }));
+  return run_processes(kAll, [&](int process, const ncclUniqueId& id) {
+    ncclComm_t parent = nullptr;
+    use_device_of(process);
+    EXPECT_CALL(ncclCommInitRank(&parent, kAll, id, process));
+    for (int nth = 0; nth < kRounds; ++nth) {
+      ncclComm_t comm = nullptr;
+      ncclComm_t child = nullptr;
+      int excluded = kExcluded;
+      EXPECT_CALL(ncclCommSplit(parent, 0, process, &comm, nullptr));
+      splits.meet(kAll * (nth + 1));  // whoever is still in it might be told of the lack there
+      const auto begin = std::chrono::steady_clock::now();
+      if (process == poor) {
+        const FailingAllocation failing(nth, FailsIn::kThisThread, which);
+        static_cast<void>(ncclCommShrink(comm, &excluded, 1, &child, nullptr, flags));
+      } else if (process != kExcluded) {
+        const ncclResult_t result = ncclCommShrink(comm, &excluded, 1, &child, nullptr, flags);
+        const std::string sentence = ncclGetLastError(nullptr);
+        const bool names_it = sentence.find("rank " + std::to_string(poor) + " (host ") != std::string::npos;
+        expect_that(result == ncclSuccess || names_it, std::to_string(nth) + ": " + sentence);
+      }
+      expect_that(std::chrono::steady_clock::now() - begin < kInTime, std::to_string(nth) + ": it took too long");
+      rounds.add();
+      rounds.wait_for(kAll * (nth + 1));
+      for (const ncclComm_t each : {child, comm}) {
+        if (each != nullptr) EXPECT_CALL(ncclCommAbort(each));
+      }
+    }
+    EXPECT_CALL(ncclCommDestroy(parent));
+  });
 }
 
+/// All ways at the same time: ranks that come a moment after the word of another wait for a while.
 TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneWhenItShrinks) {
+  std::vector<std::function<std::string()>> all;
   for (const int poor : {0, 1}) {
     for (const int flags : {NCCL_SHRINK_DEFAULT, NCCL_SHRINK_ABORT}) {
-      shrink_without_memory(poor, flags, Fails::kOne);
-      shrink_without_memory(poor, flags, Fails::kAllFromThere);
+      for (const Fails which : {Fails::kOne, Fails::kAllFromThere}) {
+        all.emplace_back([=] { return shrink_without_memory(poor, flags, which); });
+      }
     }
   }
+  EXPECT_EQ("", run_at_once(all));
 }
 
 TEST(ScarceMemory, InitAllEnds) {
