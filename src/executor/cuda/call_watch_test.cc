@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -80,9 +81,13 @@ class WatchedRank {
   void receive(int peer) {
     launch({.collectives = {}, .messages = {{MessageWork::Direction::kReceive, peer, nullptr, 4}}});
   }
-  /// As its kernel would tell it: that it waits for the other rank, for so many milliseconds by now.
-  void kernel_waits(uint32_t milliseconds) {
-    domain_->signals().waits[Signals::kOfCollectives].for_data[1] = milliseconds;
+  /// Its kernel waits for the other rank, for so many milliseconds by now, until there is what it waits for: tells so
+  /// again and again.
+  void kernel_waits(uint32_t milliseconds, const std::function<bool()>& there_is) {
+    for (; !there_is(); ++milliseconds) {
+      domain_->signals().waits[Signals::kOfCollectives].for_data[1] = milliseconds;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
   }
   std::vector<std::string> warnings() {
     const std::lock_guard lock(mutex_);
@@ -189,10 +194,7 @@ TEST(CallWatch, TellsOfAMessageThatWaitsForARankInACollectiveOfWhichItsResultNee
   second.receive(0);
   second.reduce(1);
   first.reduce(1);
-  for (uint32_t waited = 300; second.told().empty(); ++waited) {
-    first.kernel_waits(waited);
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+  first.kernel_waits(300, [&] { return !second.told().empty(); });
   const std::string told = second.told();
   EXPECT_NE(told.find("rank 1 waits in Recv number 1 from rank 0 ("), std::string::npos) << told;
   EXPECT_NE(
@@ -208,10 +210,7 @@ TEST(CallWatch, WarnsOfAWaitThatIsLong) {
   EXPECT_TRUE(first.watch().meet());
   EXPECT_TRUE(second.watch().meet());
   first.all_reduce();
-  for (uint32_t waited = 3000; first.warnings().empty(); ++waited) {
-    first.kernel_waits(waited);
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+  first.kernel_waits(3000, [&] { return !first.warnings().empty(); });
   const std::string warning = first.warnings().front();
   EXPECT_TRUE(warning.starts_with("rank 0: AllReduce number 1 (count 4, type int32, op sum) makes no progress for "))
       << warning;
