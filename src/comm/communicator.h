@@ -73,6 +73,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   };
 
   ras::RankReport health() const override;
+  bool has_failed() const override { return failure_sentence() != nullptr; }
   std::string dump(bool as_text) const override;
   std::optional<Executor::Progress> progress() const;
   Executor::Passed how_far() const;

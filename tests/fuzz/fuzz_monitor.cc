@@ -64,6 +64,7 @@ class OneRank : public ras::Subject {
     report.state = "ready";
     return report;
   }
+  bool has_failed() const override { return false; }
   std::string dump(bool) const override { return "{}"; }
 };
 

@@ -21,6 +21,8 @@ class Subject {
   virtual ~Subject() = default;
   /// Everything but the rank's number.
   virtual RankReport health() const = 0;
+  /// Whether there is a failure in that, at once.
+  virtual bool has_failed() const = 0;
   /// The flight recorder.
   virtual std::string dump(bool as_text) const = 0;
 };

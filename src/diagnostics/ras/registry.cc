@@ -207,7 +207,7 @@ void Registry::want_dumps_of_failures() {
   const std::lock_guard lock(mutex_);
   for (auto& [id, entry] : entries_) {
     for (Occupant& occupant : entry.occupants) {
-      if (!occupant.subject->health().failure.empty()) occupant.note_failure();
+      if (occupant.subject->has_failed()) occupant.note_failure();
     }
   }
 }
