@@ -218,17 +218,25 @@ std::optional<KernelWaits::Finding> CallWatch::look_at_kernels(const CallBoard& 
   return finding;
 }
 
-/// Where there are none. What is seen but once may be of the launch before, which has ended since.
+/// Where there are none.
 void CallWatch::look_at_collectives(const CallBoard& board, std::chrono::steady_clock::time_point now) {
   if (now - looked_at_kernels_ < kBetweenLooksAtKernels) return;
   looked_at_kernels_ = now;
   const KernelWait wait = kernel_wait_.read();
-  const CollectiveWaits now_seen{present_->number(), kernel_wait_.in_collectives()};
-  const CollectiveWaits before = std::exchange(seen_waits_, now_seen);
-  CollectiveWaits both = now_seen;
-  both.ranks.keep(before.ranks);
-  if (before.launch == now_seen.launch) note_collective_waits(board.page(rank_), both);
+  note_waits_in_collectives(board);
   warn_of(board, wait);
+}
+
+/// What is seen but once may be of the launch before, which has ended since; and of an earlier one if there are more
+/// launches than are remembered.
+void CallWatch::note_waits_in_collectives(const CallBoard& board) {
+  CollectiveWaits seen{present_->number(), kernel_wait_.in_collectives()};
+  const CollectiveWaits before = std::exchange(seen_waits_, seen);
+  seen.ranks.keep(before.ranks);
+  const auto& exactly_through = domain_->setup().exactly_through;
+  if (before.launch != seen.launch || !seen.ranks.any() || !exactly_through) return;
+  const auto through = exactly_through();
+  if (through && *through + 1 == seen.launch) note_collective_waits(board.page(rank_), seen);
 }
 
 void CallWatch::warn_of(const CallBoard& board, const KernelWait& wait) {

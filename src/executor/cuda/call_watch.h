@@ -89,6 +89,7 @@ class CallWatch {
   void look_at_calls(const CallBoard& board);
   std::optional<KernelWaits::Finding> look_at_kernels(const CallBoard& board,
                                                       std::chrono::steady_clock::time_point now);
+  void note_waits_in_collectives(const CallBoard& board);
   void warn_of(const CallBoard& board, const KernelWait& wait);
   void look_at_collectives(const CallBoard& board, std::chrono::steady_clock::time_point now);
   std::optional<std::string> look_at_data() const;

@@ -44,6 +44,7 @@ class WatchedRank {
     setup.check = check;
     setup.idle = [] { return false; };
     setup.through = [] { return 0; };
+    setup.exactly_through = [] { return 0; };
     setup.warn_after = std::chrono::seconds(2);
     setup.warned = [this](const std::string& warning) {
       const std::lock_guard lock(mutex_);
