@@ -32,7 +32,7 @@ std::string read_boot_id() {
 /// New at each start of the kernel: tells machines with equal names apart. "" where there is none. All ranks of a
 /// process have the same.
 const std::string& boot_id() {
-  static const std::string id = read_boot_id();
+  static const auto& id = *new std::string(read_boot_id());  // threads may still ask when the process exits
   return id;
 }
 

@@ -23,7 +23,7 @@ std::vector<ReduceVariant> find_variants() {
 }  // namespace
 
 const std::vector<ReduceVariant>& reduce_variants() {
-  static const std::vector<ReduceVariant> variants = find_variants();
+  static const auto& variants = *new std::vector(find_variants());  // kernels may still run when the process exits
   return variants;
 }
 
