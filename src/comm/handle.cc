@@ -42,7 +42,7 @@ void check(ncclComm_t handle, const char* function) {
 }
 
 bool is_live(ncclComm_t handle) {
-  return handle != nullptr && __atomic_load_n(&handle->magic, __ATOMIC_ACQUIRE) == kLive && handle->communicator;
+  return __atomic_load_n(&handle->magic, __ATOMIC_ACQUIRE) == kLive && handle->communicator;
 }
 
 }  // namespace
@@ -91,11 +91,13 @@ std::shared_ptr<Communicator> shared_communicator_of(ncclComm_t handle, const ch
 }
 
 const char* last_error_of(ncclComm_t handle) noexcept {
+  if (handle == nullptr) return nullptr;
   const std::lock_guard lock(handles().mutex);
   return is_live(handle) ? handle->communicator->last_error() : nullptr;
 }
 
 void note_failed_call(ncclComm_t handle, const std::exception& thrown) noexcept {
+  if (handle == nullptr) return;
   const std::lock_guard lock(handles().mutex);
   if (is_live(handle) && !handle->communicator->is_inherited()) handle->communicator->note_failed_call(thrown);
 }

@@ -134,8 +134,7 @@ struct CallPage {
   std::atomic<uint64_t> held_launch;   ///< the first that it keeps the rank from
   KernelWaitLog kernel_wait;           ///< in what its kernels wait, and for whom (kernel_waits.h)
   std::atomic<uint64_t> kernel_looks;  ///< how often it has looked for that
-  SharedLog<4, 3>
-      collective_waits;  ///< in which launch they have waited in a collective, and for whom (collective_waits.h)
+  SharedLog<4, 3> collective_waits;    ///< in which launch they have waited in one, and for whom (collective_waits.h)
   alignas(64) std::atomic<uint64_t> asked;  ///< by any rank: what it is doing is to be written down
   std::atomic<uint64_t> answered;           ///< the question that what follows is the answer to
   std::atomic<uint32_t> running;            ///< whether something that it issued is not through

@@ -1,25 +1,17 @@
 // A number that a test and the processes it forks share.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <atomic>
 #include <chrono>
-#include <new>
 #include <stdexcept>
 #include <thread>
+
+#include "shared.h"
 
 namespace nitinol::testing {
 
 class SharedCount {
  public:
-  SharedCount()
-      : count_(new (mmap(nullptr, sizeof(*count_), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))
-                   std::atomic<int>(0)) {}
-  ~SharedCount() { munmap(count_, sizeof(*count_)); }
-  SharedCount(const SharedCount&) = delete;
-  SharedCount& operator=(const SharedCount&) = delete;
-
   int value() const { return count_->load(); }
   void add() const { count_->fetch_add(1); }
   void wait_for(int value) const {
@@ -35,7 +27,7 @@ class SharedCount {
   }
 
  private:
-  std::atomic<int>* count_;
+  Shared<std::atomic<int>> count_;
 };
 
 }  // namespace nitinol::testing

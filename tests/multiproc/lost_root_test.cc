@@ -2,7 +2,6 @@
 // is told which process, soon, wherever it waits. And no rank is told so while all processes live, however late one is.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 
 #include "cluster.h"
 #include "nccl.h"
+#include "shared.h"
 #include "shared_count.h"
 
 namespace nitinol::testing {
@@ -62,19 +62,7 @@ struct Board {
   pid_t victim;
 };
 
-class SharedBoard {
- public:
-  SharedBoard()
-      : board_(static_cast<Board*>(
-            mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
-  ~SharedBoard() { munmap(board_, sizeof(Board)); }
-  SharedBoard(const SharedBoard&) = delete;
-  SharedBoard& operator=(const SharedBoard&) = delete;
-  Board* operator->() const { return board_; }
-
- private:
-  Board* board_;
-};
+using SharedBoard = Shared<Board>;
 
 /// Its parent, the test, does not look after it before all have ended.
 void wait_for_end_of(pid_t process) {
@@ -143,7 +131,7 @@ std::string run(const Loss& loss) {
     made.meet(loss.processes());
     if (process == loss.victim) end_in_time(loss, begun);
     try {
-      survive(loss, process, *board.operator->(), begun);
+      survive(loss, process, *board, begun);
     } catch (const std::exception&) {
       heard.add();
       throw;
@@ -217,7 +205,7 @@ std::string run_with_a_late_one(const std::vector<int>& makers, int ranks, int l
     }
     made.meet(nobody.processes());
     if (process == late) std::this_thread::sleep_for(std::chrono::seconds(3));
-    if (process < ranks) expect_that(join(nobody, process, *board.operator->()) == ncclSuccess, "could not join");
+    if (process < ranks) expect_that(join(nobody, process, *board) == ncclSuccess, "could not join");
     joined.meet(nobody.processes());
   });
 }
@@ -249,7 +237,7 @@ TEST(LostRoot, IsNotSeenWhereItHasServedItsRanks) {
                 if (process == kRanks) EXPECT_CALL(ncclGetUniqueId(&board->ids[1]));
                 made.meet(kRanks + 1);
                 if (process == kRanks) return served.wait_for(2);
-                expect_that(join(nobody, process, *board.operator->()) == ncclSuccess, "could not join");
+                expect_that(join(nobody, process, *board) == ncclSuccess, "could not join");
                 if (process >= 2) served.add();
                 std::this_thread::sleep_for(std::chrono::milliseconds(50));
               }));

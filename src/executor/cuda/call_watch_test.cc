@@ -119,6 +119,16 @@ class WatchedRank {
   std::unique_ptr<CallWatch> watch_;
 };
 
+/// Both, met at the board.
+struct TwoRanks {
+  explicit TwoRanks(uint64_t communicator) : first(0, communicator), second(1, communicator) {
+    EXPECT_TRUE(first.watch().meet());
+    EXPECT_TRUE(second.watch().meet());
+  }
+  WatchedRank first;
+  WatchedRank second;
+};
+
 /// The looking thread sees nothing as long as it lives.
 class LookingHeldUp {
  public:
@@ -148,10 +158,8 @@ constexpr const char* kStopped =
     "nothing any more in this communicator, which was revoked or aborted or has failed there";
 
 TEST(CallWatch, TellsOfOneThatStoppedBeforeItLaunchedAnything) {
-  WatchedRank first(0, 1);
-  WatchedRank second(1, 1);
-  EXPECT_TRUE(first.watch().meet());
-  EXPECT_TRUE(second.watch().meet());
+  TwoRanks ranks(1);
+  auto& [first, second] = ranks;
   first.all_reduce();
   second.watch().abort();
   EXPECT_EQ(first.wait_until_told(), kStopped);
@@ -175,10 +183,8 @@ TEST(CallWatch, TellsOfOneThatStoppedAndHasGoneBeforeAnybodyLooked) {
 }
 
 TEST(CallWatch, TellsOfOneThatLeftBeforeItLaunchedAnything) {
-  WatchedRank first(0, 4);
-  WatchedRank second(1, 4);
-  EXPECT_TRUE(first.watch().meet());
-  EXPECT_TRUE(second.watch().meet());
+  TwoRanks ranks(4);
+  auto& [first, second] = ranks;
   first.all_reduce();
   second.watch().leave();
   const std::string told = first.wait_until_told();
@@ -188,10 +194,8 @@ TEST(CallWatch, TellsOfOneThatLeftBeforeItLaunchedAnything) {
 
 /// In one of two steps: the root waits for its message alone, and the other for a part of the root.
 TEST(CallWatch, TellsOfAMessageThatWaitsForARankInACollectiveOfWhichItsResultNeedsNothing) {
-  WatchedRank first(0, 7);
-  WatchedRank second(1, 7);
-  EXPECT_TRUE(first.watch().meet());
-  EXPECT_TRUE(second.watch().meet());
+  TwoRanks ranks(7);
+  auto& [first, second] = ranks;
   second.receive(0);
   second.reduce(1);
   first.reduce(1);
@@ -206,10 +210,8 @@ TEST(CallWatch, TellsOfAMessageThatWaitsForARankInACollectiveOfWhichItsResultNee
 }
 
 TEST(CallWatch, WarnsOfAWaitThatIsLong) {
-  WatchedRank first(0, 6);
-  WatchedRank second(1, 6);
-  EXPECT_TRUE(first.watch().meet());
-  EXPECT_TRUE(second.watch().meet());
+  TwoRanks ranks(6);
+  auto& [first, second] = ranks;
   first.all_reduce();
   first.kernel_waits(3000, [&] { return !first.warnings().empty(); });
   const std::string warning = first.warnings().front();
