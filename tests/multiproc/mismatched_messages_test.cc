@@ -34,7 +34,7 @@ ncclResult_t receive_from_the_odd_rank(Rank& r, float* d, size_t count, ncclData
 }
 
 ncclResult_t reduce_to_rank_1(Rank& r, float* d) {
-  return ncclReduce(d, d, 100'000, ncclFloat, ncclSum, 1, r.comm, r.stream);
+  return ncclReduce(d, d, 5'000'000, ncclFloat, ncclSum, 1, r.comm, r.stream);
 }
 
 /// Messages, where nobody has set a deadline and some wait for what others do not do.
@@ -69,7 +69,7 @@ const std::vector<Mismatch>& mismatches_of_messages() {
        },
        reduce_to_rank_1,
        {"rank 0 waits in Recv number 1 from rank 2 (count 10, type float32) for rank 2, which is in Reduce number 3 "
-        "(count 100000, type float32, op sum, root 1) and cannot leave it before rank 0 has joined it"}},
+        "(count 5000000, type float32, op sum, root 1) and cannot leave it before rank 0 has joined it"}},
       {"Sizes",
        [](Rank& r, float* d) { return receive_from_the_odd_rank(r, d, 40'000, ncclFloat); },
        [](Rank& r, float* d) { return ncclSend(d, 30'000, ncclFloat, 0, r.comm, r.stream); },
