@@ -38,15 +38,17 @@ struct Limits {
   size_t broadcast_ring_bytes = SIZE_MAX;          ///< broadcast of so many bytes and more may go in a ring
   size_t reduce_one_shot_bytes = 16384;            ///< the same for reduce
   size_t ll_bytes = 0;                             ///< up to this many bytes from one rank to one peer with LL,
-  size_t lines_bytes = 0;                          ///< or up to this many if it suits lines (algorithm/table.h),
+  std::array<size_t, kCollectives> lines_bytes{};  ///< or up to this many if it suits lines (algorithm/table.h),
   std::array<size_t, kCollectives> ll128_bytes{};  ///< and up to this many with LL128,
   size_t two_shot_ll128_bytes = SIZE_MAX;          ///< for all-reduce in two shots if that is less
-  size_t bytes_per_channel = 1 << 16;              ///< less than this is not worth another channel
+  size_t bytes_per_channel = 1 << 16;              ///< less than this is not worth another channel,
+  size_t simple_bytes_per_channel = 0;             ///< nor less than this with Simple if the operation is not rooted
   size_t least_chunk_bytes = 0;    ///< Simple: shorter chunks than slots, but not than this, for more rounds:
   size_t least_rounds = 4;         ///< so many of a channel, where parts do not have CTAs of their own
   size_t many_channels_bytes = 0;  ///< blocks of fewer bytes are not worth more than
   int few_channels = 32;           ///< so many channels
   int rooted_channels = 0;         ///< Simple: rooted operations have at most so many and whole slots; 0: as others
+  size_t long_rooted_bytes = SIZE_MAX;             ///< of so many bytes and more half as many
   std::array<size_t, kCollectives> apart_bytes{};  ///< blocks of so many bytes and more in parts; 0: never
   std::array<size_t, kCollectives> small_bytes{};  ///< and by small CTAs
   /// With LL128 messages of so many bytes and more use no more CTAs than NCCL does; 0: as many as there are.

@@ -81,7 +81,9 @@ Protocol choose_protocol(const Question& question, const Limits& limits, const R
   Protocol wanted = Protocol::kSimple;
   if (message <= most_of_ll128(question, limits, algorithm)) wanted = Protocol::kLL128;
   const bool in_lines = question.sum && algorithm::suits_lines(question.what, algorithm, question.type);
-  if (message <= (in_lines ? std::max(limits.ll_bytes, limits.lines_bytes) : limits.ll_bytes)) wanted = Protocol::kLL;
+  if (message <= (in_lines ? std::max(limits.ll_bytes, limits.lines_bytes[what]) : limits.ll_bytes)) {
+    wanted = Protocol::kLL;
+  }
   const auto usable = [&](Protocol protocol) {
     const int index = static_cast<int>(protocol);
     return limits.slot_bytes[index] > 0 && allowed(rules.protocols[what], index);
@@ -99,7 +101,9 @@ bool goes_in_few_channels(const Question& question, const Limits& limits) {
 int offered_channels(const Question& question, const Limits& limits, const Rules& rules, const Plan& plan) {
   if (plan.protocol == Protocol::kSimple) {
     const int most = std::min(limits.channels, limits.simple_channels);
-    return goes_in_few_channels(question, limits) ? std::min(most, limits.rooted_channels) : most;
+    if (!goes_in_few_channels(question, limits)) return most;
+    const bool is_long = question.count * bytes_of(question.type) >= limits.long_rooted_bytes;
+    return std::min(most, is_long ? limits.rooted_channels / 2 : limits.rooted_channels);
   }
   const size_t least = limits.compact_bytes[static_cast<size_t>(question.what)];
   const bool compact =
@@ -107,10 +111,15 @@ int offered_channels(const Question& question, const Limits& limits, const Rules
   return compact ? std::min(limits.channels, std::max(kCtasOfNccl, rules.min_channels)) : limits.channels;
 }
 
+size_t bytes_per_channel(const Question& question, const Limits& limits, const Plan& plan) {
+  const bool simple = plan.protocol == Protocol::kSimple && !rooted(question.what);
+  return simple ? std::max(limits.bytes_per_channel, limits.simple_bytes_per_channel) : limits.bytes_per_channel;
+}
+
 int choose_channels(const Question& question, const Limits& limits, const Rules& rules, const Plan& plan) {
   const size_t bytes = question.count * bytes_of(question.type);
   const int offered = offered_channels(question, limits, rules, plan);
-  const size_t wanted = std::max<size_t>(1, bytes / limits.bytes_per_channel);
+  const size_t wanted = std::max<size_t>(1, bytes / bytes_per_channel(question, limits, plan));
   const int most = bytes < limits.many_channels_bytes ? std::min(offered, limits.few_channels) : offered;
   int channels = static_cast<int>(std::min<size_t>(wanted, most));
   channels = std::max({channels, 1, std::min(rules.min_channels, offered)});

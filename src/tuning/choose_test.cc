@@ -142,10 +142,25 @@ TEST(Choose, SimpleMayHaveFewerChannelsThanTheOthers) {
   EXPECT_EQ(choose(all_reduce(1 << 24), few, rules).channels, 5);
 }
 
+TEST(Choose, WithSimpleAChannelMayBeWorthMoreBytes) {
+  Limits few = limits();
+  few.bytes_per_channel = 1024;
+  few.simple_bytes_per_channel = 1 << 20;
+  const auto channels_of = [&](size_t count, Collective what) {
+    Question question = all_reduce(count);
+    question.what = what;
+    return choose(question, few, Rules::any()).channels;
+  };
+  EXPECT_EQ(channels_of(1 << 20, Collective::kAllReduce), 4);
+  EXPECT_EQ(channels_of((1 << 20) - 1, Collective::kAllReduce), 3);
+  EXPECT_EQ(channels_of(8192, Collective::kAllReduce), 8) << "by LL128";
+  EXPECT_EQ(channels_of(1 << 20, Collective::kReduce), 8) << "rooted";
+}
+
 TEST(Choose, WhatSuitsLinesGoesByLLFarther) {
   Limits lines = limits();
   lines.one_shot_bytes = 1 << 20;
-  lines.lines_bytes = 4096;
+  lines.lines_bytes.fill(4096);
   const auto protocol_of = [&](const Question& question) { return choose(question, lines, Rules::any()).protocol; };
   Question question = all_reduce(1024);
   EXPECT_EQ(protocol_of(question), Protocol::kLL);
@@ -159,7 +174,7 @@ TEST(Choose, WhatSuitsLinesGoesByLLFarther) {
   EXPECT_EQ(protocol_of(question), Protocol::kLL128) << "no kernels";
   question.what = Collective::kAllGather;
   EXPECT_EQ(protocol_of(question), Protocol::kLL) << "only moves";
-  lines.lines_bytes = 512;
+  lines.lines_bytes.fill(512);
   EXPECT_EQ(protocol_of(all_reduce(256)), Protocol::kLL) << "not less far than others";
 }
 
@@ -177,7 +192,13 @@ TEST(Choose, RootedOperationsBySimpleMayHaveFewChannelsAndWholeSlots) {
   plan = choose(question, few, Rules::any());
   EXPECT_EQ(plan.channels, 8);
   EXPECT_LT(plan.chunk * sizeof(float), 65536U);
-  few.rooted_channels = 3;
+  few.rooted_channels = 6;
+  few.long_rooted_bytes = (size_t{1} << 20) + 1;
+  EXPECT_EQ(choose(question, few, Rules::any()).channels, 6);
+  ++question.count;
+  plan = choose(question, few, Rules::any());
+  EXPECT_EQ(plan.channels, 3);
+  EXPECT_EQ(plan.chunk * sizeof(float), 65536U);
   question.what = Collective::kAllReduce;
   EXPECT_EQ(choose(question, few, Rules::any()).channels, 8);
 }

@@ -149,7 +149,9 @@ class Bench {
         if (channels > 1 && bytes / static_cast<size_t>(channels) < 1024) continue;
         if (bytes <= (4 << 20)) plans.push_back({algorithm, Protocol::kLL, channels, 0});
         if (bytes >= (16 << 10)) plans.push_back({algorithm, Protocol::kSimple, channels, 0});
-        if (bytes >= (512 << 10)) plans.push_back({algorithm, Protocol::kSimple, channels, 16 << 10});
+        for (const size_t chunk : {16 << 10, 32 << 10, 64 << 10}) {
+          if (bytes >= (512 << 10)) plans.push_back({algorithm, Protocol::kSimple, channels, chunk});
+        }
       }
     }
     return plans;

@@ -101,6 +101,7 @@ size_t least_of_ring(const Machine& m, const Limits& limits) {
 /// with Simple, of 16 MB 38 and 42.
 void set_crossovers_of_pair(const Machine& m, Limits& limits) {
   limits.least_rounds = 2;
+  limits.many_channels_bytes = 384 * kKi;  // 256 KB of all-reduce took 3.7 us with 32 channels, 4.4 with 96
   limits.one_shot_bytes = (has_few_ctas(m) ? 16384 : 4096) * kKi;
   if (!has_few_ctas(m)) return;
   limits.ll128_bytes.fill(16384 * kKi);
@@ -132,21 +133,37 @@ void set_crossovers_to_clusters(const Machine& m, Limits& limits) {
   limits.apart_bytes[kAllGather] = limits.ll128_bytes[kAllGather] + 1;
 }
 
+/// A second shot adds a hop and saves nothing on the bus. All-reduce of 1 MB took 49 us in one shot in lines, 54 by
+/// Simple and 56 in two shots; of 4, 16 and 64 MB 139, 460 and 1710, in parts 142, 477 and 1815. All-gather of 2 MB
+/// took 49.5 us in lines, 54 by Simple; of 4 MB 83 with 8 channels and chunks of 64 KB, 88 with 16 and 32 KB, of 16 MB
+/// 259 with 16 and 64 KB, 286 with 32 and 32 KB, 276 with 16 and 128 KB. Reduce of 4, 16 and 64 MB took 92.6, 353 and
+/// 1363 us with 16 channels, 95.3, 346 and 1340 with 8.
+void set_crossovers_of_pair_through_host(Limits& limits) {
+  limits.one_shot_bytes = std::numeric_limits<size_t>::max();
+  limits.least_chunk_bytes = 64 * kKi;
+  limits.least_rounds = 64;
+  limits.simple_bytes_per_channel = 4 * limits.least_chunk_bytes;
+  limits.long_rooted_bytes = 8 * kMega + 1;
+  for (const Collective both_ways :
+       {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll}) {
+    limits.lines_bytes[static_cast<size_t>(both_ways)] = kMega;
+  }
+}
+
 /// Measured with 2 H100, one shot of more with 4 H200. A message costs 8 us less with LL than with Simple, which fences
 /// and counters take, but twice of what passes the bus of a GPU, or half as much again in lines. That bears 38 GB/s
 /// each way if data goes both ways at once, 51 if one way.
 void set_crossovers_through_host(const Machine& m, Limits& limits) {
   const auto peers = static_cast<size_t>(std::max(m.ranks - 1, 1));
-  limits.one_shot_bytes = (m.ranks == 2 ? 64 : m.ranks <= 4 ? 32 : 16) * kKi;
+  limits.one_shot_bytes = (m.ranks <= 4 ? 32 : 16) * kKi;
   limits.broadcast_one_shot_bytes = 2 * limits.one_shot_bytes;
   limits.reduce_one_shot_bytes = std::max(size_t{3072} * kKi / peers, limits.one_shot_bytes);
   limits.ll_bytes = std::clamp<size_t>(192 * kKi / peers, 16 * kKi, 128 * kKi);
-  limits.lines_bytes = std::clamp<size_t>(512 * kKi / peers, 16 * kKi, 512 * kKi);
+  limits.lines_bytes.fill(std::clamp<size_t>(512 * kKi / peers, 16 * kKi, 512 * kKi));
   limits.bytes_per_channel = 2 * kKi;
   limits.least_chunk_bytes = 16 * kKi;  // 4 MB of all-gather took 84 us so, 115 with whole slots
   limits.rooted_channels = 16;          // reduce of 4 MB took 94 us, with 32 channels 104
-  // All-reduce of 4 MB took 138 us in parts and 155 else.
-  if (limits.apart_sums.channels > 0) limits.apart_bytes[static_cast<size_t>(Collective::kAllReduce)] = kMega + 1;
+  if (m.ranks == 2) set_crossovers_of_pair_through_host(limits);
 }
 
 /// Measured with 2 and 4 H200 over NVLink; between more ranks what follows from that.
@@ -196,8 +213,7 @@ int message_lanes(const Machine& m) { return 2 * std::max(1, m.ranks - 1); }
 /// The channels of each part where parts have CTAs of their own. 0: too few, or
 /// not where it has been seen to help.
 int channels_apart(const Machine& m, bool sums, int most) {
-  if (m.ranks == 1 || m.max_channels > 0) return 0;
-  if (m.in_host_memory) return sums && m.ranks == 2 && m.ranks_per_gpu == 1 ? 8 : 0;
+  if (m.ranks == 1 || m.max_channels > 0 || m.in_host_memory) return 0;
   const int resident = resident_ctas(m) / algorithm::parts_of(sums, m.ranks);
   return resident < 8 ? 0 : std::min(resident, most);
 }
@@ -235,15 +251,17 @@ void set_message_protocols(const Machine& m, Sizes& sizes) {
 /// 96 between 2; all-gather of 8 MB 28 and 25.5, and 19.0 and 17.9.
 int usual_channels(const Machine& m) { return m.ranks > 4 || m.in_host_memory ? 32 : 96; }
 
-/// With chunks that go as a whole more CTAs gain nothing.
+/// With chunks that go as a whole more CTAs gain nothing,
 constexpr int kMostOfSimple = 64;
+/// and to one peer through host memory they lose.
+int most_of_simple(const Machine& m) { return m.in_host_memory && m.ranks == 2 ? 16 : kMostOfSimple; }
 
 }  // namespace
 
 Sizes sizes_for(const Machine& m) {
   const int resident = std::max(1, m.multiprocessors * 3 / 4 / m.ranks_per_gpu);
   const int channels = std::min(resident, m.max_channels > 0 ? std::min(m.max_channels, 64) : usual_channels(m));
-  const int simple_channels = std::min(channels, kMostOfSimple);
+  const int simple_channels = std::min(channels, most_of_simple(m));
   // Small CTAs where many lanes must be resident on one GPU.
   Sizes sizes;
   sizes.message_threads = message_lanes(m) > resident_ctas(m) ? 128 : 256;
@@ -315,7 +333,7 @@ Sizes sizes_for(const Machine& m) {
   sizes.limits.simple_channels = simple_channels;
   // Two of them are resident at once then, with no more CTAs than the largest launch has; ranks that share a GPU have
   // no room to spare.
-  if (m.ranks_per_gpu == 1) sizes.ctas_ahead = simple_channels / 2;
+  if (m.ranks_per_gpu == 1) sizes.ctas_ahead = std::min(channels, kMostOfSimple) / 2;
   sizes.ranks_share_gpus = m.ranks_per_gpu > 1;
   sizes.limits.grain_bytes = kGrain;
   sizes.limits.bytes_per_channel = 1 * kKi;
