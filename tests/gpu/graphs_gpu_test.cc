@@ -287,6 +287,14 @@ TEST_F(Graphs, WithGroupsThatReceiveMoreThanIsSentAreTold) {
   }
 }
 
+TEST_F(Graphs, AndCallsThatReceiveMoreThanIsSentAreTold) {
+  make(3);
+  if (IsSkipped()) return;
+  const auto graphs = capture([&](size_t rank) { exchange(rank, 100, 1, 2); });
+  expect_told([&](size_t rank) { rank == 0 ? launch(rank, graphs) : exchange(rank, 100, 1, 2); },
+              {"wait for each other in a circle"});
+}
+
 TEST_F(Graphs, WithGroupsThatSendMoreThanIsReceivedAndThereIsRoomForAreTold) {
   for (const size_t count : {kTooMuchForSlots, kLongCount}) {
     for (const int size : {2, 3}) {

@@ -12,6 +12,7 @@
 #include "device/check.h"
 #include "device/guards.h"
 #include "executor/cuda/beside.h"
+#include "executor/cuda/buffers_at_hand.h"
 #include "executor/cuda/call_watch.h"
 #include "executor/cuda/clusters.h"
 #include "executor/cuda/domain.h"
@@ -422,7 +423,7 @@ class CudaExecutor : public Executor {
     if (!watch_->wants_names(captured_)) return CallNames::kUnknown;
     std::optional<NamedLaunch> launch = messages_of(messages);
     if (!launch) return CallNames::kUnknown;
-    launch->at_hand = captured_ && are_at_hand(messages);
+    launch->at_hand = at_hand_.has_all(messages);
     return watch_->name(*launch, captured_);
   }
 
@@ -478,6 +479,7 @@ class CudaExecutor : public Executor {
   LaunchOrder order_;
   std::shared_ptr<Domain> domain_;
   LoadedKernels kernels_;
+  BuffersAtHand at_hand_;
   std::unique_ptr<Beside> beside_;  ///< once a group had messages of several protocols
   std::unique_ptr<CallWatch> watch_;
 };

@@ -1,10 +1,6 @@
 #include "executor/cuda/launch_names.h"
 
-#include <cuda_runtime.h>
-
 #include <algorithm>
-
-#include "device/guards.h"
 
 namespace nitinol::cuda {
 
@@ -36,24 +32,6 @@ std::optional<NamedLaunch> messages_of(const MessagePlan& plan) {
     }
   }
   return all;
-}
-
-bool are_at_hand(const MessageBatch& batch) {
-  const RelaxedCaptureGuard relaxed;
-  return std::all_of(batch.messages.begin(), batch.messages.end(), [](const Message& message) {
-    cudaPointerAttributes found{};
-    if (cudaPointerGetAttributes(&found, message.buffer) != cudaSuccess) {
-      static_cast<void>(cudaGetLastError());  // nobody else is to meet it
-      return false;
-    }
-    return found.type == cudaMemoryTypeDevice || found.type == cudaMemoryTypeHost;
-  });
-}
-
-bool are_at_hand(const MessagePlan& plan) {
-  return std::all_of(plan.begin(), plan.end(), [](const std::vector<MessageBatch>& batches) {
-    return std::all_of(batches.begin(), batches.end(), [](const MessageBatch& batch) { return are_at_hand(batch); });
-  });
 }
 
 }  // namespace nitinol::cuda

@@ -17,10 +17,4 @@ NamedLaunch messages_of(const MessageBatch& batch);
 /// one protocol, as it is not known then which of those waits.
 std::optional<NamedLaunch> messages_of(const MessagePlan& plan);
 
-/// Whether whatever touches the messages' buffers goes on at once: they are a GPU's memory, or pinned. Others the
-/// system may have to fetch, from the host's memory or from a disk, for as long as that takes. Asks CUDA for each: for
-/// captures alone.
-bool are_at_hand(const MessageBatch& batch);
-bool are_at_hand(const MessagePlan& plan);
-
 }  // namespace nitinol::cuda
