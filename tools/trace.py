@@ -9,6 +9,7 @@ import argparse
 import json
 import pathlib
 import re
+import signal
 import sys
 
 MOST_TOLD = 3  # messages of one rank
@@ -542,4 +543,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads may stop, as head does
     sys.exit(main())

@@ -35,9 +35,8 @@ void Batch::check_messages_to_self() const {
     if (message.peer == self) alike.push_back({alike.size() + 1, message.bytes, message.stated});
   }
   if (all[0].size() != all[1].size()) {
-    fail(ncclInvalidUsage,
-         "rank {} sends {} messages to itself and receives {}: each needs its match in the same group", self,
-         all[0].size(), all[1].size());
+    fail(ncclInvalidUsage, "rank {} sends {} {} to itself and receives {}: each needs its match in the same group",
+         self, all[0].size(), all[0].size() == 1 ? "message" : "messages", all[1].size());
   }
   for (size_t i = 0; i < all[0].size(); ++i) {
     if (all[0][i].packed() == all[1][i].packed()) continue;

@@ -293,7 +293,7 @@ TEST(Group, WhoseMessagesToItselfDoNotMatchFailsAllItsCommunicators) {
               for (const ncclComm_t comm : comms) {
                 while (state_of(comm) == ncclSuccess) std::this_thread::sleep_for(std::chrono::milliseconds(1));
                 const std::string sentence = ncclGetLastError(comm);
-                expect_that(sentence.find("rank 0 sends 1 messages to itself and receives 0") != std::string::npos,
+                expect_that(sentence.find("rank 0 sends 1 message to itself and receives 0") != std::string::npos,
                             sentence);
                 EXPECT_CALL(ncclCommAbort(comm));
               }

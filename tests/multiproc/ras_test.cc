@@ -395,6 +395,7 @@ TEST(Ras, TheToolSaysWhatIsWrong) {
     EXPECT_EQ(run_tool(std::string("-a ") + address).first, 2) << address;
   }
   EXPECT_EQ(run_tool("--format xml").first, 2);
+  EXPECT_EQ(run_tool("--dump '' -a " + nobody.address()).first, 2);
   EXPECT_EQ(run_tool("--help").first, 0);
 }
 

@@ -68,7 +68,8 @@ ParseResult parse_options(int argc, char** argv) {
   app.add_option("-f,--format", format, "text or json")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
   app.add_flag("-v,--verbose", options.verbose, "a line for every rank");
   app.add_flag("-c,--check", options.check, "say whether all is well, and what is not; status 3 if not");
-  app.add_option("-d,--dump", options.dump_folder, "collect the flight recorders of all ranks in this folder, as JSON");
+  app.add_option("-d,--dump", options.dump_folder, "collect the flight recorders of all ranks in this folder, as JSON")
+      ->check([](const std::string& folder) { return folder.empty() ? "no folder is named" : ""; });
   try {
     app.parse(argc, argv);
     const char* const from_environment = std::getenv("NCCL_RAS_ADDR");
