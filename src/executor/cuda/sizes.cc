@@ -283,7 +283,7 @@ Sizes sizes_for(const Machine& m) {
   // Between 2 GPUs all-reduce of 256 MB took 829 us with 256 KB, 871 with 128 KB; reduce of 64 MB 197 and 209.
   const bool near_pair = m.buffer_bytes == 0 && m.ranks == 2 && !m.in_host_memory;
   sizes.layouts = {
-      // The least go by brief kernels, but not in host memory.
+      // The least go by brief kernels.
       fit(m.ranks, Wish{least_channels, 8, 1 * kKi, 16 * kKi, size_t{m.in_host_memory ? 16U : 4U} << 20}),
       // Between 2 all-gather of 64 MB took 121 us with 4 slots of a channel, 111 with 8.
       fit(m.ranks, Wish{channels, channels > 32 && m.ranks > 2 ? 4U : 8U, 1 * kKi, 32 * kKi,
@@ -302,7 +302,7 @@ Sizes sizes_for(const Machine& m) {
       fit(m.ranks, Wish{2 * std::max(sums, 1), simple_slots, 2 * kKi, std::min(most, 32 * kKi), size_t{128} << 20}),
       fit(m.ranks, Wish{2 * std::max(sums, 1), 8, 2 * kKi, std::min(most, 32 * kKi), size_t{128} << 20}),
       fit(m.ranks, Wish{channels_in_line(m), 16, 1 * kKi, std::min(most, 32 * kKi), size_t{65} << 20, true}),
-      fit(m.ranks, BriefWish{low_channels, 8, 8 * kKi, size_t{5} << 20}),
+      fit(m.ranks, BriefWish{least_channels, 8, 8 * kKi, size_t{5} << 20}),
       fit(m.ranks, BriefWish{channels, 4, 16 * kKi, size_t{m.ranks == 2 ? 10U : 6U} << 20}),
       fit(m.ranks, Wish{.channels = low_channels,
                         .slots = m.ranks > 16 ? 4U : 8U,
@@ -320,15 +320,15 @@ Sizes sizes_for(const Machine& m) {
   // What does not suit lines has chunks of its own slots, which are shorter: the executor sees to that.
   sizes.limits.slot_bytes = {payload(has_lines ? Queue::kLL16 : Queue::kLL), payload(Queue::kLL128),
                              payload(Queue::kSimple)};
+  // What the warps of a CTA move at once: shorter chunks leave some of them idle, longer ones fill the pipeline later.
+  sizes.two_shot_chunk = size_t{kMaxWorkers} * kShapeOfLL128.bytes;
+  if (!m.lines_stay_whole) sizes.limits.slot_bytes[static_cast<size_t>(Protocol::kLL128)] = 0;
   for (const Protocol protocol : {Protocol::kLL, Protocol::kLL128}) {
-    if (m.ranks == 1 || m.in_host_memory) break;
+    if (m.ranks == 1 || sizes.limits.slot_bytes[static_cast<size_t>(protocol)] == 0) continue;
     const Queue queue = brief_queue_of(protocol);
     const QueueLayout& layout = sizes.layouts[static_cast<size_t>(queue)];
     sizes.brief_bytes[static_cast<size_t>(protocol)] = payload_of(queue, layout.slot_bytes) / kGrain * kGrain;
   }
-  // What the warps of a CTA move at once: shorter chunks leave some of them idle, longer ones fill the pipeline later.
-  sizes.two_shot_chunk = size_t{kMaxWorkers} * kShapeOfLL128.bytes;
-  if (!m.lines_stay_whole) sizes.limits.slot_bytes[static_cast<size_t>(Protocol::kLL128)] = 0;
   sizes.limits.channels = channels;
   sizes.limits.simple_channels = simple_channels;
   // Two of them are resident at once then, with no more CTAs than the largest launch has; ranks that share a GPU have

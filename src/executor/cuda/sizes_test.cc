@@ -405,12 +405,14 @@ TEST(Sizes, SlotsOfBriefOperationsOfDifferentChannelsStepsAndSendersDoNotOverlap
   }
 }
 
-TEST(Sizes, NothingIsBriefForOneRankOrThroughHostMemory) {
+TEST(Sizes, NothingIsBriefForOneRankOrByAProtocolThatIsNotOffered) {
+  for (const size_t bytes : sizes_for(machine(1)).brief_bytes) EXPECT_EQ(bytes, 0U);
   Machine host = machine(4);
   host.in_host_memory = true;
-  for (const Machine& m : {machine(1), host}) {
-    for (const size_t bytes : sizes_for(m).brief_bytes) EXPECT_EQ(bytes, 0U);
-  }
+  host.lines_stay_whole = false;
+  const Sizes sizes = sizes_for(host);
+  EXPECT_GT(sizes.brief_bytes[static_cast<size_t>(Protocol::kLL)], 0U);
+  EXPECT_EQ(sizes.brief_bytes[static_cast<size_t>(Protocol::kLL128)], 0U);
 }
 
 }  // namespace
