@@ -1,6 +1,5 @@
 #include "base/log.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include "base/fork_safe.h"
 #include "base/host.h"
 #include "base/last_error.h"
+#include "base/open_for_writing.h"
 #include "base/settings.h"
 #include "base/unique_fd.h"
 
@@ -56,11 +56,10 @@ void close_file(Log& log) {
   log.owns_file = false;
 }
 
-/// Null if it cannot be opened. A FIFO that nobody reads counts as such: it would hold the first call up for ever.
-std::FILE* open_for_writing(const std::string& path) {
-  constexpr mode_t kAsFopen = 0666;
-  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, kAsFopen));
-  if (!fd || ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK) != 0) return nullptr;
+/// Null if it cannot be opened.
+std::FILE* open_stream(const std::string& path) {
+  UniqueFd fd = open_for_writing(path);
+  if (!fd) return nullptr;
   std::FILE* const file = ::fdopen(fd.get(), "w");
   if (file != nullptr) static_cast<void>(fd.release());
   return file;
@@ -74,7 +73,7 @@ void open_file(Log& log) {
     log.file = stderr;
     return;
   }
-  std::FILE* const file = open_for_writing(expand_log_path(pattern, log.host, getpid()));
+  std::FILE* const file = open_stream(expand_log_path(pattern, log.host, getpid()));
   if (file == nullptr) return;
   log.file = file;
   log.owns_file = true;

@@ -1,6 +1,5 @@
 #include "base/whole_file.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,15 +7,14 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/open_for_writing.h"
 #include "base/unique_fd.h"
 
 namespace nitinol {
 namespace {
 
-constexpr mode_t kMode = 0666;
-
-int write_at(const std::string& path, int flags, std::string_view text) {
-  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, kMode));
+int write_at(const std::string& path, std::string_view text) {
+  UniqueFd fd = open_for_writing(path);
   if (!fd) return errno;
   while (!text.empty()) {
     const ssize_t done = ::write(fd.get(), text.data(), text.size());
@@ -30,7 +28,7 @@ int write_at(const std::string& path, int flags, std::string_view text) {
 /// Under another name first, which nobody else of this host uses meanwhile.
 int write_aside(const std::string& path, std::string_view text) {
   const std::string aside = formatted("{}.{}.part", path, ::gettid());
-  int error = write_at(aside, O_TRUNC, text);
+  int error = write_at(aside, text);
   if (error == 0 && std::rename(aside.c_str(), path.c_str()) != 0) error = errno;
   if (error != 0) ::unlink(aside.c_str());
   return error;
@@ -43,7 +41,7 @@ int write_whole_file(const std::string& path, std::string_view text) {
   const bool replaceable = ::lstat(path.c_str(), &there) != 0 || S_ISREG(there.st_mode);
   const int error = replaceable ? write_aside(path, text) : EPERM;
   const bool only_the_file = error == EPERM || error == EACCES || error == ENAMETOOLONG;
-  return only_the_file ? write_at(path, O_TRUNC, text) : error;
+  return only_the_file ? write_at(path, text) : error;
 }
 
 }  // namespace nitinol

@@ -1,17 +1,20 @@
 #include "base/whole_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <iterator>
 #include <string>
 
 #include "base/temporary_folder_testing.h"
+#include "base/unique_fd.h"
 
 namespace nitinol {
 namespace {
@@ -58,6 +61,19 @@ TEST(WholeFile, LinksAndDevicesStayWhatTheyAre) {
   EXPECT_EQ(folder.read("a"), "now");
   EXPECT_TRUE(std::filesystem::is_symlink(folder.file("link")));
   EXPECT_EQ(write_whole_file("/dev/null", "text"), 0);
+}
+
+/// Whoever opens one to write waits for a reader otherwise.
+TEST(WholeFile, AFifoIsWrittenToIfSomebodyReadsIt) {
+  const TemporaryFolder folder;
+  const std::string fifo = folder.file("fifo");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_EQ(write_whole_file(fifo, "text"), ENXIO);
+  const UniqueFd reader(open(fifo.c_str(), O_RDONLY | O_NONBLOCK));
+  EXPECT_EQ(write_whole_file(fifo, "text"), 0);
+  std::array<char, 16> got{};
+  EXPECT_EQ(read(reader.get(), got.data(), got.size()), 4);
+  EXPECT_STREQ(got.data(), "text");
 }
 
 TEST(WholeFile, TheNameMayBeAsLongAsAnother) {

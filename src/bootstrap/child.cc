@@ -64,6 +64,7 @@ OwnPart start_own(Tree& parent, const std::vector<int>& members, int my_index, c
   arguments.shape = TreeShape(static_cast<int>(members.size()), 1);
   arguments.secret = group_secret(parent, number, members);
   arguments.options = parent.options();
+  arguments.options.operation_timeout = parent.operation_timeout();  // a split has the time of its parent's operations
   arguments.abort_flag = abort_flag;
   try {
     own.tree = Tree::start(arguments);
@@ -147,7 +148,7 @@ Error first_cause(const Tree& parent, const Tree& tree, const std::exception& th
 
 // The parent's ranks hear of a failure over the tree that stands: over the new one not everybody could be told yet.
 void come_together(Tree& parent, Tree& tree, const std::optional<ParentReply>& above) {
-  const Deadline deadline = std::chrono::steady_clock::now() + tree.options().init_timeout;
+  const Deadline deadline = std::chrono::steady_clock::now() + tree.operation_timeout();
   const Interrupt ask_parent = [&parent] { parent.check(); };
   const bool is_waited_for = !tree.shape().children(tree.rank()).empty();
   const Interrupt interrupt = [&] {

@@ -121,38 +121,67 @@ std::shared_ptr<Tree> start_tree(int rank, const Secret& secret) {
   return Tree::start({rank, TreeShape(2, 1), secret, testing::quick_options(), nullptr});
 }
 
-/// Rank 0 of two in the first split of its parent, up to where rank 1 has connected.
-std::shared_ptr<Tree> split_half_way(Tree& parent, Deadline limit) {
+/// A rank of two in the first split of its parent, which tells the other how to reach it and no more.
+std::shared_ptr<Tree> split_half_way(Tree& parent) {
   ByteWriter members;
   members.integer(parent.next_child_number());
   for (const std::int32_t member : {0, 1}) members.integer(member);
   const auto context = members.take();
-  auto tree = start_tree(0, derive_secret(parent.secret(), "split",
-                                          {reinterpret_cast<const std::uint8_t*>(context.data()), context.size()}));
+  const int rank = parent.rank();
+  auto tree = start_tree(rank, derive_secret(parent.secret(), "split",
+                                             {reinterpret_cast<const std::uint8_t*>(context.data()), context.size()}));
   const KeyId group = key_id(tree->secret());
   ByteWriter line;
   line.block(group.data(), group.size());
-  const auto reply = encode(ParentReply{0, tree->listener_address(), tree->contact(), this_process()});
+  const auto reply = encode(ParentReply{rank, tree->listener_address(), tree->contact(), this_process()});
   line.block(reply.data(), reply.size());
   static_cast<void>(exchange_all_gather_variable(parent, line.take()));
-  tree->wait_for_children(limit, {});
   return tree;
 }
 
+/// The two ranks of a parent.
+struct Pair {
+  std::shared_ptr<Tree> first;
+  std::shared_ptr<Tree> second;
+  Deadline limit = std::chrono::steady_clock::now() + testing::quick_options().init_timeout;
+
+  Pair() {
+    const Secret secret = random_secret();
+    first = start_tree(0, secret);
+    second = start_tree(1, secret);
+    second->connect_parent({0, first->listener_address(), first->contact(), this_process()}, limit, {});
+    first->wait_for_children(limit, {});
+  }
+};
+
 TEST(Child, WhatARankTellsTheParentsRanksIsTheCauseThoughItsEndIsSeenBefore) {
-  const Secret secret = random_secret();
-  const Deadline limit = std::chrono::steady_clock::now() + testing::quick_options().init_timeout;
-  const auto first = start_tree(0, secret);
-  const auto second = start_tree(1, secret);
-  second->connect_parent({0, first->listener_address(), first->contact(), this_process()}, limit, {});
-  first->wait_for_children(limit, {});
+  const Pair parent;
   Error error(ncclSuccess, "");
-  std::thread splitting([&] { error = error_of([&] { make_child_tree(*second, {0, 1}, 1, nullptr); }); });
-  split_half_way(*first, limit).reset();
+  std::thread splitting([&] { error = error_of([&] { make_child_tree(*parent.second, {0, 1}, 1, nullptr); }); });
+  auto child = split_half_way(*parent.first);
+  child->wait_for_children(parent.limit, {});
+  child.reset();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  first->report({0, ncclRemoteError, "rank 0 gives up"});
+  parent.first->report({0, ncclRemoteError, "rank 0 gives up"});
   splitting.join();
   EXPECT_STREQ(error.what(), "rank 0 gives up");
+}
+
+/// As that of its parent's operations, though more time is for ranks that join.
+TEST(Child, OfWhichARankDoesNotComeOnEndsWhenTheTimeOfItsParentsOperationsIsOver) {
+  for (const int silent : {0, 1}) {
+    const Pair parent;
+    for (const auto& tree : {parent.first, parent.second}) tree->set_operation_timeout(std::chrono::milliseconds(500));
+    Tree& other = silent == 0 ? *parent.second : *parent.first;
+    Error error(ncclSuccess, "");
+    std::thread splitting([&] { error = error_of([&] { make_child_tree(other, {0, 1}, 1 - silent, nullptr); }); });
+    const auto child = split_half_way(silent == 0 ? *parent.first : *parent.second);
+    splitting.join();
+    EXPECT_LT(std::chrono::steady_clock::now(), parent.limit);
+    const auto sentence = silent == 0 ? HasSubstr(" ms for rank 0 (host ")
+                                      : HasSubstr("it did not connect to rank 0 within 500 ms (NITINOL_TIMEOUT)");
+    EXPECT_THAT(error.what(), sentence);
+  }
 }
 
 /// In a process of its own, in which nothing else closes descriptors.

@@ -139,7 +139,7 @@ void exchange_broadcast(Tree& tree, std::span<std::byte> data, int root, Deadlin
 }
 
 void enter_together(Tree& tree, const Interrupt& interrupt) {
-  const Deadline deadline = std::chrono::steady_clock::now() + tree.options().init_timeout + kGrace;
+  const Deadline deadline = std::chrono::steady_clock::now() + tree.operation_timeout() + kGrace;
   exchange_barrier(tree, deadline, Operation::kBarrier, interrupt);
   Contact number;
   fill_random(number);

@@ -150,8 +150,10 @@ void Tree::wait_for_children(Deadline deadline, const Interrupt& interrupt) {
     if (wait_slice(lock, deadline)) continue;
     const int absent = missing()->first;
     const std::string sentence =
-        formatted("{} did not arrive: it did not connect to rank {} within {} (NITINOL_INIT_TIMEOUT){}",
-                  name_locked(absent), rank_, seconds_text(options_.init_timeout), fate_of(missing()->second.identity));
+        formatted("{} did not arrive: it did not connect to rank {} within {} ({}){}", name_locked(absent), rank_,
+                  seconds_text(operation_timeout()),
+                  operation_timeout() == options_.init_timeout ? "NITINOL_INIT_TIMEOUT" : "NITINOL_TIMEOUT",
+                  fate_of(missing()->second.identity));
     lock.unlock();
     fail_operation({absent, ncclRemoteError, sentence});
   }
@@ -383,10 +385,9 @@ void Tree::check_locked() const {
 
 Deadline Tree::operation_deadline(Operation operation) const {
   constexpr std::chrono::hours kForEver{24 * 365};
-  const std::chrono::milliseconds timeout = operation_timeout_;
-  if (timeout.count() > 0) return Clock::now() + timeout;
   // Who compares calls is in an operation, which may take as long as others need to come to it.
-  return Clock::now() + (operation == Operation::kCompare ? kForEver : options_.init_timeout);
+  const bool waits_for_ever = operation == Operation::kCompare && operation_timeout_.load().count() == 0;
+  return Clock::now() + (waits_for_ever ? kForEver : operation_timeout());
 }
 
 void Tree::send(int neighbour, const OperationStep& step, const SharedBytes& payload) {

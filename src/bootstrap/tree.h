@@ -91,6 +91,11 @@ class Tree : public std::enable_shared_from_this<Tree> {
   }
   /// How long an operation may wait for the others; 0: as long as joining may take. Any thread.
   void set_operation_timeout(std::chrono::milliseconds timeout) { operation_timeout_ = timeout; }
+  /// How long that is.
+  std::chrono::milliseconds operation_timeout() const {
+    const std::chrono::milliseconds timeout = operation_timeout_;
+    return timeout.count() > 0 ? timeout : options_.init_timeout;
+  }
   Deadline operation_deadline(Operation operation) const;
   /// Before operations that are to use it. It must not use this tree.
   void ask_for_doings(DoingsOf doings) { doings_ = std::move(doings); }

@@ -68,12 +68,17 @@ void drop_what_others_hold(std::list<Kept>& kept) {
     one = one->memory.use_count() != 1 ? kept.erase(one) : std::next(one);
 }
 
+/// Without those that have ended. Under the lock.
+std::vector<std::weak_ptr<const KernelsOfProcess::Entry>>& running_locked() {
+  std::erase_if(keeper().running, [](const auto& one) { return one.expired(); });
+  return keeper().running;
+}
+
 bool no_kernels_run() {
   std::vector<std::weak_ptr<const KernelsOfProcess::Entry>> running;
   {
     const std::lock_guard lock(keeper().mutex);
-    std::erase_if(keeper().running, [](const auto& one) { return one.expired(); });
-    running = keeper().running;
+    running = running_locked();
   }
   return std::all_of(running.begin(), running.end(), [](const auto& one) {
     const auto entry = one.lock();
@@ -95,7 +100,7 @@ class Free {
 KernelsOfProcess::KernelsOfProcess(Idle idle) : entry_(std::make_shared<Entry>()) {
   entry_->idle = std::move(idle);
   const std::lock_guard lock(keeper().mutex);
-  keeper().running.emplace_back(entry_);
+  running_locked().emplace_back(entry_);
 }
 
 // Each side says what it is about to do before it looks at what the other does, so one of them sees the other. Graphs

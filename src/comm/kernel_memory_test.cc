@@ -1,6 +1,7 @@
 #include "comm/kernel_memory.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <chrono>
 #include <future>
@@ -80,6 +81,15 @@ TEST(KernelMemory, CommunicatorsThatHaveEndedHoldNothingUp) {
   others = KernelsOfProcess();
   let_go_of_idle_memory();
   EXPECT_TRUE(freed);
+}
+
+/// Nothing may ever have been kept, as on virtual GPUs.
+TEST(KernelMemory, CommunicatorsThatHaveEndedTakeNoMemory) {
+  constexpr int kMany = 10'000;
+  KernelsOfProcess one([] { return true; });
+  const auto before = mallinfo2().uordblks;
+  for (int i = 0; i < kMany; ++i) one = KernelsOfProcess([] { return true; });
+  EXPECT_LT(mallinfo2().uordblks, before + kMany);
 }
 
 TEST(KernelMemory, WhatIsKeptSeveralTimesIsNotFreedEarlier) {
