@@ -479,6 +479,7 @@ void Communicator::tear_down() {
   if (!wait_for_visitors(deadline)) return;
   let_go_of_operations(deadline);
   attempt([&] { leave_desk(); });
+  strict_board_.reset();  // the handle keeps this object for a while, but not descriptors and memory
   handles_.reset();
   bootstrap_.reset();
 }
