@@ -162,7 +162,7 @@ void Communicator::enqueue(const Launch& launch, const std::vector<cudaStream_t>
   const cudaStream_t stream = order_.enter(streams, [&] { return executor_->memory_of_kernels(); });
   const auto launching = kernels_.begin_launch();
   recorder_.note(launch, stream, order_.captured());
-  executor_->note(launch, stream, order_.stream_id(), order_.captured());
+  executor_->note(launch, stream, order_.stream_ids(), order_.captured());
   executor_->launch(launch, stream);
   order_.leave(streams);
 }
@@ -479,6 +479,7 @@ void Communicator::tear_down() {
   if (!wait_for_visitors(deadline)) return;
   let_go_of_operations(deadline);
   attempt([&] { leave_desk(); });
+  strict_board_.reset();  // the handle keeps this object for a while, but not descriptors and memory
   handles_.reset();
   bootstrap_.reset();
 }

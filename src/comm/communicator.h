@@ -133,7 +133,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// Writes what the flight recorder knows, as text if the name ends in .txt. Any thread. Throws Error.
   void dump_to(const std::string& path) const;
   /// Null unless the settings ask for strict checks, and there are several ranks.
-  StrictBoard* strict_board() { return strict_board_.get(); }
+  const std::shared_ptr<StrictBoard>& strict_board() const { return strict_board_; }
   /// Numbers the comparisons of NITINOL_CHECK=strict.
   uint64_t next_strict_check() { return ++strict_checks_; }
   /// What is certain to be issued next; null: nothing any more.
@@ -298,7 +298,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::mutex making_mutex_;  // guards making_
   std::weak_ptr<Communicator> making_;
   uint64_t strict_checks_ = 0;
-  std::unique_ptr<StrictBoard> strict_board_;
+  std::shared_ptr<StrictBoard> strict_board_;
   std::atomic<std::chrono::milliseconds> timeout_{};
   FlightRecorder recorder_;
 

@@ -101,6 +101,19 @@ void take_environment(Config& config) {
   if (const auto policy = s.text_if_set(Setting::kCtaPolicy)) config.cta_policy = parse_policy(*policy);
 }
 
+/// More CTAs at least than at most: a program that says so is wrong, but it cannot know what the environment says.
+void settle_contradiction(Config& config) {
+  if (config.max_ctas == 0 || config.min_ctas <= config.max_ctas) return;
+  const Settings& s = settings();
+  if (!s.integer_if_set(Setting::kMinCtas) && !s.integer_if_set(Setting::kMaxCtas)) {
+    fail(ncclInvalidArgument, "ncclConfig_t: minCTAs ({}) is greater than maxCTAs ({})", config.min_ctas,
+         config.max_ctas);
+  }
+  log_note("fewest CTAs (NCCL_MIN_CTAS or `minCTAs`) are {}, most (NCCL_MAX_CTAS or `maxCTAs`) {}: {} are used",
+           config.min_ctas, config.max_ctas, config.max_ctas);
+  config.min_ctas = config.max_ctas;
+}
+
 }  // namespace
 
 int most_ctas(const Config& config) {
@@ -113,10 +126,7 @@ Config read_config(const ncclConfig_t* config, const Config& base) {
   Config result = base;
   if (config != nullptr) take_fields(widen(*config), result);
   take_environment(result);
-  if (result.max_ctas > 0 && result.min_ctas > result.max_ctas) {
-    fail(ncclInvalidArgument, "ncclConfig_t: minCTAs ({}) is greater than maxCTAs ({})", result.min_ctas,
-         result.max_ctas);
-  }
+  settle_contradiction(result);
   return result;
 }
 

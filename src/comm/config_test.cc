@@ -130,6 +130,21 @@ TEST(Config, TheEnvironmentWinsOverFieldsAndParents) {
   }
 }
 
+TEST(Config, WhereTheEnvironmentContradictsTheProgramTheMostCtasCount) {
+  ncclConfig_t config = initialised();
+  config.minCTAs = 8;
+  {
+    const ScopedVariable most("NCCL_MAX_CTAS", "4");
+    const Config read = read_config(&config, Config{});
+    EXPECT_EQ(read.min_ctas, 4);
+    EXPECT_EQ(read.max_ctas, 4);
+    EXPECT_EQ(read_config(&config, read).min_ctas, 4);  // a child's
+  }
+  config.maxCTAs = 16;
+  const ScopedVariable least("NCCL_MIN_CTAS", "32");
+  EXPECT_EQ(read_config(&config, Config{}).min_ctas, 16);
+}
+
 TEST(Config, TheSizeOfClustersIsFreeUnlessSomebodySaysOtherwise) {
   ncclConfig_t config = initialised();
   EXPECT_LT(read_config(&config, Config{}).cga_cluster_size, 0);

@@ -237,7 +237,7 @@ void Communicator::meet_peers() {
   local_ranks_ = static_cast<int>(
       std::count_if(peers.begin(), peers.end(), [&](const Peer& peer) { return peer.process == process; }));
   if (strict && rank_ != 0) strict_memory = StrictBoard::fetch(*handles_, ranks_);
-  if (strict) strict_board_ = std::make_unique<StrictBoard>(std::move(strict_memory), peers, rank_);
+  if (strict) strict_board_ = std::make_shared<StrictBoard>(std::move(strict_memory), peers, rank_);
   bool peer_access = has_peer_access(peers);
   make_executor_for(peers, peer_access);
   bootstrap_->barrier();

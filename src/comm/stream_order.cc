@@ -48,9 +48,11 @@ cudaStream_t StreamOrder::enter(const std::vector<cudaStream_t>& streams, const 
   } else {
     enter_capture(capture, main, memory);
   }
+  ids_.assign(1, last_id_);
   for (size_t i = 1; i < streams.size(); ++i) {
     events_->fork.record(streams[i]);
     events_->fork.make_wait(main);
+    if (capture == 0) ids_.push_back(nitinol::stream_id(streams[i]));
   }
   last_stream_ = main;
   return main;

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "device/event.h"
@@ -29,8 +30,8 @@ class StreamOrder {
   void leave(const std::vector<cudaStream_t>& streams);
   /// Whether the launch that was begun last goes into a graph.
   bool captured() const { return capture_ != nullptr; }
-  /// The stream in which it runs (device/stream.h); kNoStreamId if it goes into a graph.
-  unsigned long long stream_id() const { return last_id_; }
+  /// The stream in which it runs (device/stream.h), kNoStreamId if it goes into a graph; else behind that the others.
+  std::span<const unsigned long long> stream_ids() const { return ids_; }
 
   /// Whether all launches so far are done. Graphs count as often as they were launched until now.
   bool idle() const;
@@ -79,6 +80,7 @@ class StreamOrder {
   bool in_graphs_ = false;          ///< the same
   cudaStream_t last_stream_ = nullptr;
   unsigned long long last_id_ = kNoStreamId;
+  std::vector<unsigned long long> ids_;                         ///< of the last launch, that one first
   std::shared_ptr<Capture> capture_;                            ///< of the last launch; null: none
   std::map<unsigned long long, std::weak_ptr<Capture>> known_;  ///< by id; each lives as long as its graph
 };

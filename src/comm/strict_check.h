@@ -12,7 +12,7 @@ namespace nitinol {
 bool checks_strictly();
 
 /// Whether calls on the communicator are compared.
-bool checks_strictly(Communicator& communicator);
+bool checks_strictly(const Communicator& communicator);
 
 /// Compares what is called on each communicator that compares calls, for all at the same time: waits for other ranks.
 /// Throws Error(ncclInvalidUsage) with the calls that differ; the communicator has then failed.

@@ -27,9 +27,12 @@ constexpr int kRanks = (1 << kMembersFrom) - 1;
 
 }  // namespace
 
-StrictCircle::StrictCircle(std::span<const Batch* const> batches)
-    : lookout_(batches.front()->communicator->strict_board()->lookout()), begin_(std::chrono::steady_clock::now()) {
-  for (const Batch* batch : batches) members_.push_back({.communicator = batch->communicator});
+StrictCircle::StrictCircle(std::span<const Batch* const> batches) : begin_(std::chrono::steady_clock::now()) {
+  for (const Batch* batch : batches) {
+    const Communicator::Visit visit(*batch->communicator);
+    members_.push_back({.communicator = batch->communicator, .board = batch->communicator->strict_board()});
+  }
+  lookout_ = members_.front().board->lookout();
   lookout_->add(*this);
 }
 
@@ -76,7 +79,7 @@ void StrictCircle::look() {
 
 void StrictCircle::fail_if_a_peer_has_left(const Member& member) {
   Communicator& communicator = *member.communicator;
-  const StrictBoard& board = *communicator.strict_board();
+  const StrictBoard& board = *member.board;
   for (int peer = 0; member.collective.sequence > 0 && peer < communicator.ranks(); ++peer) {
     if (!board.has_left(peer) || !board.awaits(peer, member.collective, {})) continue;
     const std::string mine = member.collective.text();
@@ -91,7 +94,7 @@ void StrictCircle::fail_if_a_peer_has_left(const Member& member) {
 void StrictCircle::warn() {
   for (const Member& each : members_) {
     Communicator& communicator = *each.communicator;
-    const StrictBoard& board = *communicator.strict_board();
+    const StrictBoard& board = *each.board;
     std::string late;
     for (int peer = 0; peer < communicator.ranks(); ++peer) {
       if (!board.awaits(peer, each.collective, each.messages)) continue;
@@ -121,7 +124,7 @@ std::vector<Labels::Other> StrictCircle::labels_of_others() const {
   std::vector<Labels::Other> others;
   for (size_t i = 0; i < members_.size(); ++i) {
     const Member& self = members_[i];
-    StrictBoard& board = *self.communicator->strict_board();
+    StrictBoard& board = *self.board;
     const int most = std::min(self.communicator->ranks(), kRanks);
     for (int peer = 0; peer < most; ++peer) {
       const SharedLabel& label = board.holder(peer).label;
@@ -137,7 +140,7 @@ void StrictCircle::fail_member(int other) {
   const Member& self = members_[static_cast<size_t>(other >> kMembersFrom)];
   const int peer = other & kRanks;
   Communicator& communicator = *self.communicator;
-  StrictBoard& board = *communicator.strict_board();
+  StrictBoard& board = *self.board;
   communicator.fail_with(ncclInvalidUsage,
                          host_circle_sentence(communicator.rank(), what_waits(self), board.describe(peer),
                                               reason_on_host(board.holder(peer).holder())) +
@@ -158,8 +161,8 @@ void StrictCircle::hold_up_others(uint64_t label) {
   const std::lock_guard lock(all.mutex);
   told_.clear();
   for (StrictBoard* const board : all.all) {
-    const bool of_group = std::any_of(members_.begin(), members_.end(),
-                                      [&](const Member& each) { return each.communicator->strict_board() == board; });
+    const bool of_group =
+        std::any_of(members_.begin(), members_.end(), [&](const Member& each) { return each.board.get() == board; });
     if (of_group) continue;
     board->own_holder().tell(label, holder);
     told_.push_back(board);

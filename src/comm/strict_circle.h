@@ -43,7 +43,8 @@ class StrictCircle {
  private:
   struct Member {
     Communicator* communicator = nullptr;
-    Signature collective{};  ///< number 0: none
+    std::shared_ptr<StrictBoard> board{};  ///< the communicator may be aborted meanwhile, and gives up its own then
+    Signature collective{};                ///< number 0: none
     std::vector<StrictBoard::Unmatched> messages{};
     int thread = 0;  ///< 0: it waits for nothing yet
   };
@@ -57,7 +58,7 @@ class StrictCircle {
   void hold_up_others(uint64_t label);
   void let_others_go();
 
-  const std::shared_ptr<StrictLookout> lookout_;
+  std::shared_ptr<StrictLookout> lookout_;
   const std::chrono::steady_clock::time_point begin_;
   std::mutex mutex_;  // of what follows
   std::vector<Member> members_;

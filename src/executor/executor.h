@@ -87,9 +87,10 @@ class Executor {
   /// The host waits for these ranks in a call that they must make too; nothing is launched before. kNone: no more.
   virtual void wait_on_host(HostCall /*call*/, std::span<const int> /*ranks*/) {}
 
-  /// What is launched next, in a stream that waits for all earlier launches, or captured into a graph. `id`: the
-  /// stream's, or kNoStreamId (device/stream.h).
-  virtual void note(const Launch&, cudaStream_t, unsigned long long /*id*/, bool /*captured*/) {}
+  /// What is launched next, in a stream that waits for all earlier launches, or captured into a graph. `ids`: the
+  /// stream's, or kNoStreamId (device/stream.h), and those of other streams that the group uses, if none is captured:
+  /// the launch waits for them, and they for it.
+  virtual void note(const Launch&, cudaStream_t, std::span<const unsigned long long> /*ids*/, bool /*captured*/) {}
 
   /// Enqueues in stream order, also while the stream is being captured. Never waits for peers. Throws Error.
   /// The launch is consumed; everything the running operations need is kept alive by what was enqueued.

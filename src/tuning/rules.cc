@@ -44,6 +44,13 @@ constexpr Function kFunctions[] = {
     {"allreduce", Collective::kAllReduce},
 };
 
+/// For whoever has written another one.
+std::string names_in(const auto& rows) {
+  std::string names;
+  for (const auto& row : rows) names += formatted("{}{}", names.empty() ? "" : ", ", row.name);
+  return names;
+}
+
 /// The names of one section, `^` included, as bits.
 uint32_t parse_names(const char* variable, std::string_view names, const auto& words) {
   const bool inverted = names.starts_with('^');
@@ -52,7 +59,9 @@ uint32_t parse_names(const char* variable, std::string_view names, const auto& w
   for (const std::string_view name : split(names, ',')) {
     const auto* word = std::find_if(std::begin(words), std::end(words),
                                     [&](const Word& w) { return same_ignoring_case(w.name, name); });
-    if (word == std::end(words)) fail(ncclInvalidUsage, "{}: unknown word '{}'", variable, std::string(name));
+    if (word == std::end(words)) {
+      fail(ncclInvalidUsage, "{}: unknown word '{}'; there are {}", variable, std::string(name), names_in(words));
+    }
     bits |= word->bits;
   }
   return inverted ? ~bits : bits;
@@ -61,8 +70,10 @@ uint32_t parse_names(const char* variable, std::string_view names, const auto& w
 Collective parse_function(const char* variable, std::string_view name) {
   const auto* function = std::find_if(std::begin(kFunctions), std::end(kFunctions),
                                       [&](const Function& f) { return same_ignoring_case(f.name, name); });
-  if (function == std::end(kFunctions))
-    fail(ncclInvalidUsage, "{}: unknown function '{}'", variable, std::string(name));
+  if (function == std::end(kFunctions)) {
+    fail(ncclInvalidUsage, "{}: unknown function '{}'; there are {}", variable, std::string(name),
+         names_in(kFunctions));
+  }
   return function->what;
 }
 

@@ -52,6 +52,24 @@ TEST(AlgorithmRules, UnknownWordsAreRefusedAndChangeNothing) {
   }
 }
 
+std::string refusal_of(const char* text) {
+  Rules rules = Rules::any();
+  try {
+    restrict_algorithms(text, rules);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(AlgorithmRules, WhoWritesAnUnknownWordIsToldTheKnownOnes) {
+  EXPECT_EQ(refusal_of("AllReduce:direct"),
+            "NCCL_ALGO: unknown word 'direct'; there are oneshot, twoshot, ring, tree, collnetdirect, collnetchain, "
+            "nvls, nvlstree, pat");
+  EXPECT_EQ(refusal_of("AlltoAll:Ring"),
+            "NCCL_ALGO: unknown function 'AlltoAll'; there are broadcast, reduce, allgather, reducescatter, allreduce");
+}
+
 TEST(ProtocolRules, NamesSelectProtocols) {
   Rules rules = Rules::any();
   restrict_protocols("^LL128;allreduce:Simple", rules);

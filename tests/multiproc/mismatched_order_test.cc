@@ -74,6 +74,30 @@ TEST(Mismatch, OfTheOrderWithARootThatHasNoRoom) {
   unsetenv("NCCL_BUFFSIZE");
 }
 
+// Such a group runs in the stream that it names first, but stands in both: what holds up one of them holds it up, and
+// it holds up what comes later in either.
+TEST(Mismatch, OfTheOrderWithAGroupInSeveralStreams) {
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
+              const TwoCommunicators two(self);
+              cudaStream_t other = nullptr;
+              EXPECT_CALL(cudaStreamCreate(&other));
+              const auto reduce = [&](int comm, cudaStream_t stream) {
+                EXPECT_CALL(ncclAllReduce(two.data, two.data, 10, ncclFloat, ncclSum, two.comms[comm], stream));
+              };
+              const auto group = [&] {
+                EXPECT_CALL(ncclGroupStart());
+                reduce(0, other);
+                reduce(0, self.stream);
+                EXPECT_CALL(ncclGroupEnd());
+              };
+              if (self.rank == 0) group();
+              reduce(1, self.stream);
+              if (self.rank == 1) group();
+              must_hear_of_a_circle(self, two);
+              EXPECT_CALL(cudaStreamDestroy(other));
+            }));
+}
+
 TEST(Mismatch, IsNoneIfAGroupNamesCommunicatorsInAnotherOrder) {
   EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
               const TwoCommunicators two(self);

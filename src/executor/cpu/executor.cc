@@ -44,12 +44,19 @@ class CpuExecutor : public Executor {
 
   void announce(const CollectiveWork* next) override { engine_->rank().announce(next); }
   void wait_on_host(HostCall call, std::span<const int> ranks) override { engine_->rank().wait_on_host(call, ranks); }
-  void note(const Launch&, cudaStream_t, unsigned long long id, bool captured) override {
-    stream_ = captured ? StreamName{} : StreamName{id, engine_->rank().device()};
+  void note(const Launch&, cudaStream_t, std::span<const unsigned long long> ids, bool captured) override {
+    streams_.main = {};
+    streams_.joined.clear();
+    if (captured) return;
+    const int device = engine_->rank().device();
+    streams_.main = {ids.front(), device};
+    for (const unsigned long long id : ids.subspan(1)) {
+      if (id != kNoStreamId) streams_.joined.push_back({id, device});
+    }
   }
 
   void launch(const Launch& launch, cudaStream_t stream) override {
-    std::unique_ptr<Kernel> kernel = engine_->make_kernel(launch, stream_);
+    std::unique_ptr<Kernel> kernel = engine_->make_kernel(launch, streams_);
     const VgpuKernel call{
         .run = run_kernel,
         .state = kernel.get(),
@@ -83,7 +90,7 @@ class CpuExecutor : public Executor {
  private:
   std::function<bool()> idle_;
   std::shared_ptr<Engine> engine_;
-  StreamName stream_;  ///< where what is launched next runs
+  LaunchStreams streams_;  ///< where what is launched next runs
 };
 
 }  // namespace

@@ -26,10 +26,10 @@ std::unique_ptr<Kernel> Engine::take_spare() {
   return kernel;
 }
 
-std::unique_ptr<Kernel> Engine::make_kernel(const Launch& launch, const StreamName& stream) {
+std::unique_ptr<Kernel> Engine::make_kernel(const Launch& launch, const LaunchStreams& streams) {
   std::unique_ptr<Kernel> kernel = take_spare();
-  rank_.occupancy().issue(stream);
-  kernel->stream_ = stream;
+  rank_.occupancy().issue(streams);
+  kernel->streams_ = streams;
   kernel->collectives_ = launch.collectives;
   kernel->messages_.assign(launch.messages, rank_);
   return kernel;
@@ -59,7 +59,7 @@ void Engine::close() {
 void Kernel::run() {
   Rank& rank = engine_->rank();
   const std::lock_guard lock(rank.turn());
-  rank.occupancy().begin(stream_);
+  rank.occupancy().begin(streams_);
   try {
     run_operations(rank);
   } catch (const std::exception& thrown) {  // nobody in a stream could catch it

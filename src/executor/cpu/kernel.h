@@ -25,9 +25,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Rank& rank() { return rank_; }
   Workspace& workspace() { return workspace_; }
 
-  /// A kernel for the launch, which is to run in the stream, if that is known: used again after recycle(), which any
+  /// A kernel for the launch, which is to run in the streams, if those are known: used again after recycle(), which any
   /// thread may call. One thread at a time, before close().
-  std::unique_ptr<Kernel> make_kernel(const Launch& launch, const StreamName& stream = {});
+  std::unique_ptr<Kernel> make_kernel(const Launch& launch, const LaunchStreams& streams = {});
   static void recycle(std::unique_ptr<Kernel> kernel);
   /// The executor's end: closes the rank; whoever owns the engine calls it before letting go.
   void close();
@@ -58,7 +58,7 @@ class Kernel {
   void run_operations(Rank& rank);
 
   std::shared_ptr<Engine> engine_;
-  StreamName stream_;
+  LaunchStreams streams_;
   std::vector<CollectiveWork> collectives_;
   Messages messages_;
 };

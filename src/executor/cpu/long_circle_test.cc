@@ -62,7 +62,7 @@ std::string run(std::vector<Program> programs, int teams, Living living = Living
       for (const Step& step : program) {
         Engine& engine = *all[static_cast<size_t>(step.team)]->engine(rank);
         engine.rank().prepare(step.launch);
-        kernels.push_back(engine.make_kernel(step.launch, stream));
+        kernels.push_back(engine.make_kernel(step.launch, {.main = stream}));
       }
       for (size_t i = 0; i < kernels.size(); ++i) {
         std::this_thread::sleep_for(program[i].pause);
@@ -113,12 +113,45 @@ TEST(LongCircle, OfTwoRanksInOneStreamIsTold) {
   std::vector<std::unique_ptr<Kernel>> kernels;
   for (int rank = 0; rank < 2; ++rank) {
     team.engine(rank)->rank().prepare(program[static_cast<size_t>(rank)].launch);
-    kernels.push_back(team.engine(rank)->make_kernel(program[static_cast<size_t>(rank)].launch, stream));
+    kernels.push_back(team.engine(rank)->make_kernel(program[static_cast<size_t>(rank)].launch, {.main = stream}));
   }
   kernels[0]->run();
   ASSERT_EQ(team.failures().size(), 1U);
   EXPECT_TRUE(contains(team.failures()[0], "for rank 1 (")) << team.failures()[0];
   EXPECT_TRUE(contains(team.failures()[0], "(there rank 0) in its stream")) << team.failures()[0];
+}
+
+// Two groups of the second team stand in the stream, but run in others.
+TEST(LongCircle, OfLaunchesInSeveralStreamsIsTold) {
+  Team one(2);
+  Team two(2);
+  std::vector<std::byte> bytes(4096);
+  Program program{all_reduce(0)};
+  give_buffers(program, bytes);
+  const Launch& launch = program[0].launch;
+  for (Team* team : {&one, &two}) {
+    for (int rank = 0; rank < 2; ++rank) team->engine(rank)->rank().prepare(launch);
+  }
+  const StreamName stream{1, 0};
+  const LaunchStreams several{.main = {2, 0}, .joined = {stream}};
+  const auto first = one.engine(0)->make_kernel(launch, {.main = stream});
+  const auto second = two.engine(0)->make_kernel(launch, several);
+  const auto third = two.engine(0)->make_kernel(launch, several);
+  const auto waits = two.engine(1)->make_kernel(launch, {.main = {3, 0}});
+  const auto behind = one.engine(1)->make_kernel(launch, {.main = {3, 0}});
+  std::thread one_thread([&] { first->run(); });
+  std::thread other_thread([&] { waits->run(); });
+  std::vector<std::string> said;
+  for (int i = 0; i < 10'000 && said.empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    said = one.failures().empty() ? two.failures() : one.failures();
+  }
+  one.engine(0)->rank().abort();
+  two.engine(1)->rank().abort();
+  one_thread.join();
+  other_thread.join();
+  ASSERT_FALSE(said.empty());
+  EXPECT_TRUE(contains(said[0], "in a circle over several communicators")) << said[0];
 }
 
 /// Whether the ranks, each of which makes the calls on the teams in its order, come through.

@@ -27,21 +27,27 @@ Occupancy::~Occupancy() {
   std::erase(registry().all, this);
 }
 
-void Occupancy::issue_elsewhere(const StreamName& stream, uint64_t number) {
+void Occupancy::issue_elsewhere(const LaunchStreams& streams, uint64_t number) {
+  const StreamName& stream = streams.main;
   if (!stream.known()) return capture();
+  std::unique_lock<std::mutex> lock;
+  if (!streams.joined.empty() || !joined_.empty()) lock = std::unique_lock(registry().mutex);
+  const bool same = stream == StreamName{stream_.load(), device_.load()} && streams.joined == joined_;
   // In this order: whoever sees the stream sees since when.
-  first_there_.store(number);
+  if (!same) first_there_.store(number);
+  joined_ = streams.joined;
   device_.store(stream.device);
   stream_.store(stream.id);
   counts_.issued.store(number, std::memory_order_release);
 }
 
-/// Whether all that the rank has still to run stands behind a launch that runs in the stream: what was put into it
-/// earlier has run.
-bool Occupancy::waits_behind(const StreamName& stream) const {
+/// Whether all that the rank has still to run stands behind a launch that runs in the streams: what was put into them
+/// earlier has run. The caller has the registry's lock.
+bool Occupancy::waits_behind(const LaunchStreams& streams) const {
   if (counts_.captured.load() != 0) return false;
   const uint64_t issued = counts_.issued.load();
-  const bool there = stream_.load() == stream.id && device_.load() == stream.device;
+  const auto holds = [&streams](const StreamName& name) { return streams.hold(name); };
+  const bool there = holds({stream_.load(), device_.load()}) || std::any_of(joined_.begin(), joined_.end(), holds);
   const uint64_t first = first_there_.load();
   const uint64_t begun = counts_.begun.load();
   const bool runs = counts_.ended.load() != begun;
@@ -49,8 +55,8 @@ bool Occupancy::waits_behind(const StreamName& stream) const {
 }
 
 void Occupancy::hold_up_others(uint64_t label, const Signature& call) {
-  if (!runs_in_->known()) return;
-  const auto thread = only_thread_if_it_waits_for(*runs_in_);
+  if (!runs_in_->main.known()) return;
+  const auto thread = thread_that_waits_for_launch();
   const bool host_waits = thread && std::exchange(waiting_thread_, thread) == thread;
   if (!thread) waiting_thread_.reset();
   const std::lock_guard lock(registry().mutex);
@@ -61,6 +67,15 @@ void Occupancy::hold_up_others(uint64_t label, const Signature& call) {
     if (behind || uncalled) other->tell_held_up(label, call, *this, uncalled);
     if (!behind && !uncalled && other->holder_ == this) other->tell_free();
   }
+}
+
+/// The program's one thread, if it waits for any of the streams.
+std::optional<int> Occupancy::thread_that_waits_for_launch() const {
+  auto thread = only_thread_if_it_waits_for(runs_in_->main);
+  for (const StreamName& joined : runs_in_->joined) {
+    if (!thread) thread = only_thread_if_it_waits_for(joined);
+  }
+  return thread;
 }
 
 /// All that the rank has called is through.

@@ -2,6 +2,7 @@
 // communicators in one stream.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -14,6 +15,17 @@
 
 namespace nitinol::cpu {
 
+/// Where a launch runs. A group that uses several streams runs in one of them, once the others have come to it, and
+/// what is put into those afterwards waits for it.
+struct LaunchStreams {
+  StreamName main{};
+  std::vector<StreamName> joined{};
+
+  bool hold(const StreamName& name) const {
+    return name == main || std::find(joined.begin(), joined.end(), name) != joined.end();
+  }
+};
+
 /// A rank's launches but for those that are captured into graphs, which run nobody knows when: once there are such,
 /// nothing is said of the rank any more.
 class Occupancy {
@@ -24,24 +36,26 @@ class Occupancy {
   Occupancy& operator=(const Occupancy&) = delete;
 
   // By whoever launches, before the launch can run.
-  void issue(const StreamName& stream) {
+  void issue(const LaunchStreams& streams) {
+    const StreamName& stream = streams.main;
     const uint64_t number = counts_.issued.load(std::memory_order_relaxed) + 1;
     const bool same = stream_.load(std::memory_order_relaxed) == stream.id &&
                       device_.load(std::memory_order_relaxed) == stream.device;
-    if (!same || !stream.known()) return issue_elsewhere(stream, number);
+    const bool alone = streams.joined.empty() && joined_.empty();
+    if (!same || !alone || !stream.known()) return issue_elsewhere(streams, number);
     counts_.issued.store(number, std::memory_order_release);
   }
   void capture() { counts_.captured.store(1, std::memory_order_release); }
 
-  // By the launch while it runs, one at a time; `stream` stays until its end.
-  void begin(const StreamName& stream) {
-    runs_in_ = &stream;
-    if (stream.known()) count(counts_.begun);
+  // By the launch while it runs, one at a time; `streams` stay until its end.
+  void begin(const LaunchStreams& streams) {
+    runs_in_ = &streams;
+    if (streams.main.known()) count(counts_.begun);
   }
   void end() {
-    if (runs_in_->known()) count(counts_.ended);
+    if (runs_in_->main.known()) count(counts_.ended);
   }
-  /// Tells all whose launches stand behind this one in its stream what holds them up: a call that has the label. And
+  /// Tells all whose launches stand behind this one in its streams what holds them up: a call that has the label. And
   /// those that have none, if the program makes no call before this one has ended.
   void hold_up_others(uint64_t label, const Signature& call);
   /// Takes it back.
@@ -52,8 +66,9 @@ class Occupancy {
   static void count(std::atomic<uint64_t>& number) {
     number.store(number.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
-  void issue_elsewhere(const StreamName& stream, uint64_t number);
-  bool waits_behind(const StreamName& stream) const;
+  void issue_elsewhere(const LaunchStreams& streams, uint64_t number);
+  bool waits_behind(const LaunchStreams& streams) const;
+  std::optional<int> thread_that_waits_for_launch() const;
   bool nothing_issued() const;
   void tell_held_up(uint64_t label, const Signature& call, const Occupancy& holder, bool on_host);
   void tell_free();
@@ -62,9 +77,10 @@ class Occupancy {
   const int rank_;
   const std::array<uint64_t, 2> identity_;
   LaunchCounts& counts_;                                 ///< in the own arena
-  const StreamName* runs_in_ = nullptr;                  ///< of the launch that runs
+  const LaunchStreams* runs_in_ = nullptr;               ///< of the launch that runs
   std::atomic<unsigned long long> stream_{kNoStreamId};  ///< of the last launch
   std::atomic<int> device_{-1};                          ///< the same
+  std::vector<StreamName> joined_;                       ///< the same; changed under the registry's lock
   std::atomic<uint64_t> first_there_{1};                 ///< since which all launches went there
   const Occupancy* holder_ = nullptr;                    ///< guarded by the registry's lock
   std::optional<int> waiting_thread_;                    ///< that the last look has found, of the launch that runs

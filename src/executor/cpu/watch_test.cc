@@ -25,7 +25,7 @@ Launch message(Direction direction, int peer, int& value) {
 
 std::unique_ptr<Kernel> issued(Engine& engine, const Launch& launch, const StreamName& stream = kStream) {
   engine.rank().prepare(launch);
-  return engine.make_kernel(launch, stream);
+  return engine.make_kernel(launch, {.main = stream});
 }
 
 std::string words_of(Engine& engine) { return words_for_doings(look_at(engine.rank().arena())); }
@@ -63,7 +63,7 @@ std::thread receiving(Engine& engine, const std::vector<int>& peers, std::vector
     launch.messages.push_back({Direction::kReceive, peer, &value, sizeof value, DataType::kInt32});
   }
   engine.rank().prepare(launch);
-  return std::thread([&engine, launch] { engine.make_kernel(launch, kStream)->run(); });
+  return std::thread([&engine, launch] { engine.make_kernel(launch, {.main = kStream})->run(); });
 }
 
 // The other rank may have failed only because of the first.

@@ -200,9 +200,10 @@ class CudaExecutor : public Executor {
     if (has_several_protocols(launch) && !beside_) beside_ = std::make_unique<Beside>();
   }
 
-  void note(const Launch& launch, cudaStream_t stream, unsigned long long id, bool captured) override {
+  void note(const Launch& launch, cudaStream_t stream, std::span<const unsigned long long> ids,
+            bool captured) override {
     watch_->prepare();
-    watch_->note(launch, stream, id, captured);
+    watch_->note(launch, stream, ids.front(), captured);
     captured_ = captured;
   }
 
