@@ -14,6 +14,13 @@ namespace {
 /// Those of this process.
 Registry<LongCircle>& registry() { return Registry<LongCircle>::of_process(); }
 
+/// Whether what has some places stands behind what has others, in any stream.
+bool any_behind(const std::vector<StreamPlace>& some, const std::vector<StreamPlace>& others) {
+  return std::any_of(some.begin(), some.end(), [&](const StreamPlace& one) {
+    return std::any_of(others.begin(), others.end(), [&](const StreamPlace& other) { return one.behind(other); });
+  });
+}
+
 }  // namespace
 
 LongCircle::LongCircle(const PresentLaunch& present, const Self& self) : present_(present), self_(self) {
@@ -47,16 +54,16 @@ void LongCircle::forget_under_lock() {
 
 /// Whose launch, of those in which ranks of this process wait, is the first in the stream before this rank's.
 const LongCircle* LongCircle::before(const Registry<LongCircle>& all) const {
-  const auto mine = self_.places.find(launch_);
+  const std::vector<StreamPlace> mine = self_.places.find_all(launch_);
   const LongCircle* first = nullptr;
-  StreamPlace place_of_first;
+  std::vector<StreamPlace> places_of_first;
   for (const LongCircle* const other : all.all) {
     if (other == this || other->launch_ == 0) continue;
-    const auto theirs = other->self_.places.find(other->launch_);
-    if (!mine || !theirs || !mine->behind(*theirs)) continue;
-    if (first != nullptr && !place_of_first.behind(*theirs)) continue;
+    std::vector<StreamPlace> theirs = other->self_.places.find_all(other->launch_);
+    if (!any_behind(mine, theirs)) continue;
+    if (first != nullptr && !any_behind(places_of_first, theirs)) continue;
     first = other;
-    place_of_first = *theirs;
+    places_of_first = std::move(theirs);
   }
   return first;
 }

@@ -76,8 +76,16 @@ class Play {
     note_calls(in.board, rank, launch, captured);
     if (captured) return;
     const uint64_t number = in.board.page(rank).launches.load();
-    in.members[static_cast<size_t>(rank)]->places.add(number, stream_of(process));
+    in.members[static_cast<size_t>(rank)]->places.add(number, stream_of(process, handles_[process]));
     streams_[{process, handles_[process]}].push_back({team, rank, number});
+  }
+  /// What the process has issued last on the team's communicator uses another of its streams, too.
+  void join_stream(int process, int team, int handle) {
+    const Team& in = *teams_[static_cast<size_t>(team)];
+    const int rank = in.rank_of(process);
+    const uint64_t number = in.board.page(rank).launches.load();
+    in.members[static_cast<size_t>(rank)]->places.join(number, stream_of(process, handle));
+    streams_[{process, handle}].push_back({team, rank, number});
   }
   /// The process goes on in another of its streams.
   void change_stream(int process, int to = 1) { handles_[process] = 100 * to; }
@@ -108,7 +116,12 @@ class Play {
     bool moved = false;
     for (auto& [name, stream] : streams_) {
       if (stream.empty()) continue;
-      const Entry& first = stream.front();
+      const Entry first = stream.front();
+      const auto is_first_if_there = [&](const auto& each) {
+        const auto& entries = each.second;
+        return std::find(entries.begin(), entries.end(), first) == entries.end() || entries.front() == first;
+      };
+      if (!std::all_of(streams_.begin(), streams_.end(), is_first_if_there)) continue;
       const Team& team = *teams_[static_cast<size_t>(first.team)];
       Member& member = *team.members[static_cast<size_t>(first.rank)];
       if (member.through + 1 != first.launch) continue;
@@ -116,7 +129,7 @@ class Play {
       member.begun = first.launch;
       if (!can_end(team, first)) continue;
       member.through = first.launch;
-      stream.pop_front();
+      for (auto& each : streams_) std::erase(each.second, first);
       moved = true;
     }
     return moved;
@@ -130,10 +143,11 @@ class Play {
     int team;
     int rank;
     uint64_t launch;
+    friend bool operator==(const Entry&, const Entry&) = default;
   };
 
-  StreamName stream_of(int process) {
-    return {static_cast<unsigned long long>(0x1000 + process + handles_[process]), 0};
+  static StreamName stream_of(int process, int handle) {
+    return {static_cast<unsigned long long>(0x1000 + process + handle), 0};
   }
 
   static bool can_end(const Team& team, const Entry& entry) {
@@ -162,6 +176,20 @@ TEST(LongCircle, OfTwoCommunicatorsIsTold) {
   EXPECT_TRUE(contains(said, "waits in AllReduce number 1 (count 4, type int32, op sum) for rank ")) << said;
   EXPECT_TRUE(contains(said, "which has it behind AllReduce number 1 (count 4, type int32, op sum) on communicator "))
       << said;
+}
+
+TEST(LongCircle, OfAGroupInSeveralStreamsIsTold) {
+  for (const bool joins : {false, true}) {
+    Play play({{0, 1}, {0, 1}});
+    for (const int process : {0, 1}) {
+      play.issue(process, process, all_reduce());  // each on another communicator first
+      play.change_stream(process);
+      play.issue(process, 1 - process, all_reduce());
+      if (joins) play.join_stream(process, 1 - process, 0);
+    }
+    EXPECT_EQ(play.look() != "", joins);
+    EXPECT_EQ(play.through(), !joins);
+  }
 }
 
 TEST(LongCircle, OfMessagesIsTold) {

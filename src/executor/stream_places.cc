@@ -19,7 +19,7 @@ StreamPlaces::Registry& StreamPlaces::registry() {
 }
 
 StreamPlaces::StreamPlaces()
-    : self_((registry().ranks.fetch_add(1) + 1) & ((uint64_t{1} << (64 - Queue::kTurnBits)) - 1)), log_{} {}
+    : self_((registry().ranks.fetch_add(1) + 1) & ((uint64_t{1} << (64 - Queue::kTurnBits)) - 1)), log_{}, joins_{} {}
 
 /// One that nobody uses any more is forgotten.
 std::shared_ptr<StreamPlaces::Queue> StreamPlaces::find_queue(const StreamName& name) {
@@ -33,22 +33,31 @@ std::shared_ptr<StreamPlaces::Queue> StreamPlaces::find_queue(const StreamName& 
   return queue;
 }
 
+StreamPlace StreamPlaces::take_turn(Queue& queue) const {
+  constexpr uint64_t kTurns = (uint64_t{1} << Queue::kTurnBits) - 1;
+  uint64_t before = queue.holder_and_turn.load();
+  uint64_t after = 0;
+  do {
+    after = self_ << Queue::kTurnBits | ((before + 1) & kTurns);
+  } while (!queue.holder_and_turn.compare_exchange_weak(before, after));
+  return {queue.name, after & kTurns};
+}
+
 void StreamPlaces::enter(uint64_t launch, const StreamName& name) {
   if (name != name_) {
     queue_ = name.known() ? find_queue(name) : nullptr;
     name_ = name;
   }
-  StreamPlace place;
-  if (queue_ != nullptr) {
-    constexpr uint64_t kTurns = (uint64_t{1} << Queue::kTurnBits) - 1;
-    uint64_t before = queue_->holder_and_turn.load();
-    uint64_t after = 0;
-    do {
-      after = self_ << Queue::kTurnBits | ((before + 1) & kTurns);
-    } while (!queue_->holder_and_turn.compare_exchange_weak(before, after));
-    place = {queue_->name, after & kTurns};
-  }
+  const StreamPlace place = queue_ != nullptr ? take_turn(*queue_) : StreamPlace{};
   log_.add(log_.last() + 1, {launch, place.stream, place.turn});
+}
+
+void StreamPlaces::join(uint64_t launch, const StreamName& name) {
+  if (!name.known()) return;
+  if (std::exchange(last_joined_, launch) != launch) joined_.clear();
+  const std::shared_ptr<Queue>& queue = joined_.emplace_back(find_queue(name));
+  const StreamPlace place = take_turn(*queue);
+  joins_.add(joins_.last() + 1, {launch, place.stream, place.turn});
 }
 
 std::optional<StreamPlace> StreamPlaces::find(uint64_t launch) const {
@@ -59,6 +68,18 @@ std::optional<StreamPlace> StreamPlaces::find(uint64_t launch) const {
     if ((*words)[0] <= launch) return StreamPlace{(*words)[1], (*words)[2]};
   }
   return std::nullopt;
+}
+
+std::vector<StreamPlace> StreamPlaces::find_all(uint64_t launch) const {
+  std::vector<StreamPlace> places;
+  if (const auto main = find(launch)) places.push_back(*main);
+  const uint64_t last = joins_.last();
+  for (uint64_t number = last; number > 0 && last - number < joins_.kKept; --number) {
+    const auto words = joins_.find(number);
+    if (!words || (*words)[0] < launch) break;
+    if ((*words)[0] == launch) places.push_back({(*words)[1], (*words)[2]});
+  }
+  return places;
 }
 
 }  // namespace nitinol

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "device/stream.h"
 #include "model/shared_log.h"
@@ -38,8 +39,13 @@ class StreamPlaces {
     const bool same = name == name_ && (queue_ == nullptr || queue_->holder() == self_);
     if (!same) enter(launch, name);
   }
+  /// The launch that was added last waits for what was put into this stream before, too, and what comes there later
+  /// waits for it.
+  void join(uint64_t launch, const StreamName& name);
   /// Nothing if it is not known, or too long ago.
   std::optional<StreamPlace> find(uint64_t launch) const;
+  /// That, and those in the streams that it has joined.
+  std::vector<StreamPlace> find_all(uint64_t launch) const;
 
  private:
   /// One stream: who has launched there last, and the turn.
@@ -55,11 +61,15 @@ class StreamPlaces {
   static std::shared_ptr<Queue> find_queue(const StreamName& name);
 
   void enter(uint64_t launch, const StreamName& name);
+  StreamPlace take_turn(Queue& queue) const;
 
   const uint64_t self_;  ///< tells the ranks of the process apart
   StreamName name_;      ///< where the last launch went
   std::shared_ptr<Queue> queue_;
-  SharedLog<256, 3> log_;  ///< since which launch which stream and turn
+  SharedLog<256, 3> log_;                       ///< since which launch which stream and turn
+  uint64_t last_joined_ = 0;                    ///< the last launch that joined any,
+  std::vector<std::shared_ptr<Queue>> joined_;  ///< and which
+  SharedLog<256, 3> joins_;                     ///< which launch has joined which stream at which turn
 };
 
 }  // namespace nitinol

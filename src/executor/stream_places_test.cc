@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace nitinol {
 namespace {
 
@@ -33,6 +35,32 @@ TEST(StreamPlaces, OfDifferentStreamsSayNothing) {
   EXPECT_FALSE(b.find(2)->behind(*a.find(2)));
   b.add(3, stream(2));
   EXPECT_TRUE(b.find(3)->behind(*a.find(1)));
+}
+
+bool any_behind(const std::vector<StreamPlace>& some, const std::vector<StreamPlace>& others) {
+  return std::any_of(some.begin(), some.end(), [&](const StreamPlace& one) {
+    return std::any_of(others.begin(), others.end(), [&](const StreamPlace& other) { return one.behind(other); });
+  });
+}
+
+TEST(StreamPlaces, OfALaunchThatJoinsOthersCountInThoseToo) {
+  StreamPlaces a;
+  StreamPlaces b;
+  b.add(1, stream(7));
+  a.add(1, stream(6));
+  a.join(1, stream(7));
+  a.join(1, stream(8));
+  b.add(2, stream(7));
+  b.add(3, stream(8));
+  a.add(2, stream(6));
+  b.add(4, stream(7));
+  EXPECT_TRUE(any_behind(a.find_all(1), b.find_all(1)));
+  EXPECT_TRUE(any_behind(b.find_all(2), a.find_all(1)));
+  EXPECT_TRUE(any_behind(b.find_all(3), a.find_all(1)));
+  EXPECT_FALSE(any_behind(a.find_all(1), b.find_all(2)));
+  EXPECT_FALSE(any_behind(b.find_all(4), a.find_all(2))) << "only the launch before joined it";
+  a.join(2, StreamName{});
+  EXPECT_EQ(a.find_all(2).size(), 1U);
 }
 
 TEST(StreamPlaces, KnowTheLastFewChanges) {

@@ -56,14 +56,15 @@ class CallWatch {
   /// What a launch's kernel is to be called.
   CallName name(const NamedLaunch& launch, bool captured) { return names_.name(launch, captured); }
   /// As Executor::note().
-  void note(const Launch& launch, cudaStream_t stream, unsigned long long id, bool captured) {
+  void note(const Launch& launch, cudaStream_t stream, std::span<const unsigned long long> ids, bool captured) {
     const CallBoard* const board = board_.load(std::memory_order_relaxed);
     if (board == nullptr) return;
     if (!captured && progress_.wants_mark()) progress_.mark(board->page(rank_).calls.last(), stream);
     note_calls(*board, rank_, launch, captured);
     if (captured) return;
     const uint64_t number = board->page(rank_).launches.load(std::memory_order_relaxed);
-    places_.add(number, {id, domain_->device()});
+    places_.add(number, {ids.front(), domain_->device()});
+    for (const unsigned long long joined : ids.subspan(1)) places_.join(number, {joined, domain_->device()});
   }
   /// The collective that comes next once all ranks have come to it; null: none.
   void note_waiting_to_call(const CollectiveWork* next);

@@ -109,7 +109,8 @@ class WatchedRank {
  private:
   void launch(const Launch& launch) {
     watch_->prepare();
-    watch_->note(launch, nullptr, 1, false);
+    const unsigned long long stream = 1;
+    watch_->note(launch, nullptr, {&stream, 1}, false);
   }
 
   std::mutex mutex_;

@@ -203,7 +203,7 @@ class CudaExecutor : public Executor {
   void note(const Launch& launch, cudaStream_t stream, std::span<const unsigned long long> ids,
             bool captured) override {
     watch_->prepare();
-    watch_->note(launch, stream, ids.front(), captured);
+    watch_->note(launch, stream, ids, captured);
     captured_ = captured;
   }
 
