@@ -187,7 +187,7 @@ TEST(LongCircle, OfAGroupInSeveralStreamsIsTold) {
       play.issue(process, 1 - process, all_reduce());
       if (joins) play.join_stream(process, 1 - process, 0);
     }
-    EXPECT_EQ(play.look() != "", joins);
+    EXPECT_EQ(!play.look().empty(), joins);
     EXPECT_EQ(play.through(), !joins);
   }
 }

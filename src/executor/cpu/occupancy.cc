@@ -35,7 +35,7 @@ void Occupancy::issue_elsewhere(const LaunchStreams& streams, uint64_t number) {
   const bool same = stream == StreamName{stream_.load(), device_.load()} && streams.joined == joined_;
   // In this order: whoever sees the stream sees since when.
   if (!same) first_there_.store(number);
-  joined_ = streams.joined;
+  if (lock.owns_lock()) joined_ = streams.joined;  // else both are empty
   device_.store(stream.device);
   stream_.store(stream.id);
   counts_.issued.store(number, std::memory_order_release);
