@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "cuda_status.h"
+#include "runtime_launch.h"
 
 namespace {
 
@@ -51,17 +52,7 @@ class Launches {
   }
 
   void by_runtime() {
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(1);
-    config.blockDim = dim3(kThreads);
-    config.stream = stream_;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    check(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(&await_earlier<kBytes>), arguments_),
-          "cudaLaunchKernelExC");
+    launch_by_runtime(reinterpret_cast<const void*>(&await_earlier<kBytes>), kThreads, true, arguments_, stream_);
   }
   void by_driver() {
     CUlaunchAttribute attribute{};

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cuda_status.h"
+#include "runtime_launch.h"
 
 namespace {
 
@@ -48,19 +49,6 @@ struct Times {
   double all = 0;
 };
 
-void launch(const Shape& shape, const Parameters& parameters, cudaStream_t stream) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(1);
-  config.blockDim = dim3(kThreads);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = shape.overlaps ? 1 : 0;
-  check(cudaLaunchKernelEx(&config, &last_for, parameters), "cudaLaunchKernelEx");
-}
-
 Times measure(const Shape& shape, unsigned nanoseconds, int gpu, std::barrier<>& together) {
   check(cudaSetDevice(gpu), "cudaSetDevice");
   cudaStream_t stream = nullptr;
@@ -69,14 +57,15 @@ Times measure(const Shape& shape, unsigned nanoseconds, int gpu, std::barrier<>&
   for (cudaEvent_t& event : events) {
     check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
-  const Parameters parameters{.nanoseconds = nanoseconds};
+  Parameters parameters{.nanoseconds = nanoseconds};
+  void* arguments[] = {&parameters};
   std::vector<double> host;
   std::vector<double> all;
   for (int batch = 0; batch < kBatches; ++batch) {
     together.arrive_and_wait();
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < kLaunches; ++i) {
-      launch(shape, parameters, stream);
+      launch_by_runtime(reinterpret_cast<const void*>(&last_for), kThreads, shape.overlaps, arguments, stream);
       if (shape.events_each > 0 && i % shape.events_each == 0) {
         check(cudaEventRecord(events[static_cast<size_t>(i) % events.size()], stream), "cudaEventRecord");
       }
