@@ -31,11 +31,9 @@ __global__ void __launch_bounds__(kThreads) last_for(const __grid_constant__ Par
   asm volatile("griddepcontrol.wait;" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
-  unsigned long long now = 0;
-  const long long clock_begin = clock64();
-  do {
-    now = static_cast<unsigned long long>(clock64() - clock_begin);
-  } while (now * 10 < parameters.nanoseconds * 17ULL);  // at 1.7 GHz
+  const long long begin = clock64();
+  while ((clock64() - begin) * 10 < parameters.nanoseconds * 17LL) {  // at 1.7 GHz
+  }
 }
 
 struct Shape {

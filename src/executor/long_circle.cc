@@ -14,13 +14,6 @@ namespace {
 /// Those of this process.
 Registry<LongCircle>& registry() { return Registry<LongCircle>::of_process(); }
 
-/// Whether what has some places stands behind what has others, in any stream.
-bool any_behind(const std::vector<StreamPlace>& some, const std::vector<StreamPlace>& others) {
-  return std::any_of(some.begin(), some.end(), [&](const StreamPlace& one) {
-    return std::any_of(others.begin(), others.end(), [&](const StreamPlace& other) { return one.behind(other); });
-  });
-}
-
 }  // namespace
 
 LongCircle::LongCircle(const PresentLaunch& present, const Self& self) : present_(present), self_(self) {

@@ -1,10 +1,17 @@
 #include "executor/stream_places.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <utility>
 
 namespace nitinol {
+
+bool any_behind(const std::vector<StreamPlace>& some, const std::vector<StreamPlace>& others) {
+  return std::any_of(some.begin(), some.end(), [&](const StreamPlace& one) {
+    return std::any_of(others.begin(), others.end(), [&](const StreamPlace& other) { return one.behind(other); });
+  });
+}
 
 struct StreamPlaces::Registry {
   std::mutex mutex;

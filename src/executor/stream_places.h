@@ -28,6 +28,8 @@ struct StreamPlace {
   uint64_t turn = 0;    ///< counts how often another rank came to launch there
   bool behind(const StreamPlace& other) const { return stream != 0 && stream == other.stream && turn > other.turn; }
 };
+/// Whether what has some places stands behind what has others, in any stream.
+bool any_behind(const std::vector<StreamPlace>& some, const std::vector<StreamPlace>& others);
 
 /// The places of one rank's launches: written by whoever launches, and read by any thread.
 class StreamPlaces {

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 namespace nitinol {
 namespace {
 
@@ -35,12 +33,6 @@ TEST(StreamPlaces, OfDifferentStreamsSayNothing) {
   EXPECT_FALSE(b.find(2)->behind(*a.find(2)));
   b.add(3, stream(2));
   EXPECT_TRUE(b.find(3)->behind(*a.find(1)));
-}
-
-bool any_behind(const std::vector<StreamPlace>& some, const std::vector<StreamPlace>& others) {
-  return std::any_of(some.begin(), some.end(), [&](const StreamPlace& one) {
-    return std::any_of(others.begin(), others.end(), [&](const StreamPlace& other) { return one.behind(other); });
-  });
 }
 
 TEST(StreamPlaces, OfALaunchThatJoinsOthersCountInThoseToo) {

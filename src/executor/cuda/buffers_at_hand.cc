@@ -11,7 +11,7 @@ namespace nitinol::cuda {
 
 bool BuffersAtHand::has(const void* buffer) {
   constexpr uintptr_t kSpread = 0x9e3779b97f4a7c15;  // the golden ratio: buffers are often far apart by powers of two
-  const void*& kept = kept_[reinterpret_cast<uintptr_t>(buffer) * kSpread >> 58 & (kKept - 1)];
+  const void*& kept = kept_[(reinterpret_cast<uintptr_t>(buffer) * kSpread >> 32) % kKept];
   if (kept == buffer) return true;
   const RelaxedCaptureGuard relaxed;
   cudaPointerAttributes found{};

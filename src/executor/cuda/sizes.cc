@@ -141,7 +141,7 @@ void set_crossovers_to_clusters(const Machine& m, Limits& limits) {
 void set_crossovers_of_pair_through_host(Limits& limits) {
   limits.one_shot_bytes = std::numeric_limits<size_t>::max();
   limits.least_chunk_bytes = 64 * kKi;
-  limits.least_rounds = 64;
+  limits.least_rounds = 64;  // so they are longer from 64 MB on alone
   limits.simple_bytes_per_channel = 4 * limits.least_chunk_bytes;
   limits.long_rooted_bytes = 8 * kMega + 1;
   for (const Collective both_ways :
