@@ -13,7 +13,7 @@ uint64_t trace_of(const NamedLaunch& launch) {
   for (const RankSet& ranks : {launch.sends_to, launch.receives_from}) {
     trace = extended(trace, ranks.bits[0], ranks.bits[1]);
   }
-  return extended(trace, launch.beside_others ? 1 : 0, launch.at_hand ? 1 : 0);
+  return trace;
 }
 
 }  // namespace

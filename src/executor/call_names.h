@@ -24,8 +24,6 @@ struct NamedLaunch {
   size_t count = 0;                            ///< of those; 0: messages
   RankSet sends_to{};                          ///< messages: to whom there are any, as far as is known
   RankSet receives_from{};
-  bool beside_others = false;  ///< messages: one of several launches that run at the same time, one by each protocol
-  bool at_hand = false;        ///< messages: what has begun goes on unless it waits for a peer
   friend bool operator==(const NamedLaunch&, const NamedLaunch&) = default;
 
   void add(const Signature& collective) { collectives[count++] = collective; }

@@ -36,21 +36,7 @@ TEST(CallNames, OfMessagesLeadToWhomTheyAreFor) {
   ASSERT_TRUE(call);
   EXPECT_EQ(call->launch.count, 0U);
   EXPECT_TRUE(call->launch.sends_to.has(3) && call->launch.receives_from.has(70));
-  EXPECT_FALSE(call->launch.sends_to.has(4) || call->launch.at_hand);
-}
-
-TEST(CallNames, TellLaunchesWhoseBuffersAreAtHandAndThoseBesideOthersFromTheRest) {
-  CallNames names;
-  NamedLaunch launch;
-  const uint32_t name = names.name(launch, true);
-  launch.at_hand = true;
-  const uint32_t at_hand = names.name(launch, true);
-  launch.beside_others = true;
-  const uint32_t both = names.name(launch, true);
-  EXPECT_TRUE(name != at_hand && at_hand != both && both != name);
-  EXPECT_FALSE(names.find(name)->launch.at_hand || names.find(name)->launch.beside_others);
-  EXPECT_TRUE(names.find(at_hand)->launch.at_hand && !names.find(at_hand)->launch.beside_others);
-  EXPECT_TRUE(names.find(both)->launch.at_hand && names.find(both)->launch.beside_others);
+  EXPECT_FALSE(call->launch.sends_to.has(4));
 }
 
 TEST(CallNames, OfAlikeCapturedLaunchesAreTheSame) {

@@ -11,8 +11,6 @@ namespace {
 
 /// Looks are a twentieth of a second apart.
 constexpr uint64_t kLooksToBeSure = 3;
-/// Many times as long as what has begun takes for a chunk.
-constexpr uint64_t kLooksAtBegun = 8;
 /// Longer than GPUs are likely to be too busy for all of a kernel.
 constexpr uint64_t kLooksAtMessages = 100;
 /// Whoever has stopped may say itself why.
@@ -22,7 +20,7 @@ constexpr uint64_t kLooksForOtherReports = 20;
 enum Kind : uint64_t { kMessages, kCollective, kSeveral, kUnknown };
 /// Beside it.
 constexpr uint64_t kForLong = 1 << 8;
-constexpr uint64_t kHasBegun = 1 << 9;  ///< by the first protocol; the next bits: by the others
+constexpr uint64_t kStands = 1 << 9;  ///< by the first protocol; the next bits: by the others
 constexpr uint64_t kKinds = kForLong - 1;
 /// Where a wait's messages by the first protocol stand, and how many words those by each take.
 constexpr size_t kMessagesAt = 12;
@@ -71,35 +69,31 @@ std::vector<int> in_circles_with(int rank, const std::vector<SeenWait>& waits) {
   return members;
 }
 
-/// From what it follows: from what launches are made of, or from what of them has begun, too.
-enum class Proof { kLaunches, kBegun };
-
 /// The same of one in messages that waits for another in messages.
-bool is_for_later_message(const KernelWait& mine, int me, const KernelWait& theirs, int other, Proof proof) {
+bool is_for_later_message(const KernelWait& mine, int me, const KernelWait& theirs, int other) {
   if (mine.for_data.has(other) && !theirs.sends_to.has(me)) return true;
   if (mine.for_room.has(other) && !theirs.receives_from.has(me)) return true;
-  if (proof != Proof::kBegun) return false;
   for (size_t i = 0; i < mine.messages.size(); ++i) {
-    if (theirs.messages[i].has_begun && mine.messages[i].is_for(other)) return true;
+    if (theirs.messages[i].stands && mine.messages[i].is_for(other)) return true;
   }
   return false;
 }
 
 /// Of rank `me`, which waits for the rank `other`, or does not: whether that comes to it only after what it is in.
-bool proves_something(const KernelWait& mine, int me, const KernelWait& theirs, int other, Proof proof) {
+bool proves_something(const KernelWait& mine, int me, const KernelWait& theirs, int other) {
   if (mine.unknown || theirs.unknown) return false;
-  if (!mine.collective && !theirs.collective) return is_for_later_message(mine, me, theirs, other, proof);
+  if (!mine.collective && !theirs.collective) return is_for_later_message(mine, me, theirs, other);
   const bool several = mine.among_several || theirs.among_several;
   return !several || !mine.collective || !theirs.collective || (mine.works & theirs.works) == 0;
 }
 
 /// Of the waits, those that prove something.
-std::vector<SeenWait> certain_among(const std::vector<SeenWait>& waits, Proof proof) {
+std::vector<SeenWait> certain_among(const std::vector<SeenWait>& waits) {
   std::vector<SeenWait> certain = waits;
   for (SeenWait& from : certain) {
     for (int rank = 0; rank < static_cast<int>(waits.size()); ++rank) {
       const KernelWait& other = waits[static_cast<size_t>(rank)].wait;
-      if (proves_something(from.wait, static_cast<int>(&from - certain.data()), other, rank, proof)) continue;
+      if (proves_something(from.wait, static_cast<int>(&from - certain.data()), other, rank)) continue;
       from.wait.for_data.remove(rank);
       from.wait.for_room.remove(rank);
     }
@@ -132,7 +126,7 @@ void write_kernel_wait(CallPage& page, const KernelWait& wait) {
                                   wait.receives_from.bits[1]};
     for (size_t i = 0; i < wait.messages.size(); ++i) {
       const KernelWait::ByProtocol& messages = wait.messages[i];
-      if (messages.has_begun) words[0] |= kHasBegun << i;
+      if (messages.stands) words[0] |= kStands << i;
       const size_t at = kMessagesAt + i * kWordsOfMessages;
       std::copy(messages.for_data.bits.begin(), messages.for_data.bits.end(), words.begin() + at);
       std::copy(messages.for_room.bits.begin(), messages.for_room.bits.end(), words.begin() + at + 2);
@@ -162,7 +156,7 @@ SeenWait read_kernel_wait(const CallPage& page) {
     const size_t at = kMessagesAt + i * kWordsOfMessages;
     seen.wait.messages[i] = {.for_data = {{(*words)[at], (*words)[at + 1]}},
                              .for_room = {{(*words)[at + 2], (*words)[at + 3]}},
-                             .has_begun = ((*words)[0] & kHasBegun << i) != 0};
+                             .stands = ((*words)[0] & kStands << i) != 0};
   }
   return seen;
 }
@@ -193,9 +187,8 @@ std::optional<KernelWaits::Finding> KernelWaits::look() {
 }
 
 std::optional<KernelWaits::Suspicion> KernelWaits::suspect(const Waits& waits) const {
-  auto found = circle(certain_among(waits, Proof::kLaunches), kLooksToBeSure);
+  auto found = circle(certain_among(waits));
   if (!found) found = in_vain(waits);
-  if (!found) found = circle(certain_among(waits, Proof::kBegun), kLooksAtBegun);
   if (!found) found = slow_circle(waits);
   return found ? found : standstill(waits);
 }
@@ -221,7 +214,7 @@ std::optional<KernelWaits::Suspicion> KernelWaits::in_vain(const Waits& waits) c
   return std::nullopt;
 }
 
-std::optional<KernelWaits::Suspicion> KernelWaits::circle(const Waits& certain, uint64_t looks) const {
+std::optional<KernelWaits::Suspicion> KernelWaits::circle(const Waits& certain) const {
   const std::vector<int> members = in_circles_with(rank_, certain);
   const auto is_where_this_is = [&](int rank) {
     return certain[static_cast<size_t>(rank)].wait.collective == mine(certain).collective;
@@ -229,7 +222,7 @@ std::optional<KernelWaits::Suspicion> KernelWaits::circle(const Waits& certain, 
   const bool all_in_one_collective =
       mine(certain).collective && std::all_of(members.begin(), members.end(), is_where_this_is);
   if (members.empty() || all_in_one_collective) return std::nullopt;
-  return told_of(members, certain, looks);
+  return told_of(members, certain, kLooksToBeSure);
 }
 
 std::optional<KernelWaits::Suspicion> KernelWaits::slow_circle(const Waits& waits) const {

@@ -10,14 +10,13 @@
 // - Who waits in sends and receives for a rank that is in a collective waits for what that comes to later.
 // - Between ranks that all are in sends and receives: who waits for data of a rank whose launch sends it none, waits
 //   for a later launch of it. Likewise who waits for a rank to take something whose launch takes nothing from it.
-// - Where the launch does, it depends on whether that has begun, as a GPU may be too busy to run all of a kernel. What
-//   has begun and does not wait itself is through within moments: so if all of a launch has, they too wait for a later
-//   one. CTAs count themselves as they begin (begun_ctas.h), and who waits tells whether all have. Launches by several
-//   protocols may run beside each other, and say so: then what one tells holds for what is waited for by its protocol.
-//   (If there are several by one protocol, which stand in line, none of them has a name: a rank may wait in the first
-//   for what comes to the others, and these for a third rank.)
-//   Not known is how long something takes whose buffer the system may first have to fetch (managed memory). There, and
-//   where a launch has not begun as a whole, ranks are given some seconds.
+// - Where the launch does, it depends on whether that stands: all that it does is done, or waits for a rank itself. Who
+//   waits for something of it waits for what is on its way, and comes within moments, or for a later launch. It does
+//   not stand while a GPU is too busy to run all of a kernel, or the system fetches memory. Kernels count what stands
+//   (standing.h), and who waits tells it, by protocol: launches by several may run beside each other. (If there are
+//   several by one protocol, which stand in line, none of them has a name: a rank may wait in the first for what comes
+//   to the others, and these for a third rank.)
+//   Where a launch does not stand, ranks are given some seconds.
 // - Of launches of several collectives it is not known in which a rank waits: they prove something only if they have
 //   none in common. What was launched before anybody had captured anything has no name, and proves nothing.
 // - Whatever ranks are in, they stand still if all of them have waited for half a minute and none waits for any other
@@ -55,9 +54,8 @@ struct KernelWait {
   struct ByProtocol {
     RankSet for_data{};
     RankSet for_room{};
-    /// Whether whatever the rank does in this launch by this protocol has begun, and goes on unless it waits for a
-    /// rank.
-    bool has_begun = false;
+    /// Whether whatever the rank does in this launch by this protocol is done, or waits for a rank.
+    bool stands = false;
     friend bool operator==(const ByProtocol&, const ByProtocol&) = default;
 
     bool is_for(int rank) const { return for_data.has(rank) || for_room.has(rank); }
@@ -108,7 +106,7 @@ class KernelWaits {
   };
   std::optional<Suspicion> suspect(const Waits& waits) const;
   std::optional<Suspicion> in_vain(const Waits& waits) const;
-  std::optional<Suspicion> circle(const Waits& certain, uint64_t looks) const;
+  std::optional<Suspicion> circle(const Waits& certain) const;
   std::optional<Suspicion> slow_circle(const Waits& waits) const;
   std::optional<Suspicion> standstill(const Waits& waits) const;
   Suspicion told_of(const std::vector<int>& members, const Waits& waits, uint64_t looks) const;

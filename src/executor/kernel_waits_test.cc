@@ -57,16 +57,16 @@ class KernelWaitsOfFour : public testing::Test {
     wait.receives_from = wait.sends_to;
     for (const int other : ranks) wait.for_data.add(other);
   }
-  /// The same in one that has begun as a whole.
-  void in_begun_messages(int rank, std::initializer_list<int> ranks, Protocol protocol = Protocol::kLL) {
+  /// The same in one that stands.
+  void in_standing_messages(int rank, std::initializer_list<int> ranks, Protocol protocol = Protocol::kLL) {
     in_messages(rank, ranks);
     KernelWait& wait = waits_[static_cast<size_t>(rank)];
-    for (KernelWait::ByProtocol& messages : wait.messages) messages.has_begun = true;
+    for (KernelWait::ByProtocol& messages : wait.messages) messages.stands = true;
     of(rank, protocol).for_data = wait.for_data;
   }
   /// In such a launch, which waits until the other takes something.
-  void in_begun_messages_for_room(int rank, int to) {
-    in_begun_messages(rank, {});
+  void in_standing_messages_for_room(int rank, int to) {
+    in_standing_messages(rank, {});
     waits_[static_cast<size_t>(rank)].for_room.add(to);
     of(rank, Protocol::kLL).for_room.add(to);
   }
@@ -183,54 +183,54 @@ TEST_F(KernelWaitsOfFour, InACircleOfMessagesAreTold) {
   EXPECT_EQ(look(3, 200), "") << "it only waits for the circle";
 }
 
-TEST_F(KernelWaitsOfFour, InACircleOfMessagesThatHaveBegunAreToldSoon) {
-  in_begun_messages(0, {1});
-  in_begun_messages(1, {2});
-  in_begun_messages(2, {0});
-  EXPECT_EQ(look(0, 8), "") << "what has begun may need a moment";
-  const std::string said = look(0, 4);
+TEST_F(KernelWaitsOfFour, InACircleOfMessagesThatStandAreToldSoon) {
+  in_standing_messages(0, {1});
+  in_standing_messages(1, {2});
+  in_standing_messages(2, {0});
+  EXPECT_EQ(look(0, 3), "") << "what is on its way may need a moment";
+  const std::string said = look(0, 2);
   EXPECT_TRUE(contains(said, "wait for each other in a circle: rank 0")) << said;
   EXPECT_EQ(code_, ncclInvalidUsage);
-  for (const int rank : {1, 2}) EXPECT_NE(look(rank, 12), "") << rank;
+  for (const int rank : {1, 2}) EXPECT_NE(look(rank, 5), "") << rank;
   EXPECT_EQ(look(3, 200), "") << "it waits for nobody";
 }
 
-TEST_F(KernelWaitsOfFour, InMessagesProveNothingSoonIfTheLaunchOfOneMayNotHaveBegun) {
-  in_begun_messages(0, {1});
+TEST_F(KernelWaitsOfFour, InMessagesProveNothingSoonIfTheLaunchOfOneDoesNotStand) {
+  in_standing_messages(0, {1});
   in_messages(1, {0});
-  EXPECT_EQ(look(0, 90), "") << "what is in its launch, or how long that takes, is not known";
-  in_begun_messages(1, {0});
-  EXPECT_NE(look(0, 12), "");
+  EXPECT_EQ(look(0, 90), "") << "a part of it may not have begun, or the system may have to fetch memory for it";
+  in_standing_messages(1, {0});
+  EXPECT_NE(look(0, 5), "");
 }
 
-TEST_F(KernelWaitsOfFour, InMessagesForRoomOfEachOtherAreToldSoonIfTheyHaveBegun) {
-  for (const int rank : {0, 1}) in_begun_messages_for_room(rank, 1 - rank);
-  const std::string said = look(0, 12);
+TEST_F(KernelWaitsOfFour, InMessagesForRoomOfEachOtherAreToldSoonIfTheyStand) {
+  for (const int rank : {0, 1}) in_standing_messages_for_room(rank, 1 - rank);
+  const std::string said = look(0, 5);
   EXPECT_TRUE(contains(said, "wait for each other in a circle")) << said;
 }
 
 TEST_F(KernelWaitsOfFour, InLaunchesBesideEachOtherCountForTheirProtocolAlone) {
-  in_begun_messages(0, {1});
-  in_begun_messages(1, {0}, Protocol::kSimple);
-  of(1, Protocol::kLL).has_begun = false;
+  in_standing_messages(0, {1});
+  in_standing_messages(1, {0}, Protocol::kSimple);
+  of(1, Protocol::kLL).stands = false;
   EXPECT_EQ(look(0, 90), "") << "its launch by LL may come yet";
-  of(1, Protocol::kLL).has_begun = true;
-  EXPECT_NE(look(0, 12), "");
+  of(1, Protocol::kLL).stands = true;
+  EXPECT_NE(look(0, 5), "");
 }
 
-TEST_F(KernelWaitsOfFour, InMessagesThatHaveBegunCountOnlyIfAllWaitOn) {
-  in_begun_messages(0, {1});
+TEST_F(KernelWaitsOfFour, InMessagesThatStandCountOnlyIfAllWaitOn) {
+  in_standing_messages(0, {1});
   for (int i = 0; i < 20; ++i) {
-    in_begun_messages(1, {0});
-    EXPECT_EQ(look(0, 8), "");
+    in_standing_messages(1, {0});
+    EXPECT_EQ(look(0, 3), "");
     goes_on(1);
     EXPECT_EQ(look(0, 1), "");
   }
 }
 
-TEST_F(KernelWaitsOfFour, InACircleOfMessagesAndACollectiveAreToldSoonIfTheMessagesHaveBegun) {
-  in_begun_messages(0, {1});
-  in_begun_messages(1, {2});
+TEST_F(KernelWaitsOfFour, InACircleOfMessagesAndACollectiveAreToldSoonIfTheMessagesStand) {
+  in_standing_messages(0, {1});
+  in_standing_messages(1, {2});
   in_collective(2, work_of(Collective::kAllReduce, 100), {0});
   const std::string said = look(0, 12);
   EXPECT_TRUE(contains(said, "waits in AllReduce (count 100")) << said;

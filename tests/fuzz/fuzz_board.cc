@@ -54,7 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   KernelWait wait;
   for (int peer = 1; peer < ranks; ++peer) (data[2] % 2 == 0 ? wait.for_data : wait.for_room).add(peer);
   if (data[1] % 2 == 0) wait.collective = Signature::of(work_of(data[2]), 0);
-  wait.messages[data[1] % 3] = {.for_data = wait.for_data, .for_room = wait.for_room, .has_begun = data[1] % 4 == 1};
+  wait.messages[data[1] % 3] = {.for_data = wait.for_data, .for_room = wait.for_room, .stands = data[1] % 4 == 1};
   CallCheck::Clock::time_point now{};
   for (int i = 0; i < 3; ++i) {
     now += std::chrono::seconds(1);

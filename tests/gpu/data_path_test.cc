@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <optional>
 #include <random>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -369,41 +370,199 @@ TEST_F(LongWait, ForDataOfOneTellsOfThatOneAlone) {
   EXPECT_EQ(signals_.waits[cuda::Signals::kOfCollectives].for_data[2], 0U);
 }
 
-TEST(LongWaits, OfMessagesTellWhetherAllOfTheLaunchHasBegun) {
-  using Wire = cuda::OfMessages<cuda::LL128>;
-  cuda::FewMessages launch;
-  cuda::Signals signals{};
-  const cuda::QueueLayout layout = cuda::make_layout(10, 1, 4, 1024);
-  Block counters(layout.counter_bytes());
-  std::fill_n(counters.get(), layout.counter_bytes(), 0);
-  launch.queue.layout = layout;
-  launch.queue.rank = 3;
-  launch.queue.counters = counters.get();
-  launch.queue.signals = &signals;
-  gridDim.x = 2;
-  for (const bool all : {false, true}) {
-    cuda::count_begun(launch.queue);
-    for (const int peer : {5, 9}) {
-      const cuda::For what = peer == 5 ? cuda::For::kData : cuda::For::kRoom;
+/// A launch of messages of three CTAs, each of two warps that move data.
+class StandingLaunch : public ::testing::Test {
+ protected:
+  static constexpr unsigned kCtas = 3;
+  static constexpr uint32_t kAll = 7;
+  using LL128 = cuda::OfMessages<cuda::LL128>;
+  using Simple = cuda::OfMessages<cuda::Simple>;
+
+  StandingLaunch() {
+    for (Block& block : counters_) std::fill_n(block.get(), kLayout.counter_bytes(), 0);
+    launch_.queue.layout = kLayout;
+    launch_.queue.rank = 3;
+    launch_.queue.signals = &signals_;
+    for (int i = 0; i < kProtocols; ++i) {
+      signals_.tables[static_cast<int>(cuda::Queue::kMessageLL) + i].standing = kLayout.standing(counters(i));
+    }
+    gridDim.x = kCtas;
+  }
+  ~StandingLaunch() override {
+    gridDim.x = 1;
+    threadIdx.x = blockIdx.x = 0;
+    cuda::meanwhile = nullptr;
+  }
+
+  char* counters(int protocol) { return counters_[static_cast<size_t>(protocol)].get(); }
+
+  /// One that sends, or one that receives. They run on one thread, and so in the same shared memory, by turns.
+  template <class Wire>
+  class Cta {
+   public:
+    Cta(StandingLaunch& of, unsigned index, cuda::For what) : of_(of), index_(index), what_(what) {
+      enter();
+      cuda::Standing<Wire>::clear();
+      leave();
+    }
+    void wait() { run(&cuda::Standing<Wire>::wait); }
+    void go_on() { run(&cuda::Standing<Wire>::go_on); }
+    void end() { run(&cuda::Standing<Wire>::end); }
+    uint32_t protocols() { return run(&cuda::Standing<Wire>::protocols); }
+    /// What the host is told by a wait for a peer that lasts for some looks, and then is aborted.
+    uint32_t told_of(int peer) {
       const uint32_t word = 0;
       cuda::Seen seen{};
-      cuda::Awaited one{&word, &seen, 0, 1, peer, what};
+      cuda::Awaited one{&word, &seen, 0, 1, peer, what_};
       int looks = 0;
-      signals.aborted = 0;
       cuda::meanwhile = [&] {
-        if (++looks == 4) signals.aborted = 1;
+        if (++looks == 4) of_.signals_.aborted = 1;
       };
-      EXPECT_FALSE(cuda::await_words<Wire>({launch.queue, 0}, one));
+      enter();
+      EXPECT_FALSE(cuda::await_words<Wire>({of_.launch_.queue, 0}, one));
+      leave();
+      of_.signals_.aborted = 0;
+      const cuda::Signals::Waits& waits = of_.signals_.waits[cuda::Signals::of_messages(Wire::kProtocol)];
+      const bool for_data = what_ == cuda::For::kData;
+      EXPECT_EQ((for_data ? waits.for_room : waits.for_data)[peer], 0U);
+      return (for_data ? waits.for_data : waits.for_room)[peer];
     }
-    for (int i = 0; i < static_cast<int>(std::size(signals.waits)); ++i) {
-      const bool noted = i == cuda::Signals::of_messages(Protocol::kLL128, all);
-      EXPECT_EQ(signals.waits[i].for_data[5] != 0 && signals.waits[i].for_room[9] != 0, noted) << i;
-      EXPECT_TRUE(signals.waits[i].for_data[9] == 0 && signals.waits[i].for_room[5] == 0) << i;
+
+   private:
+    static uint32_t& count() { return reinterpret_cast<uint32_t*>(cuda::shared_memory)[31]; }
+    void enter() {
+      of_.launch_.queue.counters = of_.counters(static_cast<int>(Wire::kProtocol));
+      blockDim.x = 64 + (Wire::kCounted ? 32 : 0);
+      blockIdx.x = index_;
+      threadIdx.x = 0;
+      count() = count_;
     }
-    signals = {};
+    void leave() { count_ = count(); }
+    template <class Result>
+    Result run(Result (cuda::Standing<Wire>::*act)() const) {
+      enter();
+      const cuda::Standing<Wire> standing(of_.launch_.queue, what_);
+      if constexpr (std::is_void_v<Result>) {
+        (standing.*act)();
+        leave();
+      } else {
+        return (standing.*act)();
+      }
+    }
+
+    StandingLaunch& of_;
+    const unsigned index_;
+    const cuda::For what_;
+    uint32_t count_ = 0;
+  };
+  template <class Wire>
+  Cta<Wire> sender(unsigned index) {
+    return {*this, index, cuda::For::kRoom};
   }
-  cuda::meanwhile = nullptr;
-  gridDim.x = 1;
+  template <class Wire>
+  Cta<Wire> receiver(unsigned index) {
+    return {*this, index, cuda::For::kData};
+  }
+  template <class Wire>
+  void end(unsigned index) {
+    Cta<Wire> one = sender<Wire>(index);
+    one.end();
+    one.end();
+  }
+
+  const cuda::QueueLayout kLayout = cuda::make_layout(10, 1, 4, 1024);
+  cuda::FewMessages launch_;
+  cuda::Signals signals_{};
+  std::array<Block, kProtocols> counters_{Block(kLayout.counter_bytes()), Block(kLayout.counter_bytes()),
+                                          Block(kLayout.counter_bytes())};
+};
+
+TEST_F(StandingLaunch, IsOneOfWhichAllWarpsWaitOrAreDone) {
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    end<Simple>(1);
+    end<Simple>(2);
+    auto last = sender<Simple>(0);
+    last.wait();
+    EXPECT_EQ(last.protocols(), 0U) << "its other warp moves data";
+    last.end();
+    EXPECT_EQ(last.protocols(), kAll);
+    last.go_on();
+    EXPECT_EQ(last.protocols(), 0U);
+    last.wait();
+    EXPECT_EQ(last.protocols(), kAll);
+    last.go_on();
+    last.end();
+  }
+}
+
+TEST_F(StandingLaunch, HasBegunAsAWhole) {
+  end<Simple>(0);
+  auto second = receiver<Simple>(1);
+  second.wait();
+  second.wait();
+  EXPECT_EQ(second.protocols(), 0U) << "the third CTA has not begun";
+  end<Simple>(2);
+  EXPECT_EQ(second.protocols(), kAll);
+}
+
+TEST_F(StandingLaunch, NeedsOneWarpThatWaitsOfThoseThatReceiveByLines) {
+  for (const unsigned index : {1U, 2U}) end<LL128>(index);
+  auto last = receiver<LL128>(0);
+  last.wait();
+  EXPECT_EQ(last.protocols(), kAll) << "the other may wait for this one";
+  last.wait();
+  last.go_on();
+  EXPECT_EQ(last.protocols(), kAll);
+  last.go_on();
+  last.end();
+  EXPECT_EQ(last.protocols(), 0U);
+  last.end();
+  for (const unsigned index : {1U, 2U}) end<LL128>(index);
+  auto next = sender<LL128>(0);
+  next.wait();
+  EXPECT_EQ(next.protocols(), 0U);
+  next.wait();
+  EXPECT_EQ(next.protocols(), kAll);
+}
+
+TEST_F(StandingLaunch, BesideOneByAnotherProtocolTellsWhetherThatStandsToo) {
+  for (const unsigned index : {0U, 1U, 2U}) end<LL128>(index);  // beside which there is none: it counts apart
+  launch_.beside = 1U << static_cast<int>(Protocol::kLL128) | 1U << static_cast<int>(Protocol::kSimple);
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    for (const unsigned index : {1U, 2U}) end<Simple>(index);
+    auto waiting = receiver<Simple>(0);
+    waiting.wait();
+    waiting.wait();
+    EXPECT_EQ(waiting.protocols(), 5U) << "that by LL128 has not begun";
+    for (const unsigned index : {0U, 1U}) end<LL128>(index);
+    auto other = receiver<LL128>(2);
+    other.wait();
+    EXPECT_EQ(other.protocols(), kAll);
+    EXPECT_EQ(waiting.protocols(), kAll);
+    other.go_on();
+    EXPECT_EQ(waiting.protocols(), 5U);
+    other.end();
+    other.end();
+    EXPECT_EQ(waiting.protocols(), kAll) << "that by LL128 is through";
+    for (int warp = 0; warp < 2; ++warp) waiting.go_on();
+    for (int warp = 0; warp < 2; ++warp) waiting.end();
+  }
+}
+
+TEST_F(StandingLaunch, IsToldByItsWaitsWhileTheyLast) {
+  for (const unsigned index : {1U, 2U}) end<LL128>(index);
+  auto last = receiver<LL128>(0);
+  constexpr uint32_t kTime = (1U << cuda::Signals::kTimeBits) - 1;
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    const uint32_t told = last.told_of(5);
+    EXPECT_EQ(told & kTime, 1U);
+    EXPECT_EQ(told >> cuda::Signals::kTimeBits, kAll);
+    EXPECT_EQ(last.protocols(), 0U) << "the wait is over";
+  }
+  last.end();
+  last.end();
+  const uint32_t told = sender<LL128>(0).told_of(9);
+  EXPECT_EQ(told, 1U) << "one warp that sends is not enough";
 }
 
 TEST_F(LongWait, TellsOfDataOfAnotherCallAndEndsWithAnAbort) {

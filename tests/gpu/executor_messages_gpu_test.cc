@@ -8,7 +8,6 @@
 #include <random>
 
 #include "cluster.h"
-#include "executor/cuda/buffers_at_hand.h"
 
 namespace nitinol::gpu_testing {
 
@@ -150,31 +149,6 @@ TEST(Messages, WithoutPeerAccessGoThroughHostMemory) {
       expect_arrived(expected);
     }
   }
-}
-
-TEST(BuffersAtHand, AreThoseOfAGpuAndPinnedOnes) {
-  REQUIRE_GPU();
-  constexpr size_t kBytes = 4096;
-  std::array<void*, 3> buffers{};
-  CUDA_OK(cudaMalloc(buffers.data(), kBytes));
-  CUDA_OK(cudaMallocHost(&buffers[1], kBytes));
-  CUDA_OK(cudaMallocManaged(&buffers[2], kBytes));
-  std::vector<char> pageable(kBytes);
-  cuda::BuffersAtHand at_hand;
-  const auto has = [&](std::initializer_list<void*> of) {
-    cuda::MessageBatch batch;
-    for (void* const buffer : of) batch.messages.push_back({.buffer = static_cast<char*>(buffer)});
-    return at_hand.has_all(batch);
-  };
-  for (int repeat = 0; repeat < 2; ++repeat) {
-    EXPECT_TRUE(has({buffers[0], buffers[1]}));
-    EXPECT_FALSE(has({buffers[0], buffers[2]}));
-    EXPECT_FALSE(has({pageable.data()}));
-  }
-  CUDA_OK(cudaFree(buffers[0]));
-  EXPECT_TRUE(has({buffers[0]})) << "not asked again";
-  CUDA_OK(cudaFreeHost(buffers[1]));
-  CUDA_OK(cudaFree(buffers[2]));
 }
 
 }  // namespace

@@ -318,6 +318,31 @@ TEST_F(Graphs, WithManyShortMessagesMoreThanAreReceivedAreTold) {
   }
 }
 
+/// The system may have to fetch what they send and receive.
+TEST_F(Graphs, WithGroupsOfManagedMemoryThatReceiveMoreThanIsSentAreTold) {
+  for (const size_t count : {counts()[0], counts()[1], kLongCount}) {
+    make(2);
+    if (IsSkipped()) return;
+    std::vector<int*> managed(ranks());
+    for (int*& memory : managed) {
+      CUDA_OK(cudaMallocManaged(&memory, 3 * count * sizeof(int)));
+      std::fill_n(memory, 3 * count, 7);
+    }
+    const auto graphs = capture([&](size_t rank) {
+      const int other = static_cast<int>(1 - rank);
+      NCCL_OK(ncclGroupStart());
+      NCCL_OK(ncclSend(managed[rank], count, ncclInt, other, comms[rank], streams[rank]));
+      for (const size_t which : {1, 2}) {
+        NCCL_OK(ncclRecv(managed[rank] + which * count, count, ncclInt, other, comms[rank], streams[rank]));
+      }
+      NCCL_OK(ncclGroupEnd());
+    });
+    expect_told([&](size_t rank) { launch(rank, graphs); }, {"wait for each other in a circle"});
+    end();
+    for (int* const memory : managed) CUDA_OK(cudaFree(memory));
+  }
+}
+
 /// By one of the two more is received than is sent.
 TEST_F(Graphs, WithGroupsOfSeveralProtocolsThatReceiveMoreThanIsSentAreTold) {
   for (const size_t missing : {counts()[0], kLongCount}) {
@@ -326,6 +351,22 @@ TEST_F(Graphs, WithGroupsOfSeveralProtocolsThatReceiveMoreThanIsSentAreTold) {
     const auto graphs = capture([&](size_t rank) {
       NCCL_OK(ncclGroupStart());
       for (const size_t count : {counts()[0], kLongCount}) exchange(rank, count, 1, count == missing ? 2 : 1);
+      NCCL_OK(ncclGroupEnd());
+    });
+    expect_told([&](size_t rank) { launch(rank, graphs); }, {"wait for each other in a circle"});
+    end();
+  }
+}
+
+/// Each of two waits in what goes by another protocol, and is through with the rest.
+TEST_F(Graphs, InWhichRanksWaitForEachOtherByDifferentProtocolsAreTold) {
+  for (const size_t who : {0U, 1U}) {
+    make(2);
+    if (IsSkipped()) return;
+    const auto graphs = capture([&](size_t rank) {
+      NCCL_OK(ncclGroupStart());
+      exchange(rank, counts()[0], 1, rank == who ? 2 : 1);
+      exchange(rank, kLongCount, 1, rank == who ? 1 : 2);
       NCCL_OK(ncclGroupEnd());
     });
     expect_told([&](size_t rank) { launch(rank, graphs); }, {"wait for each other in a circle"});

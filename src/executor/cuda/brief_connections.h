@@ -147,7 +147,7 @@ class BriefConnections {
   }
   /// What the first warp has found out before is enough mostly.
   __device__ __forceinline__ void await_room() {
-    Patience patience(waiter());
+    Patience<OfCollectives> patience(waiter());
     bool given_up = false;
     while (epoch_ - credit_ > queue_.layout.slots && !given_up) {
       credit_ = least_credit(credit_of(lane_));
@@ -155,7 +155,7 @@ class BriefConnections {
 #pragma unroll 1
         for (int peer = lane_; peer < ranks(); peer += 32) {
           const bool waits = is_peer(peer) && epoch_ - credit_of(peer) > queue_.layout.slots;
-          if (waits) patience.note<OfCollectives>(peer, For::kRoom, late);
+          if (waits) patience.note(peer, For::kRoom, late);
         }
       });
       given_up = __any_sync(0xffffffffU, given_up);

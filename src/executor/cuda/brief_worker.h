@@ -214,7 +214,7 @@ class BriefWorker : public BriefConnections<Wire> {
     const Endpoint source = this->source_of(first);
     const uint32_t apart = this->queue_.layout.slot_bytes;
     uint32_t missing = live_ ? wanted : 0;
-    Patience patience(this->waiter());
+    Patience<OfCollectives> patience(this->waiter());
     while (true) {
 #pragma unroll
       for (int s = 0; s < kSlots; ++s) {
@@ -228,13 +228,13 @@ class BriefWorker : public BriefConnections<Wire> {
       if (give_up(patience, source, first, missing, unit)) return false;
     }
   }
-  __device__ __forceinline__ bool give_up(Patience& patience, const Endpoint& first_source, int first, uint32_t missing,
+  __device__ __forceinline__ bool give_up(Patience<OfCollectives>& patience, const Endpoint& first_source, int first, uint32_t missing,
                                           uint32_t unit) {
     bool exhausted = patience.exhausted([&](bool late) {
 #pragma unroll 1
       for (uint32_t left = missing; left != 0; left &= left - 1) {
         const int index = __ffs(left) - 1;
-        patience.note<OfCollectives>(first + index, For::kData, late);
+        patience.note(first + index, For::kData, late);
         Endpoint source = first_source;
         source.slot += index * this->queue_.layout.slot_bytes;
         tell_what_arrived<Wire>(this->queue_, first + index, source, unit);

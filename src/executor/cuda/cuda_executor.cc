@@ -12,7 +12,6 @@
 #include "device/check.h"
 #include "device/guards.h"
 #include "executor/cuda/beside.h"
-#include "executor/cuda/buffers_at_hand.h"
 #include "executor/cuda/call_watch.h"
 #include "executor/cuda/clusters.h"
 #include "executor/cuda/domain.h"
@@ -385,8 +384,7 @@ class CudaExecutor : public Executor {
     const MessagePlan plan = plan_messages(all, rank_, sizes_);
     const bool together = may_run_together(plan, sizes_) && may_fork(stream);
     const cudaStream_t beside = together ? beside_->fork(stream) : stream;
-    const CallName name_of_each = together ? name_of(plan) : CallNames::kUnknown;
-    const CallName* const shared = together ? &name_of_each : nullptr;
+    const std::optional<Role> shared = together ? std::optional(role_of(plan)) : std::nullopt;
     launch_batches(plan, Protocol::kLL, shared, stream);
     launch_batches(plan, Protocol::kLL128, shared, stream);
     launch_batches(plan, Protocol::kSimple, shared, beside);
@@ -400,32 +398,39 @@ class CudaExecutor : public Executor {
     return !shares_queues && beside_->is_free_for(stream);
   }
 
-  /// `shared_name`: of all launches of the plan, if those of several protocols run beside each other; else null.
-  void launch_batches(const MessagePlan& plan, Protocol protocol, const CallName* shared_name, cudaStream_t stream) {
+  /// As what a kernel of messages is launched.
+  struct Role {
+    CallName name = CallNames::kUnknown;
+    uint32_t beside = 0;  ///< as in MessageParameters
+  };
+  /// Of each of a plan's launches that run beside each other: what a rank waits for may be in any. If there are several
+  /// by one protocol, it is not known which of those waits, and they have no name.
+  Role role_of(const MessagePlan& plan) {
+    const uint32_t protocols = protocols_of(plan);
+    if (protocols == 0) return {};
+    return {watch_->wants_names(captured_) ? watch_->name(messages_of(plan), captured_) : CallNames::kUnknown, protocols};
+  }
+  Role role_of(const MessageBatch& batch) {
+    return {watch_->wants_names(captured_) ? watch_->name(messages_of(batch), captured_) : CallNames::kUnknown};
+  }
+
+  /// `shared`: of all of the plan's launches, if those of several protocols run beside each other.
+  void launch_batches(const MessagePlan& plan, Protocol protocol, const std::optional<Role>& shared,
+                      cudaStream_t stream) {
     const auto which = static_cast<size_t>(protocol);
     if (plan[which].empty()) return;
     const QueueView& view = domain_->view(message_queue_of(protocol));
     const MessageGrain& grain = sizes_.message_grain[which];
     for (const MessageBatch& batch : plan[which]) {
-      const CallName name = shared_name != nullptr ? *shared_name : name_of(batch);
+      const Role role = shared ? *shared : role_of(batch);
       if (fits_into<FewMessages>(batch)) {
-        launch_batch<FewMessages>(view, batch, grain, name, message_kernels()[0][which], stream);
+        launch_batch<FewMessages>(view, batch, grain, role, message_kernels()[0][which], stream);
       } else if (fits_into<MoreMessages>(batch)) {
-        launch_batch<MoreMessages>(view, batch, grain, name, message_kernels()[1][which], stream);
+        launch_batch<MoreMessages>(view, batch, grain, role, message_kernels()[1][which], stream);
       } else {
-        launch_batch<ManyMessages>(view, batch, grain, name, message_kernels()[2][which], stream);
+        launch_batch<ManyMessages>(view, batch, grain, role, message_kernels()[2][which], stream);
       }
     }
-  }
-
-  /// Of a batch, or of a plan whose launches run beside each other.
-  template <class Messages>
-  CallName name_of(const Messages& messages) {
-    if (!watch_->wants_names(captured_)) return CallNames::kUnknown;
-    std::optional<NamedLaunch> launch = messages_of(messages);
-    if (!launch) return CallNames::kUnknown;
-    launch->at_hand = at_hand_.has_all(messages);
-    return watch_->name(*launch, captured_);
   }
 
   template <class Parameters>
@@ -433,11 +438,12 @@ class CudaExecutor : public Executor {
     return batch.lanes.size() <= Parameters::kMaxLanes && batch.messages.size() <= Parameters::kMaxMessages;
   }
   template <class Parameters>
-  void launch_batch(const QueueView& view, const MessageBatch& batch, const MessageGrain& grain, CallName name,
-                    const void* kernel, cudaStream_t stream) {
+  void launch_batch(const QueueView& view, const MessageBatch& batch, const MessageGrain& grain,
+                    const Role& role, const void* kernel, cudaStream_t stream) {
     Parameters parameters;
     parameters.queue = view;
-    parameters.name = name;
+    parameters.name = role.name;
+    parameters.beside = role.beside;
     parameters.lanes = static_cast<int>(batch.lanes.size());
     parameters.grain = grain;
     std::copy(batch.lanes.begin(), batch.lanes.end(), parameters.lane);
@@ -480,7 +486,6 @@ class CudaExecutor : public Executor {
   LaunchOrder order_;
   std::shared_ptr<Domain> domain_;
   LoadedKernels kernels_;
-  BuffersAtHand at_hand_;
   std::unique_ptr<Beside> beside_;  ///< once a group had messages of several protocols
   std::unique_ptr<CallWatch> watch_;
 };

@@ -143,6 +143,7 @@ void Domain::reach(Queue queue) {
 void Domain::tell_kernels_of_counters(size_t queue, const QueueView& view) {
   volatile Signals::Table& table = signals().tables[queue];
   table.channels = view.layout.channels;
+  table.standing = view.layout.standing(view.counters);
   std::atomic_thread_fence(std::memory_order_release);
   table.counters = view.counters;
   std::atomic_thread_fence(std::memory_order_seq_cst);

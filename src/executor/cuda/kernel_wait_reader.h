@@ -24,21 +24,21 @@ class KernelWaitReader {
   /// and that, is none that stands still.
   KernelWait read() {
     KernelWait wait;
-    std::array<bool, kProtocols> begun{};
-    uint32_t shortest = read(Signals::kOfCollectives, wait.for_data, wait.for_room);
+    Found found{.shortest = read(Signals::kOfCollectives, wait.for_data, wait.for_room).shortest};
     in_collectives_ = wait.for_data;
     in_collectives_.add(wait.for_room);
-    for (size_t i = 0; i < begun.size(); ++i) {
-      shortest = std::min(shortest, read_messages(static_cast<Protocol>(i), wait.messages[i], begun[i]));
+    for (size_t i = 0; i < wait.messages.size(); ++i) {
+      KernelWait::ByProtocol& messages = wait.messages[i];
+      found.add(read(Signals::of_messages(static_cast<Protocol>(i)), messages.for_data, messages.for_room));
       wait.for_data.add(wait.messages[i].for_data);
       wait.for_room.add(wait.messages[i].for_room);
     }
-    waited_ = wait.any() ? shortest : 0;
+    waited_ = wait.any() ? found.shortest : 0;
     if (!wait.any()) {
       told_ = CallNames::kUnknown;
       return wait;
     }
-    wait.for_long = shortest >= kStandstill;
+    wait.for_long = found.shortest >= kStandstill;
     told_ = same_while_it_waits(signals_.call);
     const auto call = names_.find(told_);
     wait.unknown = !call;
@@ -49,12 +49,8 @@ class KernelWaitReader {
     wait.works = launch.works();
     wait.sends_to = launch.sends_to;
     wait.receives_from = launch.receives_from;
-    if (launch.count > 0 || !launch.at_hand) return wait;
-    const bool any_begun = std::find(begun.begin(), begun.end(), true) != begun.end();
-    for (size_t i = 0; i < begun.size(); ++i) {
-      // There is one launch at a time, or one by each protocol.
-      wait.messages[i].has_begun = launch.beside_others ? begun[i] : any_begun;
-    }
+    if (launch.count > 0) return wait;
+    for (size_t i = 0; i < wait.messages.size(); ++i) wait.messages[i].stands = (found.standing >> i & 1U) != 0;
     return wait;
   }
   /// For whom those of the last read() are that are in collectives.
@@ -67,7 +63,18 @@ class KernelWaitReader {
   static constexpr uint32_t kLong = 200;  ///< longer than what lies between looks
   static constexpr uint32_t kStandstill = 30'000;
   static constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+  static constexpr uint32_t kTime = (1U << Signals::kTimeBits) - 1;
 
+  /// The shortest of long waits, and a bit for each protocol of which one of them tells that it stands.
+  struct Found {
+    uint32_t shortest = kNone;
+    uint32_t standing = 0;
+
+    void add(const Found& other) {
+      shortest = std::min(shortest, other.shortest);
+      standing |= other.standing;
+    }
+  };
   using Times = std::array<uint32_t, kMaxRanks>;
   struct Seen {
     Times for_data{};
@@ -80,29 +87,23 @@ class KernelWaitReader {
     return call >> CallNames::kFreeBits == told_ >> CallNames::kFreeBits ? told_ : call;
   }
 
-  /// The shortest wait in messages by the protocol; `all_begun`: whether some wait, and say that their launch has begun
-  /// as a whole.
-  uint32_t read_messages(Protocol protocol, KernelWait::ByProtocol& messages, bool& all_begun) {
-    const uint32_t of_begun = read(Signals::of_messages(protocol, true), messages.for_data, messages.for_room);
-    const uint32_t of_others = read(Signals::of_messages(protocol, false), messages.for_data, messages.for_room);
-    all_begun = of_begun != kNone && of_others == kNone;
-    return std::min(of_begun, of_others);
-  }
-  uint32_t read(int which, RankSet& data, RankSet& room) {
+  Found read(int which, RankSet& data, RankSet& room) {
     const volatile Signals::Waits& waits = signals_.waits[which];
     Seen& seen = seen_[static_cast<size_t>(which)];
-    return std::min(read(waits.for_data, seen.for_data, data), read(waits.for_room, seen.for_room, room));
+    Found found = read(waits.for_data, seen.for_data, data);
+    found.add(read(waits.for_room, seen.for_room, room));
+    return found;
   }
-  /// The shortest of the long waits.
-  static uint32_t read(const volatile uint32_t (&waits)[kMaxRanks], Times& seen, RankSet& ranks) {
-    uint32_t shortest = kNone;
+  static Found read(const volatile uint32_t (&waits)[kMaxRanks], Times& seen, RankSet& ranks) {
+    Found found;
     for (int rank = 0; rank < kMaxRanks; ++rank) {
       const uint32_t told = waits[rank];
-      if (std::exchange(seen[static_cast<size_t>(rank)], told) == told || told < kLong) continue;
+      const uint32_t time = told & kTime;
+      if (std::exchange(seen[static_cast<size_t>(rank)], time) == time || time < kLong) continue;
       ranks.add(rank);
-      shortest = std::min(shortest, told);
+      found.add({time, told >> Signals::kTimeBits});
     }
-    return shortest;
+    return found;
   }
 
   const volatile Signals& signals_;

@@ -26,13 +26,13 @@ class KernelWaitReaderTest : public testing::Test {
   }
 
   Signals::Waits& collectives() { return signals.waits[Signals::kOfCollectives]; }
-  Signals::Waits& begun(Protocol protocol) { return signals.waits[Signals::of_messages(protocol, true)]; }
-  Signals::Waits& not_begun(Protocol protocol) { return signals.waits[Signals::of_messages(protocol, false)]; }
-  /// A bit for each, by what kernels have told since the last time.
-  int begun_protocols() {
+  Signals::Waits& messages(Protocol protocol) { return signals.waits[Signals::of_messages(protocol)]; }
+  static uint32_t told(uint32_t time, uint32_t protocols) { return protocols << Signals::kTimeBits | time; }
+  /// A bit for each that stands, by what kernels have told since the last time.
+  int standing_protocols() {
     const KernelWait wait = reader.read();
     int bits = 0;
-    for (size_t i = 0; i < wait.messages.size(); ++i) bits |= wait.messages[i].has_begun ? 1 << i : 0;
+    for (size_t i = 0; i < wait.messages.size(); ++i) bits |= wait.messages[i].stands ? 1 << i : 0;
     return bits;
   }
 
@@ -65,51 +65,44 @@ TEST_F(KernelWaitReaderTest, TellsHowLongEachWaitHasLasted) {
 }
 
 TEST_F(KernelWaitReaderTest, KnowsWhatALaunchOfMessagesMaySend) {
-  NamedLaunch messages;
-  messages.sends_to.add(40);
-  messages.receives_from.add(71);
-  signals.call = names.name(messages, true);
-  not_begun(Protocol::kLL).for_room[40] = 300;
-  not_begun(Protocol::kLL128).for_data[2] = 300;
+  NamedLaunch launch;
+  launch.sends_to.add(40);
+  launch.receives_from.add(71);
+  signals.call = names.name(launch, true);
+  messages(Protocol::kLL).for_room[40] = 300;
+  messages(Protocol::kLL128).for_data[2] = 300;
   const KernelWait wait = reader.read();
   EXPECT_TRUE(wait.for_room.has(40) && wait.for_data.has(2));
   EXPECT_FALSE(wait.for_data.has(40) || wait.for_room.has(2));
-  EXPECT_TRUE(wait.sends_to == messages.sends_to && wait.receives_from == messages.receives_from);
+  EXPECT_TRUE(wait.sends_to == launch.sends_to && wait.receives_from == launch.receives_from);
   EXPECT_TRUE(wait.messages[0].for_room.has(40) && wait.messages[1].for_data.has(2));
   EXPECT_FALSE(wait.messages[0].for_data.any() || wait.messages[1].for_room.any());
   EXPECT_EQ(wait.messages[2], KernelWait::ByProtocol{});
 }
 
-TEST_F(KernelWaitReaderTest, KnowsWhetherALaunchHasBegun) {
-  NamedLaunch messages;
-  signals.call = names.name(messages, true);
-  begun(Protocol::kSimple).for_data[7] = 300;
-  EXPECT_EQ(begun_protocols(), 0) << "its buffers may not be at hand";
-  messages.at_hand = true;
-  signals.call = names.name(messages, true);
-  begun(Protocol::kSimple).for_data[7] = 310;
-  EXPECT_EQ(begun_protocols(), 7) << "nothing else is under way";
-  begun(Protocol::kSimple).for_data[7] = 320;
-  not_begun(Protocol::kSimple).for_room[9] = 320;
-  EXPECT_EQ(begun_protocols(), 0);
-  begun(Protocol::kSimple).for_room[9] = 330;
-  EXPECT_EQ(begun_protocols(), 7) << "the rest has, since";
-  EXPECT_EQ(begun_protocols(), 0) << "nothing waits";
+TEST_F(KernelWaitReaderTest, KnowsByWhichProtocolsALaunchStands) {
+  messages(Protocol::kSimple).for_data[7] = told(300, 0);
+  EXPECT_EQ(standing_protocols(), 0);
+  messages(Protocol::kSimple).for_data[7] = told(310, 7);
+  EXPECT_EQ(standing_protocols(), 7);
+  EXPECT_EQ(standing_protocols(), 0) << "nothing waits";
+  messages(Protocol::kLL).for_data[7] = told(310, 1);
+  messages(Protocol::kSimple).for_room[9] = told(310, 6);
+  EXPECT_EQ(standing_protocols(), 7) << "of launches beside each other each tells what it knows";
+  messages(Protocol::kLL).for_data[7] = told(320, 2);
+  messages(Protocol::kSimple).for_room[9] = told(199, 5);
+  EXPECT_EQ(standing_protocols(), 2) << "the other wait is short";
+  messages(Protocol::kLL).for_data[7] = told(320, 7);
+  EXPECT_EQ(standing_protocols(), 0) << "a wait that has ended";
   signals.call = names.name(launch_of({broadcast()}), true);
-  begun(Protocol::kSimple).for_room[9] = 340;
-  EXPECT_EQ(begun_protocols(), 0) << "a collective";
+  messages(Protocol::kSimple).for_room[9] = told(340, 7);
+  EXPECT_EQ(standing_protocols(), 0) << "a collective";
 }
 
-TEST_F(KernelWaitReaderTest, KnowsOfLaunchesBesideEachOtherWhichHasBegun) {
-  NamedLaunch messages;
-  messages.at_hand = true;
-  messages.beside_others = true;
-  signals.call = names.name(messages, true);
-  begun(Protocol::kLL).for_data[7] = 300;
-  not_begun(Protocol::kSimple).for_data[7] = 300;
-  EXPECT_EQ(begun_protocols(), 1);
-  begun(Protocol::kSimple).for_room[7] = 310;
-  EXPECT_EQ(begun_protocols(), 4) << "the other may be through, or still to come";
+TEST_F(KernelWaitReaderTest, TellsHowLongAWaitInMessagesLasts) {
+  messages(Protocol::kLL).for_data[7] = told(30'000, 5);
+  EXPECT_TRUE(reader.read().for_long);
+  EXPECT_EQ(reader.waited().count(), 31'457) << "in units of 2^20 ns";
 }
 
 TEST_F(KernelWaitReaderTest, PassesOverShortWaitsHoweverMany) {

@@ -1,7 +1,5 @@
 #include "executor/cuda/launch_names.h"
 
-#include <algorithm>
-
 namespace nitinol::cuda {
 
 NamedLaunch collectives_of(std::span<const CollectiveWork> works) {
@@ -19,11 +17,8 @@ NamedLaunch messages_of(const MessageBatch& batch) {
   return launch;
 }
 
-std::optional<NamedLaunch> messages_of(const MessagePlan& plan) {
-  const auto has_several = [](const std::vector<MessageBatch>& batches) { return batches.size() > 1; };
-  if (std::any_of(plan.begin(), plan.end(), has_several)) return std::nullopt;
+NamedLaunch messages_of(const MessagePlan& plan) {
   NamedLaunch all;
-  all.beside_others = true;
   for (const std::vector<MessageBatch>& batches : plan) {
     for (const MessageBatch& batch : batches) {
       const NamedLaunch launch = messages_of(batch);

@@ -8,6 +8,7 @@
 //                                     itself OwnState. In brief queue sets that is all there is (BriefState)
 //   runs     [peer][direction]        how many calls have run (run_counter.h): messages to and from the peer; for R
 //                                     itself collectives
+//   standing [protocols]              of messages: sums of what stands (standing.h), by what runs beside each other
 //   slots    [channel][sender][slot]  written by `sender`: all others, or the rank before R alone. In brief queue sets
 //                                     [channel][slot][sender], with an empty place for R itself
 // Channels keep their credits and flags in lines of their own: looks at the same line of host memory wait for each
@@ -65,8 +66,7 @@ struct ConnectionState {
 /// In the place of a rank's connection with itself.
 struct OwnState {
   uint32_t stopped = 0;  ///< not zero: a kernel has aborted, and later ones send nothing
-  uint32_t begun = 0;  ///< of messages, in the last channel: CTAs of the launch that have begun; 0: all (begun_ctas.h)
-  uint32_t unused[2] = {};
+  uint32_t unused[3] = {};
 };
 static_assert(sizeof(OwnState) == sizeof(ConnectionState));
 
@@ -119,13 +119,18 @@ struct QueueLayout {
     char* const first = counters + counter_bytes() - kProbeBytes - run_bytes(ranks);
     return reinterpret_cast<RunCount*>(first) + RunLines::among_messages(peer, sends);
   }
+  NITINOL_HOST_DEVICE uint32_t* standing(char* counters) const {
+    return reinterpret_cast<uint32_t*>(counters + counter_bytes() - kProbeBytes - kStandingBytes);
+  }
+  /// With what stands behind them.
   NITINOL_HOST_DEVICE static constexpr uint32_t run_bytes(int ranks) {
-    return aligned(static_cast<size_t>(RunLines::messages(ranks)) * sizeof(RunCount));
+    return aligned(static_cast<size_t>(RunLines::messages(ranks)) * sizeof(RunCount) + kStandingBytes);
   }
   NITINOL_HOST_DEVICE static constexpr uint32_t aligned(size_t bytes) {
     return static_cast<uint32_t>((bytes + 1023) / 1024 * 1024);
   }
   static constexpr uint32_t kProbeBytes = 1024;  ///< the last before the slots
+  static constexpr uint32_t kStandingBytes = sizeof(uint32_t) << kProtocols;
   /// The slot of step `step` from `sender`, in the region of `receiver`. Of no meaning for one that does not send to
   /// it.
   NITINOL_HOST_DEVICE char* slot(char* region, int receiver, int sender, int channel, uint32_t step) const {

@@ -91,6 +91,15 @@ MessagePlan plan_messages(const std::vector<MessageWork>& all, int rank, const S
   return plan;
 }
 
+uint32_t protocols_of(const MessagePlan& plan) {
+  uint32_t bits = 0;
+  for (size_t i = 0; i < plan.size(); ++i) {
+    if (plan[i].size() > 1) return 0;
+    if (!plan[i].empty()) bits |= 1U << i;
+  }
+  return bits;
+}
+
 bool may_run_together(const MessagePlan& plan, const Sizes& sizes) {
   int protocols = 0;
   size_t lanes = 0;

@@ -23,6 +23,9 @@ std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, co
 using MessagePlan = std::array<std::vector<MessageBatch>, kProtocols>;
 MessagePlan plan_messages(const std::vector<MessageWork>& all, int rank, const Sizes& sizes);
 
+/// A bit for each protocol that has a launch; none at all if there are several by one protocol.
+uint32_t protocols_of(const MessagePlan& plan);
+
 /// Whether there are launches of several protocols, and those may run beside each other: all their CTAs are resident.
 bool may_run_together(const MessagePlan& plan, const Sizes& sizes);
 

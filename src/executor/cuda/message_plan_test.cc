@@ -128,6 +128,14 @@ TEST(MessagePlan, ProtocolsRunBesideEachOtherIfAllTheirLanesAreResident) {
   EXPECT_FALSE(together(crowded, {message(kSend, 1, kLarge), message(kReceive, 1, kSmall)})) << "too few queues";
 }
 
+TEST(MessagePlan, TellsByWhichProtocolsThereIsOneLaunch) {
+  const Sizes sizes = sizes_for(Machine{.ranks = 4, .multiprocessors = 132});
+  std::vector<MessageWork> work = {message(kSend, 1, size_t{20} << 20), message(kReceive, 1, 8)};
+  EXPECT_EQ(protocols_of(plan_messages(work, 0, sizes)), 6U);
+  work.insert(work.end(), ManyMessages::kMaxMessages, message(kReceive, 1, 8));
+  EXPECT_EQ(protocols_of(plan_messages(work, 0, sizes)), 0U) << "several by LL128";
+}
+
 TEST(MessagePlan, MessagesToOneselfArePairedInOrder) {
   char a[2];
   char b[2];

@@ -122,12 +122,12 @@ class WorkerBase : public Link {
   }
 
   /// Bit s of `missing`: the unit of the source first + s has not arrived.
-  __device__ __forceinline__ bool give_up(Patience& patience, int first, uint32_t missing, uint32_t unit) {
+  __device__ __forceinline__ bool give_up(Patience<NotedAs<Wire>>& patience, int first, uint32_t missing, uint32_t unit) {
     bool exhausted = patience.exhausted([&](bool late) {
       for (uint32_t left = missing; left != 0; left &= left - 1) {
         const int index = first + __ffs(left) - 1;
         const int peer = this->sender(index);
-        patience.template note<NotedAs<Wire>>(peer, For::kData, late);
+        patience.note(peer, For::kData, late);
         tell_what_arrived<Wire>(this->queue_, peer, this->source(index), unit);
       }
     });
@@ -156,7 +156,7 @@ class WorkerBase : public Link {
       return true;
     } else {
       uint32_t missing = wanted;
-      Patience patience(this->waiter());
+      Patience<NotedAs<Wire>> patience(this->waiter());
       while (true) {
         fetch_now<kSlots, kUnits>(first, missing, unit, raw);
 #pragma unroll

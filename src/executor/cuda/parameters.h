@@ -26,23 +26,23 @@ struct Signals {
   uint32_t late[kMaxRanks];  ///< not zero: a kernel has waited longer than that for the rank
 
   // Of kernels that have to wait for milliseconds: they write it again and again.
-  /// For whom, and for how long without a break: milliseconds (of 2^20 ns), at least one.
+  /// For whom, and for how long without a break: milliseconds (of 2^20 ns), at least one. Of messages with
+  /// Standing::protocols() above kTimeBits.
   struct Waits {
     uint32_t for_data[kMaxRanks];
     uint32_t for_room[kMaxRanks];  ///< until they take what they were sent
   };
   static constexpr int kOfCollectives = 0;
-  /// Those of messages, by protocol, apart: of launches that have begun as a whole, and of others.
-  NITINOL_HOST_DEVICE static constexpr int of_messages(Protocol protocol, bool all_begun) {
-    return 1 + static_cast<int>(protocol) + (all_begun ? kProtocols : 0);
-  }
-  Waits waits[1 + 2 * kProtocols];
+  NITINOL_HOST_DEVICE static constexpr int of_messages(Protocol protocol) { return 1 + static_cast<int>(protocol); }
+  static constexpr int kTimeBits = 32 - kProtocols;
+  Waits waits[1 + kProtocols];
   CallName call;  ///< in which
   Arrived arrived[kMaxRanks];
 
-  /// This rank's counters, for kernels that abort.
+  /// This rank's counters, for kernels that abort or have others beside them.
   struct Table {
     char* counters;
+    uint32_t* standing;
     int channels;
   };
   Table tables[kQueues];  ///< null: not in use yet
@@ -124,6 +124,7 @@ struct MessageParameters {
   static constexpr int kMaxMessages = kMessagesAtMost;
   QueueView queue;
   CallName name = 0;
+  uint32_t beside = 0;  ///< a bit for each protocol whose launches run beside each other, this one's too; 0: none do
   int lanes = 0;
   bool next_may_begin = false;
   MessageGrain grain;
@@ -145,6 +146,12 @@ NITINOL_HOST_DEVICE CallName name_of_launch(const QueueView& queue) {
   static_assert(offsetof(CollectiveParameters, queue) == 0 && offsetof(FewMessages, queue) == 0 &&
                 offsetof(MoreMessages, queue) == 0 && offsetof(ManyMessages, queue) == 0);
   return reinterpret_cast<const CollectiveParameters&>(queue).name;
+}
+/// Likewise of one of messages.
+NITINOL_HOST_DEVICE uint32_t beside_launch(const QueueView& queue) {
+  constexpr size_t kAt = offsetof(FewMessages, beside);
+  static_assert(offsetof(MoreMessages, beside) == kAt && offsetof(ManyMessages, beside) == kAt);
+  return reinterpret_cast<const FewMessages&>(queue).beside;
 }
 
 }  // namespace nitinol::cuda

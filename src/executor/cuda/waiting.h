@@ -3,22 +3,11 @@
 
 #include <type_traits>
 
-#include "executor/cuda/begun_ctas.h"
 #include "executor/cuda/parameters.h"
+#include "executor/cuda/standing.h"
 #include "executor/cuda/wires.h"
 
 namespace nitinol::cuda {
-
-/// What a wait has to know of the launch that it is in.
-struct Waiter {
-  const QueueView& queue;
-  int work;  ///< which collective; 0: messages
-
-  __device__ __forceinline__ CallName call() const { return name_of_launch(queue) + static_cast<uint32_t>(work); }
-};
-
-/// What is waited for: what a peer sends, or that it takes what it was sent.
-enum class For { kData, kRoom };
 
 /// The wire of which a wait is noted: collectives share their notes, and the code for them.
 struct OfCollectives {
@@ -28,14 +17,24 @@ template <class Wire>
 using NotedAs = std::conditional_t<Wire::kMessages, Wire, OfCollectives>;
 
 /// Counts turns of a waiting loop and looks at the host's signals now and then: they are a microsecond away. There it
-/// also notes for whom it waits: hosts do not see what graphs launch.
+/// also notes for whom it waits: hosts do not see what graphs launch. In messages, where all lanes of a warp wait
+/// together or the first one alone, that one does.
 ///
 /// When the time is up, whoever is waited for is noted as late, and the host then aborts the communicator. Until it has
 /// the wait goes on: what ends before its failure is known must be right. A wait that the host leaves alone ends too, a
 /// while later.
+template <class Noted>
 class Patience {
  public:
   __device__ __forceinline__ explicit Patience(const Waiter& waiter) : waiter_(waiter) {}
+  /// The wait is over.
+  __device__ __forceinline__ ~Patience() {
+    if constexpr (Noted::kMessages) {
+      if (stands_ != Stands::kNot) standing().go_on();
+    }
+  }
+  Patience(const Patience&) = delete;
+  Patience& operator=(const Patience&) = delete;
 
   /// Once a turn: whether to give up. Now and then, if not, `note_all(late)` is to call note() for each peer
   /// that is waited for.
@@ -48,18 +47,40 @@ class Patience {
     note_all(over > 0);
     return over > kPatienceWithHost;
   }
-  template <class Noted>
-  __device__ __forceinline__ void note(int peer, For what, bool late) const {
+  __device__ __forceinline__ void note(int peer, For what, bool late) {
     volatile Signals& signals = *waiter_.queue.signals;
-    int which = Signals::kOfCollectives;
-    if constexpr (Noted::kMessages) which = Signals::of_messages(Noted::kProtocol, all_have_begun(waiter_.queue));
-    volatile Signals::Waits& waits = signals.waits[which];
-    volatile uint32_t* const of_kind = what == For::kRoom ? waits.for_room : waits.for_data;
-    of_kind[peer] = now() - first_look_ + 1;
+    const uint32_t waited = now() - first_look_ + 1;
+    if constexpr (Noted::kMessages) {
+      if (threadIdx.x % 32 == 0) {
+        const uint32_t stand = protocols_that_stand(what) << Signals::kTimeBits;
+        const uint32_t time = waited & ((1U << Signals::kTimeBits) - 1);
+        note_in(Signals::of_messages(Noted::kProtocol), peer, what, stand | time);
+      }
+    } else {
+      note_in(Signals::kOfCollectives, peer, what, waited);
+    }
     if (late) signals.late[peer] = 1;
   }
 
  private:
+  enum class Stands : int8_t { kNot, kForData, kForRoom };
+
+  __device__ __forceinline__ Standing<Noted> standing() const {
+    return {waiter_.queue, stands_ == Stands::kForRoom ? For::kRoom : For::kData};
+  }
+  __device__ __forceinline__ void note_in(int which, int peer, For what, uint32_t waited) const {
+    volatile Signals::Waits& waits = waiter_.queue.signals->waits[which];
+    volatile uint32_t* const of_kind = what == For::kRoom ? waits.for_room : waits.for_data;
+    of_kind[peer] = waited;
+  }
+  __device__ __forceinline__ uint32_t protocols_that_stand(For what) {
+    if (stands_ == Stands::kNot) {
+      stands_ = what == For::kRoom ? Stands::kForRoom : Stands::kForData;
+      standing().wait();
+    }
+    return standing().protocols();
+  }
+
   /// For how long the time has been up, in units of Signals::patience; not positive: it is not. For ever after an
   /// abort.
   __device__ __forceinline__ int32_t look() {
@@ -83,6 +104,7 @@ class Patience {
   // Set, though nobody reads them before the first look: else ptxas 13.0 keeps both in one register.
   uint32_t first_look_ = 0;
   uint32_t began_ = 0;  ///< since when it counts
+  Stands stands_ = Stands::kNot;
 };
 
 /// Tells the host what lies where a kernel waits for data.
@@ -166,12 +188,12 @@ struct Awaited {
 /// store a line. False: aborted.
 template <class Noted>
 __device__ __forceinline__ bool await_words(const Waiter& waiter, Awaited& mine) {
-  Patience patience(waiter);
+  Patience<Noted> patience(waiter);
   bool aborted = false;
   while (__any_sync(0xffffffffU, mine.waits())) {
     if (mine.waits()) {
       mine.value = look(mine.word, mine.seen, mine.value, mine.wanted);
-      aborted = patience.exhausted([&](bool late) { patience.note<Noted>(mine.peer, mine.what, late); });
+      aborted = patience.exhausted([&](bool late) { patience.note(mine.peer, mine.what, late); });
     }
     if (__any_sync(0xffffffffU, aborted)) return false;
   }

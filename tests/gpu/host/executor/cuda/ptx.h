@@ -28,7 +28,7 @@ inline int __all_sync(unsigned, int mine) { return mine; }
 inline unsigned __shfl_xor_sync(unsigned, unsigned mine, int) { return mine; }
 inline int __ffs(unsigned bits) { return __builtin_ffs(static_cast<int>(bits)); }
 inline unsigned atomicOr(unsigned* word, unsigned bits) { return std::exchange(*word, *word | bits); }
-inline unsigned atomicInc(unsigned* word, unsigned last) { return std::exchange(*word, *word >= last ? 0 : *word + 1); }
+inline unsigned atomicAdd(unsigned* word, unsigned more) { return std::exchange(*word, *word + more); }
 inline unsigned atomicExch(unsigned* word, unsigned value) { return std::exchange(*word, value); }
 inline float __int_as_float(int bits) {
   float value = 0;
