@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <optional>
 #include <random>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -370,10 +369,13 @@ TEST_F(LongWait, ForDataOfOneTellsOfThatOneAlone) {
   EXPECT_EQ(signals_.waits[cuda::Signals::kOfCollectives].for_data[2], 0U);
 }
 
-/// A launch of messages of three CTAs, each of two warps that move data.
+/// A launch of messages of three CTAs, each of two warps that move data: one receives, two send. Their threads run one
+/// after the other.
 class StandingLaunch : public ::testing::Test {
  protected:
-  static constexpr unsigned kCtas = 3;
+  static constexpr unsigned kReceiver = 0;
+  static constexpr unsigned kSender = 1;
+  static constexpr unsigned kOther = 2;
   static constexpr uint32_t kAll = 7;
   using LL128 = cuda::OfMessages<cuda::LL128>;
   using Simple = cuda::OfMessages<cuda::Simple>;
@@ -383,10 +385,15 @@ class StandingLaunch : public ::testing::Test {
     launch_.queue.layout = kLayout;
     launch_.queue.rank = 3;
     launch_.queue.signals = &signals_;
-    for (int i = 0; i < kProtocols; ++i) {
-      signals_.tables[static_cast<int>(cuda::Queue::kMessageLL) + i].standing = kLayout.standing(counters(i));
+    launch_.lane[kReceiver] = {.peer = 5, .channel = 1};
+    launch_.lane[kSender] = {.peer = 5, .sends = 1, .channel = 1};
+    launch_.lane[kOther] = {.peer = 9, .sends = 1};
+    for (size_t i = 0; i < kProtocols; ++i) {
+      cuda::Signals::Table& table = signals_.tables[static_cast<size_t>(cuda::Queue::kMessageLL) + i];
+      table.channels = kLayout.channels;
+      table.standing = kLayout.standing(counters_[i].get());
     }
-    gridDim.x = kCtas;
+    gridDim.x = 3;
   }
   ~StandingLaunch() override {
     gridDim.x = 1;
@@ -394,83 +401,48 @@ class StandingLaunch : public ::testing::Test {
     cuda::meanwhile = nullptr;
   }
 
-  char* counters(int protocol) { return counters_[static_cast<size_t>(protocol)].get(); }
-
-  /// One that sends, or one that receives. They run on one thread, and so in the same shared memory, by turns.
+  /// The first thread of a warp.
   template <class Wire>
-  class Cta {
-   public:
-    Cta(StandingLaunch& of, unsigned index, cuda::For what) : of_(of), index_(index), what_(what) {
-      enter();
-      cuda::Standing<Wire>::clear();
-      leave();
-    }
-    void wait() { run(&cuda::Standing<Wire>::wait); }
-    void go_on() { run(&cuda::Standing<Wire>::go_on); }
-    void end() { run(&cuda::Standing<Wire>::end); }
-    uint32_t protocols() { return run(&cuda::Standing<Wire>::protocols); }
-    /// What the host is told by a wait for a peer that lasts for some looks, and then is aborted.
-    uint32_t told_of(int peer) {
-      const uint32_t word = 0;
-      cuda::Seen seen{};
-      cuda::Awaited one{&word, &seen, 0, 1, peer, what_};
-      int looks = 0;
-      cuda::meanwhile = [&] {
-        if (++looks == 4) of_.signals_.aborted = 1;
-      };
-      enter();
-      EXPECT_FALSE(cuda::await_words<Wire>({of_.launch_.queue, 0}, one));
-      leave();
-      of_.signals_.aborted = 0;
-      const cuda::Signals::Waits& waits = of_.signals_.waits[cuda::Signals::of_messages(Wire::kProtocol)];
-      const bool for_data = what_ == cuda::For::kData;
-      EXPECT_EQ((for_data ? waits.for_room : waits.for_data)[peer], 0U);
-      return (for_data ? waits.for_data : waits.for_room)[peer];
-    }
-
-   private:
-    static uint32_t& count() { return reinterpret_cast<uint32_t*>(cuda::shared_memory)[31]; }
-    void enter() {
-      of_.launch_.queue.counters = of_.counters(static_cast<int>(Wire::kProtocol));
-      blockDim.x = 64 + (Wire::kCounted ? 32 : 0);
-      blockIdx.x = index_;
-      threadIdx.x = 0;
-      count() = count_;
-    }
-    void leave() { count_ = count(); }
-    template <class Result>
-    Result run(Result (cuda::Standing<Wire>::*act)() const) {
-      enter();
-      const cuda::Standing<Wire> standing(of_.launch_.queue, what_);
-      if constexpr (std::is_void_v<Result>) {
-        (standing.*act)();
-        leave();
-      } else {
-        return (standing.*act)();
-      }
-    }
-
-    StandingLaunch& of_;
-    const unsigned index_;
-    const cuda::For what_;
-    uint32_t count_ = 0;
-  };
-  template <class Wire>
-  Cta<Wire> sender(unsigned index) {
-    return {*this, index, cuda::For::kRoom};
+  cuda::Standing<Wire> warp(unsigned cta, unsigned which) {
+    launch_.queue.counters = counters_[static_cast<size_t>(Wire::kProtocol)].get();
+    blockDim.x = 64 + (Wire::kCounted ? 32 : 0);
+    blockIdx.x = cta;
+    threadIdx.x = which * 32;
+    return cuda::Standing<Wire>(launch_.queue);
   }
   template <class Wire>
-  Cta<Wire> receiver(unsigned index) {
-    return {*this, index, cuda::For::kData};
+  void begin(unsigned cta) {
+    const auto standing = warp<Wire>(cta, 0);
+    for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x) standing.begin();
   }
   template <class Wire>
-  void end(unsigned index) {
-    Cta<Wire> one = sender<Wire>(index);
-    one.end();
-    one.end();
+  void end(unsigned cta) {
+    for (const unsigned which : {0U, 1U}) warp<Wire>(cta, which).end();
+  }
+  template <class Wire>
+  uint32_t protocols() {
+    return warp<Wire>(kReceiver, 0).protocols();
+  }
+  /// What the host is told by a wait that lasts for so many milliseconds and is aborted then.
+  template <class Wire>
+  uint32_t told_after(uint32_t milliseconds, int peer) {
+    const uint32_t word = 0;
+    cuda::Seen seen{};
+    cuda::Awaited one{&word, &seen, 0, 1, peer, cuda::For::kData};
+    cuda::clock = 0;
+    cuda::meanwhile = [&] {
+      if (cuda::clock > uint64_t{milliseconds} << 20) signals_.aborted = 1;
+      cuda::clock += uint64_t{1} << 20;
+    };
+    static_cast<void>(warp<Wire>(kReceiver, 0));
+    EXPECT_FALSE(cuda::await_words<Wire>({launch_.queue, 0}, one));
+    signals_.aborted = 0;
+    const cuda::Signals::Waits& waits = signals_.waits[cuda::Signals::of_messages(Wire::kProtocol)];
+    EXPECT_EQ(waits.for_room[peer], 0U);
+    return waits.for_data[peer];
   }
 
-  const cuda::QueueLayout kLayout = cuda::make_layout(10, 1, 4, 1024);
+  const cuda::QueueLayout kLayout = cuda::make_layout(10, 2, 4, 1024);
   cuda::FewMessages launch_;
   cuda::Signals signals_{};
   std::array<Block, kProtocols> counters_{Block(kLayout.counter_bytes()), Block(kLayout.counter_bytes()),
@@ -479,90 +451,78 @@ class StandingLaunch : public ::testing::Test {
 
 TEST_F(StandingLaunch, IsOneOfWhichAllWarpsWaitOrAreDone) {
   for (int repeat = 0; repeat < 3; ++repeat) {
-    end<Simple>(1);
-    end<Simple>(2);
-    auto last = sender<Simple>(0);
-    last.wait();
-    EXPECT_EQ(last.protocols(), 0U) << "its other warp moves data";
-    last.end();
-    EXPECT_EQ(last.protocols(), kAll);
-    last.go_on();
-    EXPECT_EQ(last.protocols(), 0U);
-    last.wait();
-    EXPECT_EQ(last.protocols(), kAll);
-    last.go_on();
-    last.end();
+    for (const unsigned cta : {kReceiver, kSender, kOther}) begin<Simple>(cta);
+    for (const unsigned cta : {kSender, kOther}) end<Simple>(cta);
+    warp<Simple>(kReceiver, 0).wait();
+    EXPECT_EQ(protocols<Simple>(), 3U) << "its other warp moves data";
+    warp<Simple>(kReceiver, 1).end();
+    EXPECT_EQ(protocols<Simple>(), kAll);
+    warp<Simple>(kReceiver, 0).go_on();
+    EXPECT_EQ(protocols<Simple>(), 3U);
+    warp<Simple>(kReceiver, 0).wait();
+    EXPECT_EQ(protocols<Simple>(), kAll);
+    warp<Simple>(kReceiver, 0).end();
   }
 }
 
 TEST_F(StandingLaunch, HasBegunAsAWhole) {
-  end<Simple>(0);
-  auto second = receiver<Simple>(1);
-  second.wait();
-  second.wait();
-  EXPECT_EQ(second.protocols(), 0U) << "the third CTA has not begun";
-  end<Simple>(2);
-  EXPECT_EQ(second.protocols(), kAll);
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    for (const unsigned cta : {kReceiver, kSender}) begin<Simple>(cta);
+    for (const unsigned which : {0U, 1U}) warp<Simple>(kReceiver, which).wait();
+    end<Simple>(kSender);
+    EXPECT_EQ(protocols<Simple>(), 0U) << "the third CTA has not begun";
+    begin<Simple>(kOther);
+    end<Simple>(kOther);
+    EXPECT_EQ(protocols<Simple>(), kAll);
+    end<Simple>(kReceiver);
+  }
 }
 
 TEST_F(StandingLaunch, NeedsOneWarpThatWaitsOfThoseThatReceiveByLines) {
-  for (const unsigned index : {1U, 2U}) end<LL128>(index);
-  auto last = receiver<LL128>(0);
-  last.wait();
-  EXPECT_EQ(last.protocols(), kAll) << "the other may wait for this one";
-  last.wait();
-  last.go_on();
-  EXPECT_EQ(last.protocols(), kAll);
-  last.go_on();
-  last.end();
-  EXPECT_EQ(last.protocols(), 0U);
-  last.end();
-  for (const unsigned index : {1U, 2U}) end<LL128>(index);
-  auto next = sender<LL128>(0);
-  next.wait();
-  EXPECT_EQ(next.protocols(), 0U);
-  next.wait();
-  EXPECT_EQ(next.protocols(), kAll);
+  for (const unsigned cta : {kReceiver, kSender, kOther}) begin<LL128>(cta);
+  for (const unsigned cta : {kSender, kOther}) end<LL128>(cta);
+  EXPECT_EQ(protocols<LL128>(), 5U);
+  warp<LL128>(kReceiver, 1).wait();
+  EXPECT_EQ(protocols<LL128>(), kAll) << "the other may wait for this one";
+  warp<LL128>(kSender, 0).go_on();
+  warp<LL128>(kSender, 1).wait();
+  EXPECT_EQ(protocols<LL128>(), 5U) << "those that send do not";
+  warp<LL128>(kSender, 0).wait();
+  EXPECT_EQ(protocols<LL128>(), kAll);
 }
 
 TEST_F(StandingLaunch, BesideOneByAnotherProtocolTellsWhetherThatStandsToo) {
-  for (const unsigned index : {0U, 1U, 2U}) end<LL128>(index);  // beside which there is none: it counts apart
+  begin<LL128>(kOther);  // of one beside which there is none: it counts apart
+  end<LL128>(kOther);
   launch_.beside = 1U << static_cast<int>(Protocol::kLL128) | 1U << static_cast<int>(Protocol::kSimple);
   for (int repeat = 0; repeat < 3; ++repeat) {
-    for (const unsigned index : {1U, 2U}) end<Simple>(index);
-    auto waiting = receiver<Simple>(0);
-    waiting.wait();
-    waiting.wait();
-    EXPECT_EQ(waiting.protocols(), 5U) << "that by LL128 has not begun";
-    for (const unsigned index : {0U, 1U}) end<LL128>(index);
-    auto other = receiver<LL128>(2);
-    other.wait();
-    EXPECT_EQ(other.protocols(), kAll);
-    EXPECT_EQ(waiting.protocols(), kAll);
-    other.go_on();
-    EXPECT_EQ(waiting.protocols(), 5U);
-    other.end();
-    other.end();
-    EXPECT_EQ(waiting.protocols(), kAll) << "that by LL128 is through";
-    for (int warp = 0; warp < 2; ++warp) waiting.go_on();
-    for (int warp = 0; warp < 2; ++warp) waiting.end();
+    for (const unsigned cta : {kReceiver, kSender, kOther}) begin<Simple>(cta);
+    for (const unsigned cta : {kSender, kOther}) end<Simple>(cta);
+    for (const unsigned which : {0U, 1U}) warp<Simple>(kReceiver, which).wait();
+    EXPECT_EQ(protocols<Simple>(), 5U) << "that by LL128 has not begun";
+    for (const unsigned cta : {kReceiver, kSender, kOther}) begin<LL128>(cta);
+    EXPECT_EQ(protocols<Simple>(), 5U);
+    for (const unsigned cta : {kSender, kOther}) end<LL128>(cta);
+    warp<LL128>(kReceiver, 0).wait();
+    EXPECT_EQ(protocols<LL128>(), kAll);
+    EXPECT_EQ(protocols<Simple>(), kAll);
+    end<LL128>(kReceiver);
+    EXPECT_EQ(protocols<Simple>(), kAll) << "that by LL128 is through";
+    end<Simple>(kReceiver);
   }
 }
 
-TEST_F(StandingLaunch, IsToldByItsWaitsWhileTheyLast) {
-  for (const unsigned index : {1U, 2U}) end<LL128>(index);
-  auto last = receiver<LL128>(0);
+TEST_F(StandingLaunch, IsToldByLongWaitsWhileTheyLast) {
   constexpr uint32_t kTime = (1U << cuda::Signals::kTimeBits) - 1;
-  for (int repeat = 0; repeat < 2; ++repeat) {
-    const uint32_t told = last.told_of(5);
-    EXPECT_EQ(told & kTime, 1U);
-    EXPECT_EQ(told >> cuda::Signals::kTimeBits, kAll);
-    EXPECT_EQ(last.protocols(), 0U) << "the wait is over";
-  }
-  last.end();
-  last.end();
-  const uint32_t told = sender<LL128>(0).told_of(9);
-  EXPECT_EQ(told, 1U) << "one warp that sends is not enough";
+  for (const unsigned cta : {kReceiver, kSender, kOther}) begin<LL128>(cta);
+  for (const unsigned cta : {kSender, kOther}) end<LL128>(cta);
+  const uint32_t told = told_after<LL128>(150, 5);
+  EXPECT_NEAR(told & kTime, 150, 5);
+  EXPECT_EQ(told >> cuda::Signals::kTimeBits, kAll);
+  EXPECT_EQ(protocols<LL128>(), 5U) << "the wait is over";
+  EXPECT_EQ(told_after<LL128>(20, 5) >> cuda::Signals::kTimeBits, 0U) << "nobody looks at the marks so soon";
+  warp<LL128>(kOther, 1).go_on();
+  EXPECT_EQ(told_after<LL128>(150, 5) >> cuda::Signals::kTimeBits, 5U);
 }
 
 TEST_F(LongWait, TellsOfDataOfAnotherCallAndEndsWithAnAbort) {

@@ -21,6 +21,8 @@ namespace nitinol::cuda {
 
 using algorithm::Peers;
 
+extern __shared__ uint4 shared_memory[];
+
 struct __align__(16) Counters {
   uint32_t sent, received, posted, credit;
 };

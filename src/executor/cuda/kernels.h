@@ -263,8 +263,9 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
   if (parameters.next_may_begin) let_next_kernel_begin();
   const bool is_first = Wire::kCounted && lane.channel == 0 && threadIdx.x == blockDim.x - 1;
   RunCounter runs(parameters.queue, lane.peer, lane.sends != 0, is_first);
-  Standing<Wire>::clear();
   connections.resume_lane(lane.peer, lane.sends != 0);
+  const Standing<Wire> standing(parameters.queue);
+  standing.begin();
   if (connections.is_clerk()) {
     note_runs(runs, lane, parameters);
     Clerk<Wire> clerk(connections);
@@ -273,7 +274,7 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
   } else {
     Worker<WorkerConnections<Wire>, DataType::kUint8, Combiner::kSum, true> worker(connections);
     carry_all<Wire>(worker, lane, parameters);
-    if (threadIdx.x % 32 == 0) Standing<Wire>(parameters.queue, lane.sends != 0 ? For::kRoom : For::kData).end();
+    if (threadIdx.x % 32 == 0) standing.end();
     worker.close();
   }
   connections.suspend_lane(lane.peer, lane.sends != 0);

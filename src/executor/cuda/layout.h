@@ -8,7 +8,7 @@
 //                                     itself OwnState. In brief queue sets that is all there is (BriefState)
 //   runs     [peer][direction]        how many calls have run (run_counter.h): messages to and from the peer; for R
 //                                     itself collectives
-//   standing [protocols]              of messages: sums of what stands (standing.h), by what runs beside each other
+//   standing                          of messages: StandingTable
 //   slots    [channel][sender][slot]  written by `sender`: all others, or the rank before R alone. In brief queue sets
 //                                     [channel][slot][sender], with an empty place for R itself
 // Channels keep their credits and flags in lines of their own: looks at the same line of host memory wait for each
@@ -79,6 +79,23 @@ struct BriefState {
 };
 static_assert(sizeof(BriefState) == sizeof(ConnectionState));
 
+/// What the warps of the CTAs do (standing.h) that carry messages by one channel from a peer and to it.
+struct alignas(16) MarksOfConnection {
+  uint8_t receiver[8];
+  uint8_t sender[8];
+};
+/// The same of all channels and peers, and before it sums of what has begun, by the protocols of launches that run
+/// beside each other.
+struct StandingTable {
+  uint32_t begun[1 << kProtocols];
+
+  NITINOL_HOST_DEVICE MarksOfConnection* marks() { return reinterpret_cast<MarksOfConnection*>(this + 1); }
+  NITINOL_HOST_DEVICE const MarksOfConnection* marks() const {
+    return reinterpret_cast<const MarksOfConnection*>(this + 1);
+  }
+};
+static_assert(sizeof(StandingTable) % sizeof(MarksOfConnection) == 0);
+
 struct QueueLayout {
   int ranks = 0;
   int channels = 0;
@@ -116,21 +133,23 @@ struct QueueLayout {
   }
   NITINOL_HOST_DEVICE uint32_t counter_bytes() const { return slots_at - state_at; }
   NITINOL_HOST_DEVICE RunCount* run_count(char* counters, int peer, bool sends) const {
-    char* const first = counters + counter_bytes() - kProbeBytes - run_bytes(ranks);
+    char* const first = counters + counter_bytes() - kProbeBytes - standing_bytes(ranks, channels) - run_bytes(ranks);
     return reinterpret_cast<RunCount*>(first) + RunLines::among_messages(peer, sends);
   }
-  NITINOL_HOST_DEVICE uint32_t* standing(char* counters) const {
-    return reinterpret_cast<uint32_t*>(counters + counter_bytes() - kProbeBytes - kStandingBytes);
-  }
-  /// With what stands behind them.
   NITINOL_HOST_DEVICE static constexpr uint32_t run_bytes(int ranks) {
-    return aligned(static_cast<size_t>(RunLines::messages(ranks)) * sizeof(RunCount) + kStandingBytes);
+    return aligned(static_cast<size_t>(RunLines::messages(ranks)) * sizeof(RunCount));
+  }
+  NITINOL_HOST_DEVICE StandingTable* standing(char* counters) const {
+    return reinterpret_cast<StandingTable*>(counters + counter_bytes() - kProbeBytes - standing_bytes(ranks, channels));
+  }
+  NITINOL_HOST_DEVICE static constexpr uint32_t standing_bytes(int ranks, int channels) {
+    const auto connections = static_cast<size_t>(ranks) * static_cast<size_t>(channels);
+    return aligned(sizeof(StandingTable) + connections * sizeof(MarksOfConnection));
   }
   NITINOL_HOST_DEVICE static constexpr uint32_t aligned(size_t bytes) {
     return static_cast<uint32_t>((bytes + 1023) / 1024 * 1024);
   }
   static constexpr uint32_t kProbeBytes = 1024;  ///< the last before the slots
-  static constexpr uint32_t kStandingBytes = sizeof(uint32_t) << kProtocols;
   /// The slot of step `step` from `sender`, in the region of `receiver`. Of no meaning for one that does not send to
   /// it.
   NITINOL_HOST_DEVICE char* slot(char* region, int receiver, int sender, int channel, uint32_t step) const {
@@ -198,7 +217,8 @@ inline QueueLayout make_layout(int ranks, int channels, uint32_t slots, uint32_t
   layout.filled_at = QueueLayout::aligned(words * sizeof(uint32_t));
   layout.state_at = layout.filled_at + QueueLayout::aligned(words * sizeof(uint32_t));
   layout.slots_at = layout.state_at + QueueLayout::aligned(connections * sizeof(ConnectionState)) +
-                    QueueLayout::run_bytes(ranks) + QueueLayout::kProbeBytes;
+                    QueueLayout::run_bytes(ranks) + QueueLayout::standing_bytes(ranks, channels) +
+                    QueueLayout::kProbeBytes;
   return layout;
 }
 inline QueueLayout make_layout(int ranks, int channels, uint32_t slots, uint32_t slot_bytes) {

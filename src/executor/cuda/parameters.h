@@ -42,7 +42,7 @@ struct Signals {
   /// This rank's counters, for kernels that abort or have others beside them.
   struct Table {
     char* counters;
-    uint32_t* standing;
+    StandingTable* standing;  ///< of messages
     int channels;
   };
   Table tables[kQueues];  ///< null: not in use yet
@@ -152,6 +152,11 @@ NITINOL_HOST_DEVICE uint32_t beside_launch(const QueueView& queue) {
   constexpr size_t kAt = offsetof(FewMessages, beside);
   static_assert(offsetof(MoreMessages, beside) == kAt && offsetof(ManyMessages, beside) == kAt);
   return reinterpret_cast<const FewMessages&>(queue).beside;
+}
+NITINOL_HOST_DEVICE const Lane& lane_of_launch(const QueueView& queue, unsigned index) {
+  constexpr size_t kAt = offsetof(FewMessages, lane);
+  static_assert(offsetof(MoreMessages, lane) == kAt && offsetof(ManyMessages, lane) == kAt);
+  return reinterpret_cast<const Lane*>(reinterpret_cast<const char*>(&queue) + kAt)[index];
 }
 
 }  // namespace nitinol::cuda

@@ -16,6 +16,17 @@ struct OfCollectives {
 template <class Wire>
 using NotedAs = std::conditional_t<Wire::kMessages, Wire, OfCollectives>;
 
+/// What a wait has to know of the launch that it is in.
+struct Waiter {
+  const QueueView& queue;
+  int work;  ///< which collective; 0: messages
+
+  __device__ __forceinline__ CallName call() const { return name_of_launch(queue) + static_cast<uint32_t>(work); }
+};
+
+/// What is waited for: what a peer sends, or that it takes what it was sent.
+enum class For { kData, kRoom };
+
 /// Counts turns of a waiting loop and looks at the host's signals now and then: they are a microsecond away. There it
 /// also notes for whom it waits: hosts do not see what graphs launch. In messages, where all lanes of a warp wait
 /// together or the first one alone, that one does.
@@ -30,7 +41,7 @@ class Patience {
   /// The wait is over.
   __device__ __forceinline__ ~Patience() {
     if constexpr (Noted::kMessages) {
-      if (stands_ != Stands::kNot) standing().go_on();
+      if (marked_) Standing<Noted>(waiter_.queue).go_on();
     }
   }
   Patience(const Patience&) = delete;
@@ -52,9 +63,12 @@ class Patience {
     const uint32_t waited = now() - first_look_ + 1;
     if constexpr (Noted::kMessages) {
       if (threadIdx.x % 32 == 0) {
-        const uint32_t stand = protocols_that_stand(what) << Signals::kTimeBits;
+        const Standing<Noted> standing(waiter_.queue);
+        if (!marked_) standing.wait();
+        marked_ = true;
+        const uint32_t protocols = waited < kBeforeMarksCount ? 0 : standing.protocols();
         const uint32_t time = waited & ((1U << Signals::kTimeBits) - 1);
-        note_in(Signals::of_messages(Noted::kProtocol), peer, what, stand | time);
+        note_in(Signals::of_messages(Noted::kProtocol), peer, what, protocols << Signals::kTimeBits | time);
       }
     } else {
       note_in(Signals::kOfCollectives, peer, what, waited);
@@ -63,22 +77,10 @@ class Patience {
   }
 
  private:
-  enum class Stands : int8_t { kNot, kForData, kForRoom };
-
-  __device__ __forceinline__ Standing<Noted> standing() const {
-    return {waiter_.queue, stands_ == Stands::kForRoom ? For::kRoom : For::kData};
-  }
   __device__ __forceinline__ void note_in(int which, int peer, For what, uint32_t waited) const {
     volatile Signals::Waits& waits = waiter_.queue.signals->waits[which];
     volatile uint32_t* const of_kind = what == For::kRoom ? waits.for_room : waits.for_data;
     of_kind[peer] = waited;
-  }
-  __device__ __forceinline__ uint32_t protocols_that_stand(For what) {
-    if (stands_ == Stands::kNot) {
-      stands_ = what == For::kRoom ? Stands::kForRoom : Stands::kForData;
-      standing().wait();
-    }
-    return standing().protocols();
   }
 
   /// For how long the time has been up, in units of Signals::patience; not positive: it is not. For ever after an
@@ -97,6 +99,7 @@ class Patience {
 
   static constexpr uint32_t kTurnsPerLook = 0x1000;
   static constexpr int32_t kPatienceWithHost = 10'000;
+  static constexpr uint32_t kBeforeMarksCount = 100;  ///< milliseconds: to look at them all takes some microseconds
   static constexpr int32_t kForEver = 0x7fffffff;
 
   const Waiter waiter_;
@@ -104,7 +107,7 @@ class Patience {
   // Set, though nobody reads them before the first look: else ptxas 13.0 keeps both in one register.
   uint32_t first_look_ = 0;
   uint32_t began_ = 0;  ///< since when it counts
-  Stands stands_ = Stands::kNot;
+  bool marked_ = false;  ///< that this warp waits
 };
 
 /// Tells the host what lies where a kernel waits for data.

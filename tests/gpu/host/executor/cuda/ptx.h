@@ -52,9 +52,10 @@ inline uint32_t load_acquire(const uint32_t* from) { return *from; }
 inline void fence_all_gpus() {}
 /// What happens meanwhile whenever whoever waits looks at the clock, if anything does.
 inline std::function<void()> meanwhile;
+inline uint64_t clock = 0;
 inline uint64_t nanoseconds() {
   if (meanwhile) meanwhile();
-  return 0;
+  return clock;
 }
 
 }  // namespace nitinol::cuda
