@@ -385,13 +385,9 @@ class StandingLaunch : public ::testing::Test {
     launch_.queue.layout = kLayout;
     launch_.queue.rank = 3;
     launch_.queue.signals = &signals_;
-    launch_.lane[kReceiver] = {.peer = 5, .channel = 1};
-    launch_.lane[kSender] = {.peer = 5, .sends = 1, .channel = 1};
-    launch_.lane[kOther] = {.peer = 9, .sends = 1};
     for (size_t i = 0; i < kProtocols; ++i) {
-      cuda::Signals::Table& table = signals_.tables[static_cast<size_t>(cuda::Queue::kMessageLL) + i];
-      table.channels = kLayout.channels;
-      table.standing = kLayout.standing(counters_[i].get());
+      signals_.tables[static_cast<size_t>(cuda::Queue::kMessageLL) + i].standing =
+          kLayout.standing(counters_[i].get());
     }
     gridDim.x = 3;
   }
@@ -414,6 +410,10 @@ class StandingLaunch : public ::testing::Test {
   void begin(unsigned cta) {
     const auto standing = warp<Wire>(cta, 0);
     for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x) standing.begin();
+  }
+  template <class Wire>
+  void wait(unsigned cta, unsigned which) {
+    warp<Wire>(cta, which).wait(cta == kReceiver);
   }
   template <class Wire>
   void end(unsigned cta) {
@@ -453,13 +453,13 @@ TEST_F(StandingLaunch, IsOneOfWhichAllWarpsWaitOrAreDone) {
   for (int repeat = 0; repeat < 3; ++repeat) {
     for (const unsigned cta : {kReceiver, kSender, kOther}) begin<Simple>(cta);
     for (const unsigned cta : {kSender, kOther}) end<Simple>(cta);
-    warp<Simple>(kReceiver, 0).wait();
+    wait<Simple>(kReceiver, 0);
     EXPECT_EQ(protocols<Simple>(), 3U) << "its other warp moves data";
     warp<Simple>(kReceiver, 1).end();
     EXPECT_EQ(protocols<Simple>(), kAll);
     warp<Simple>(kReceiver, 0).go_on();
     EXPECT_EQ(protocols<Simple>(), 3U);
-    warp<Simple>(kReceiver, 0).wait();
+    wait<Simple>(kReceiver, 0);
     EXPECT_EQ(protocols<Simple>(), kAll);
     warp<Simple>(kReceiver, 0).end();
   }
@@ -468,7 +468,7 @@ TEST_F(StandingLaunch, IsOneOfWhichAllWarpsWaitOrAreDone) {
 TEST_F(StandingLaunch, HasBegunAsAWhole) {
   for (int repeat = 0; repeat < 3; ++repeat) {
     for (const unsigned cta : {kReceiver, kSender}) begin<Simple>(cta);
-    for (const unsigned which : {0U, 1U}) warp<Simple>(kReceiver, which).wait();
+    for (const unsigned which : {0U, 1U}) wait<Simple>(kReceiver, which);
     end<Simple>(kSender);
     EXPECT_EQ(protocols<Simple>(), 0U) << "the third CTA has not begun";
     begin<Simple>(kOther);
@@ -482,12 +482,12 @@ TEST_F(StandingLaunch, NeedsOneWarpThatWaitsOfThoseThatReceiveByLines) {
   for (const unsigned cta : {kReceiver, kSender, kOther}) begin<LL128>(cta);
   for (const unsigned cta : {kSender, kOther}) end<LL128>(cta);
   EXPECT_EQ(protocols<LL128>(), 5U);
-  warp<LL128>(kReceiver, 1).wait();
+  wait<LL128>(kReceiver, 1);
   EXPECT_EQ(protocols<LL128>(), kAll) << "the other may wait for this one";
   warp<LL128>(kSender, 0).go_on();
-  warp<LL128>(kSender, 1).wait();
+  wait<LL128>(kSender, 1);
   EXPECT_EQ(protocols<LL128>(), 5U) << "those that send do not";
-  warp<LL128>(kSender, 0).wait();
+  wait<LL128>(kSender, 0);
   EXPECT_EQ(protocols<LL128>(), kAll);
 }
 
@@ -498,12 +498,12 @@ TEST_F(StandingLaunch, BesideOneByAnotherProtocolTellsWhetherThatStandsToo) {
   for (int repeat = 0; repeat < 3; ++repeat) {
     for (const unsigned cta : {kReceiver, kSender, kOther}) begin<Simple>(cta);
     for (const unsigned cta : {kSender, kOther}) end<Simple>(cta);
-    for (const unsigned which : {0U, 1U}) warp<Simple>(kReceiver, which).wait();
+    for (const unsigned which : {0U, 1U}) wait<Simple>(kReceiver, which);
     EXPECT_EQ(protocols<Simple>(), 5U) << "that by LL128 has not begun";
     for (const unsigned cta : {kReceiver, kSender, kOther}) begin<LL128>(cta);
     EXPECT_EQ(protocols<Simple>(), 5U);
     for (const unsigned cta : {kSender, kOther}) end<LL128>(cta);
-    warp<LL128>(kReceiver, 0).wait();
+    wait<LL128>(kReceiver, 0);
     EXPECT_EQ(protocols<LL128>(), kAll);
     EXPECT_EQ(protocols<Simple>(), kAll);
     end<LL128>(kReceiver);

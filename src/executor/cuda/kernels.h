@@ -27,6 +27,7 @@ inline constexpr int kFewWorkers = 8;
 
 /// Threads of the largest CTA that carries messages; two of these fit on a multiprocessor.
 inline constexpr int kMaxMessageThreads = 8 * 32;
+static_assert(kMaxMessageThreads / 32 <= std::extent_v<decltype(StandingTable::mark), 1>);
 
 /// How many channels carry a message. Sender and receiver agree: it depends on the size alone.
 NITINOL_HOST_DEVICE int message_channels(size_t bytes, const MessageGrain& grain, int channels) {

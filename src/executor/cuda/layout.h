@@ -79,22 +79,14 @@ struct BriefState {
 };
 static_assert(sizeof(BriefState) == sizeof(ConnectionState));
 
-/// What the warps of the CTAs do (standing.h) that carry messages by one channel from a peer and to it.
-struct alignas(16) MarksOfConnection {
-  uint8_t receiver[8];
-  uint8_t sender[8];
-};
-/// The same of all channels and peers, and before it sums of what has begun, by the protocols of launches that run
-/// beside each other.
+/// What CTAs of messages do (standing.h).
 struct StandingTable {
-  uint32_t begun[1 << kProtocols];
-
-  NITINOL_HOST_DEVICE MarksOfConnection* marks() { return reinterpret_cast<MarksOfConnection*>(this + 1); }
-  NITINOL_HOST_DEVICE const MarksOfConnection* marks() const {
-    return reinterpret_cast<const MarksOfConnection*>(this + 1);
-  }
+  static constexpr int kCtas = 320;        ///< that a launch has at most
+  static constexpr uint32_t kWhole = 512;  ///< that its CTAs make together in a count
+  uint32_t begun[1 << kProtocols];         ///< counts, by the protocols of launches that run beside each other
+  uint8_t mark[kCtas][8];                  ///< of the warps
 };
-static_assert(sizeof(StandingTable) % sizeof(MarksOfConnection) == 0);
+static_assert(StandingTable::kWhole > StandingTable::kCtas);
 
 struct QueueLayout {
   int ranks = 0;
@@ -133,19 +125,16 @@ struct QueueLayout {
   }
   NITINOL_HOST_DEVICE uint32_t counter_bytes() const { return slots_at - state_at; }
   NITINOL_HOST_DEVICE RunCount* run_count(char* counters, int peer, bool sends) const {
-    char* const first = counters + counter_bytes() - kProbeBytes - standing_bytes(ranks, channels) - run_bytes(ranks);
+    char* const first = counters + counter_bytes() - kProbeBytes - standing_bytes() - run_bytes(ranks);
     return reinterpret_cast<RunCount*>(first) + RunLines::among_messages(peer, sends);
   }
   NITINOL_HOST_DEVICE static constexpr uint32_t run_bytes(int ranks) {
     return aligned(static_cast<size_t>(RunLines::messages(ranks)) * sizeof(RunCount));
   }
   NITINOL_HOST_DEVICE StandingTable* standing(char* counters) const {
-    return reinterpret_cast<StandingTable*>(counters + counter_bytes() - kProbeBytes - standing_bytes(ranks, channels));
+    return reinterpret_cast<StandingTable*>(counters + counter_bytes() - kProbeBytes - standing_bytes());
   }
-  NITINOL_HOST_DEVICE static constexpr uint32_t standing_bytes(int ranks, int channels) {
-    const auto connections = static_cast<size_t>(ranks) * static_cast<size_t>(channels);
-    return aligned(sizeof(StandingTable) + connections * sizeof(MarksOfConnection));
-  }
+  NITINOL_HOST_DEVICE static constexpr uint32_t standing_bytes() { return aligned(sizeof(StandingTable)); }
   NITINOL_HOST_DEVICE static constexpr uint32_t aligned(size_t bytes) {
     return static_cast<uint32_t>((bytes + 1023) / 1024 * 1024);
   }
@@ -217,8 +206,7 @@ inline QueueLayout make_layout(int ranks, int channels, uint32_t slots, uint32_t
   layout.filled_at = QueueLayout::aligned(words * sizeof(uint32_t));
   layout.state_at = layout.filled_at + QueueLayout::aligned(words * sizeof(uint32_t));
   layout.slots_at = layout.state_at + QueueLayout::aligned(connections * sizeof(ConnectionState)) +
-                    QueueLayout::run_bytes(ranks) + QueueLayout::standing_bytes(ranks, channels) +
-                    QueueLayout::kProbeBytes;
+                    QueueLayout::run_bytes(ranks) + QueueLayout::standing_bytes() + QueueLayout::kProbeBytes;
   return layout;
 }
 inline QueueLayout make_layout(int ranks, int channels, uint32_t slots, uint32_t slot_bytes) {

@@ -133,7 +133,7 @@ struct MessageParameters {
 };
 using FewMessages = MessageParameters<32, 8>;
 using MoreMessages = MessageParameters<200, 96>;
-using ManyMessages = MessageParameters<320, 1600>;
+using ManyMessages = MessageParameters<StandingTable::kCtas, 1600>;
 static_assert(sizeof(FewMessages) < 1280);
 static_assert(sizeof(MoreMessages) < 4096);
 static_assert(sizeof(ManyMessages) < 32764, "the most that a kernel's parameters may take");
@@ -152,11 +152,6 @@ NITINOL_HOST_DEVICE uint32_t beside_launch(const QueueView& queue) {
   constexpr size_t kAt = offsetof(FewMessages, beside);
   static_assert(offsetof(MoreMessages, beside) == kAt && offsetof(ManyMessages, beside) == kAt);
   return reinterpret_cast<const FewMessages&>(queue).beside;
-}
-NITINOL_HOST_DEVICE const Lane& lane_of_launch(const QueueView& queue, unsigned index) {
-  constexpr size_t kAt = offsetof(FewMessages, lane);
-  static_assert(offsetof(MoreMessages, lane) == kAt && offsetof(ManyMessages, lane) == kAt);
-  return reinterpret_cast<const Lane*>(reinterpret_cast<const char*>(&queue) + kAt)[index];
 }
 
 }  // namespace nitinol::cuda

@@ -41,7 +41,7 @@ class Patience {
   /// The wait is over.
   __device__ __forceinline__ ~Patience() {
     if constexpr (Noted::kMessages) {
-      if (marked_) Standing<Noted>(waiter_.queue).go_on();
+      if (__builtin_expect(marked_, 0)) Standing<Noted>(waiter_.queue).go_on();
     }
   }
   Patience(const Patience&) = delete;
@@ -64,7 +64,7 @@ class Patience {
     if constexpr (Noted::kMessages) {
       if (threadIdx.x % 32 == 0) {
         const Standing<Noted> standing(waiter_.queue);
-        if (!marked_) standing.wait();
+        if (!marked_) standing.wait(what == For::kData);
         marked_ = true;
         const uint32_t protocols = waited < kBeforeMarksCount ? 0 : standing.protocols();
         const uint32_t time = waited & ((1U << Signals::kTimeBits) - 1);
