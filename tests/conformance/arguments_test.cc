@@ -63,6 +63,18 @@ TEST(Arguments, NullAndForeignCommunicatorsAreRefusedByEveryCall) {
             }));
 }
 
+TEST(Arguments, AnErrorMayBeAskedForWithAVariableThatHoldsNoCommunicatorYet) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              auto* const rubbish = reinterpret_cast<ncclComm_t>(8);
+              refuses(ncclGetVersion(nullptr), ncclInvalidArgument, "version");
+              if (std::strcmp(ncclGetLastError(rubbish), ncclGetLastError(nullptr)) != 0) {
+                throw std::runtime_error("another sentence than without it");
+              }
+              // The other argument is looked at first.
+              refuses(ncclCommRegister(rubbish, nullptr, 8, nullptr), ncclInvalidArgument, "handle");
+            }));
+}
+
 TEST(Arguments, EndingNothingSucceeds) {
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
               EXPECT_CALL(ncclCommFinalize(nullptr));
