@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "vgpu/memory_file.h"
+
 namespace nitinol::vgpu {
 namespace {
 
@@ -81,12 +83,12 @@ bool Heap::add_arena(size_t at_least) {
   if (getrandom(&tag, sizeof tag, 0) != sizeof tag) return false;
   char name[64];
   std::snprintf(name, sizeof name, "nitinol-vgpu-%016llx", static_cast<unsigned long long>(tag));
-  const int fd = memfd_create(name, MFD_CLOEXEC);
+  const int fd = make_memory_file(name);
   if (fd < 0) return false;
-  // Address space may be limited: be content with less.
+  // Address space may be limited, and so may files: be content with less.
   for (const size_t wish : {size_t{16} << 30, size_t{1} << 30, size_t{64} << 20, size_t{1}}) {
     const size_t size = std::max(wish, round_up(at_least, kMiB));
-    if (ftruncate(fd, static_cast<off_t>(size)) != 0) continue;
+    if (!set_size(fd, size)) continue;
     void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (base == MAP_FAILED) continue;
     madvise(base, size, MADV_DONTDUMP);
