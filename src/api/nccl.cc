@@ -304,7 +304,7 @@ NITINOL_ENTRY(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm))
   return at_once(comm, [&] {
     if (comm == nullptr) fail(ncclInvalidArgument, "ncclRedOpDestroy : invalid communicator passed.");
     log_call("ncclRedOpDestroy(op {}, comm {})", static_cast<int>(op), static_cast<void*>(comm));
-    communicator_of(comm, "ncclRedOpDestroy").operators().destroy(op);
+    communicator_of(comm, "ncclRedOpDestroy").operators().destroy(op, "ncclRedOpDestroy");
     return ncclSuccess;
   });
 }

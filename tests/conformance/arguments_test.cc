@@ -145,10 +145,12 @@ TEST(Arguments, OperatorsAreTiedToTheirTypeAndCommunicator) {
     refuses(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat, ncclScalarHostImmediate, nullptr), ncclInvalidArgument,
             "NULL");
     EXPECT_CALL(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat, ncclScalarHostImmediate, self.comm));
-    refuses(ncclAllReduce(b, b, 1, ncclDouble, op, self.comm, self.stream), ncclInvalidArgument, "data type");
+    refuses(ncclAllReduce(b, b, 1, ncclDouble, op, self.comm, self.stream), ncclInvalidArgument,
+            "AllReduce : the operator was made for data type 7, not 8");
     EXPECT_CALL(ncclRedOpDestroy(op, self.comm));
     refuses(ncclRedOpDestroy(op, self.comm), ncclInvalidArgument, "does not exist");
-    refuses(ncclRedOpDestroy(ncclAvg, self.comm), ncclInvalidArgument, "operator is a NCCL builtin.");
+    refuses(ncclRedOpDestroy(ncclAvg, self.comm), ncclInvalidArgument,
+            "ncclRedOpDestroy : operator is a NCCL builtin.");
     refuses(ncclRedOpDestroy(op, nullptr), ncclInvalidArgument, "invalid communicator passed.");
   });
 }
