@@ -2,6 +2,7 @@
 // this program again, running one of the tests that are disabled here.
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -281,6 +283,33 @@ TEST(Files, DISABLED_OfAFewMegabytesAtMost) {
 
 TEST(Files, ThatMayNotBeLargeAreALackOfMemoryAndNotTheEndOfTheProcess) {
   EXPECT_TRUE(passes_in_child("DISABLED_OfAFewMegabytesAtMost"));
+}
+
+long resident_bytes() {
+  long size = 0;
+  long resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST(Files, DISABLED_OfAProgramThatLocksItsMemory) {
+  const rlimit most{3UL << 30, 3UL << 30};
+  EXPECT_EQ(setrlimit(RLIMIT_AS, &most), 0);  // or all that there is may be used up, if this fails
+  EXPECT_EQ(mlockall(MCL_FUTURE), 0);
+  if (mmap(nullptr, 64 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED) {
+    GTEST_SKIP() << "this user may lock little";
+  }
+  const long before = resident_bytes();
+  void* memory = nullptr;
+  EXPECT_CUDA(cudaMalloc(&memory, 1 << 20));
+  EXPECT_CUDA(cudaMemset(memory, 1, 1 << 20));
+  EXPECT_CUDA(cudaDeviceSynchronize());
+  EXPECT_LT(resident_bytes() - before, 256 << 20);
+}
+
+TEST(Files, ThatMemoryLiesInAreFilledAsTheyAreUsedThoughTheProgramLocksItsMemory) {
+  if (!testing::kMemoryCanBeLimited) GTEST_SKIP() << "a sanitizer's own memory cannot be locked";
+  EXPECT_TRUE(passes_in_child("DISABLED_OfAProgramThatLocksItsMemory"));
 }
 
 TEST(Environment, DISABLED_ThreeDevices) {
