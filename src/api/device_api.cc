@@ -18,7 +18,7 @@ ncclResult_t not_built(const char* function) {
 template <typename Answer, typename Question>
 Answer ask(ncclComm_t comm, const char* function, Answer otherwise, const Question& question) {
   Answer answer = otherwise;
-  static_cast<void>(guarded(comm, [&] {
+  static_cast<void>(at_once(comm, [&] {
     const Communicator& communicator = communicator_of(comm, function);
     communicator.require_initialised(function);
     answer = question(communicator);

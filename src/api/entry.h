@@ -23,12 +23,15 @@ struct Unexpected : std::exception {
   const char* what() const noexcept override { return "unexpected error"; }
 };
 
-/// Makes it the last error, also of the communicator, if the call has one, as far as there is memory to tell it. A
-/// failure counts for the open group; that a communicator is still in progress is the answer to a question.
-inline ncclResult_t note_failure(const std::exception& thrown, ncclComm_t comm) noexcept {
+/// Whether a call is one of those that a group is made of, so that its failure counts for the open one.
+enum class InGroup : bool { kNo, kYes };
+
+/// Makes it the last error, also of the communicator, if the call has one, as far as there is memory to tell it. That a
+/// communicator is still in progress is the answer to a question.
+inline ncclResult_t note_failure(const std::exception& thrown, ncclComm_t comm, InGroup in_group) noexcept {
   const ncclResult_t code = code_of(thrown);
   if (code == ncclInProgress) return code;
-  group::note_error(code, thrown.what());
+  if (in_group == InGroup::kYes) group::note_error(code, thrown.what());
   note_failed_call(comm, thrown);
   try {
     log_error(as_error(thrown));
@@ -39,14 +42,14 @@ inline ncclResult_t note_failure(const std::exception& thrown, ncclComm_t comm) 
 }
 
 /// Runs `body`; what it throws becomes the result code and the last error, also of the communicator that is called.
-template <typename Body>
+template <InGroup in_group = InGroup::kYes, typename Body>
 ncclResult_t guarded(ncclComm_t comm, const Body& body) noexcept {
   try {
     return body();
   } catch (const std::exception& thrown) {
-    return note_failure(thrown, comm);
+    return note_failure(thrown, comm, in_group);
   } catch (...) {
-    return note_failure(Unexpected(), comm);
+    return note_failure(Unexpected(), comm, in_group);
   }
 }
 
@@ -54,6 +57,13 @@ ncclResult_t guarded(ncclComm_t comm, const Body& body) noexcept {
 template <typename Body>
 ncclResult_t guarded(const Body& body) noexcept {
   return guarded(nullptr, body);
+}
+
+/// Of a call that does its work at once, in an open group too, and leaves nothing to it: a question, memory, an
+/// operator.
+template <typename Body>
+ncclResult_t at_once(ncclComm_t comm, const Body& body) noexcept {
+  return guarded<InGroup::kNo>(comm, body);
 }
 
 /// Records by `record` inside a group of its own, whose end does the work.

@@ -10,7 +10,7 @@
 using namespace nitinol;
 
 extern "C" ncclResult_t nitinolCommDump(ncclComm_t comm, const char* path) {
-  return guarded(comm, [&] {
+  return at_once(comm, [&] {
     Communicator& communicator = communicator_of(comm, "nitinolCommDump");
     communicator.require_own("nitinolCommDump");
     if (path == nullptr) fail(ncclInvalidArgument, "nitinolCommDump : path argument is NULL");
@@ -25,7 +25,7 @@ extern "C" ncclResult_t nitinolCommDump(ncclComm_t comm, const char* path) {
 }
 
 extern "C" ncclResult_t nitinolCommSetTimeout(ncclComm_t comm, double seconds) {
-  return guarded(comm, [&] {
+  return at_once(comm, [&] {
     constexpr const char* kName = "nitinolCommSetTimeout";
     constexpr double kMost = 1e9;
     Communicator& communicator = communicator_of(comm, kName);

@@ -43,7 +43,7 @@ std::shared_ptr<Communicator> take(ncclComm_t handle, const char* function) {
 // ---- The library ---------------------------------------------------------------------------------------------------
 
 NITINOL_ENTRY(ncclResult_t, ncclGetVersion, (int* version)) {
-  return guarded([&] {
+  return at_once(nullptr, [&] {
     require(version, "ncclGetVersion", "version");
     *version = NCCL_VERSION_CODE;
     return ncclSuccess;
@@ -74,7 +74,7 @@ NITINOL_ENTRY(void, ncclResetDebugInit, ()) { reset_log(); }
 // ---- Making and ending communicators -------------------------------------------------------------------------------
 
 NITINOL_ENTRY(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * uniqueId)) {
-  return guarded([&] {
+  return at_once(nullptr, [&] {
     require(uniqueId, "ncclGetUniqueId", "uniqueId");
     *uniqueId = create_id();
     log_call("ncclGetUniqueId()");
@@ -180,7 +180,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t* asyncError)) {
-  return guarded(comm, [&] {
+  return at_once(comm, [&] {
     const Communicator& communicator = communicator_of(comm, "ncclCommGetAsyncError");
     communicator.require_own("ncclCommGetAsyncError");
     require(asyncError, "ncclCommGetAsyncError", "asyncError");
@@ -192,7 +192,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_
 // ---- Questions -----------------------------------------------------------------------------------------------------
 
 NITINOL_ENTRY(ncclResult_t, ncclCommCount, (const ncclComm_t comm, int* count)) {
-  return guarded(comm, [&] {
+  return at_once(comm, [&] {
     const Communicator& communicator = communicator_of(comm, "ncclCommCount");
     require(count, "ncclCommCount", "count");
     communicator.require_initialised("ncclCommCount");
@@ -202,7 +202,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommCount, (const ncclComm_t comm, int* count)) 
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommCuDevice, (const ncclComm_t comm, int* device)) {
-  return guarded(comm, [&] {
+  return at_once(comm, [&] {
     const Communicator& communicator = communicator_of(comm, "ncclCommCuDevice");
     require(device, "ncclCommCuDevice", "device");
     communicator.require_initialised("ncclCommCuDevice");
@@ -212,7 +212,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommCuDevice, (const ncclComm_t comm, int* devic
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommUserRank, (const ncclComm_t comm, int* rank)) {
-  return guarded(comm, [&] {
+  return at_once(comm, [&] {
     const Communicator& communicator = communicator_of(comm, "ncclCommUserRank");
     require(rank, "ncclCommUserRank", "rank");
     communicator.require_initialised("ncclCommUserRank");
@@ -224,7 +224,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommUserRank, (const ncclComm_t comm, int* rank)
 // ---- Memory --------------------------------------------------------------------------------------------------------
 
 NITINOL_ENTRY(ncclResult_t, ncclMemAlloc, (void** ptr, size_t size)) {
-  return guarded([&] {
+  return at_once(nullptr, [&] {
     require(ptr, "ncclMemAlloc", "ptr");
     *ptr = allocate(size);
     return ncclSuccess;
@@ -232,14 +232,14 @@ NITINOL_ENTRY(ncclResult_t, ncclMemAlloc, (void** ptr, size_t size)) {
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclMemFree, (void* ptr)) {
-  return guarded([&] {
+  return at_once(nullptr, [&] {
     release(ptr);
     return ncclSuccess;
   });
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommRegister, (const ncclComm_t comm, void* buff, size_t size, void** handle)) {
-  return guarded(comm, [&] {
+  return at_once(comm, [&] {
     require(handle, "ncclCommRegister", "handle");
     *handle = register_buffer(comm, buff, size);
     log_call("ncclCommRegister(comm {}, buff {}, size {}) = {}", static_cast<void*>(comm), buff, size, *handle);
@@ -248,7 +248,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommRegister, (const ncclComm_t comm, void* buff
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void* handle)) {
-  return guarded(comm, [&] {
+  return at_once(comm, [&] {
     log_call("ncclCommDeregister(comm {}, handle {})", static_cast<void*>(comm), handle);
     deregister_buffer(comm, handle);
     return ncclSuccess;
@@ -273,7 +273,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommWindowRegister,
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t, ncclWindow_t win)) {
-  return guarded([&]() -> ncclResult_t {
+  return at_once(nullptr, [&]() -> ncclResult_t {
     if (win == nullptr) return ncclSuccess;
     fail(ncclInvalidArgument, "ncclCommWindowDeregister : {} is not a window", static_cast<const void*>(win));
   });
@@ -284,7 +284,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t, ncclWindow_t 
 NITINOL_ENTRY(ncclResult_t, ncclRedOpCreatePreMulSum,
               (ncclRedOp_t * op, void* scalar, ncclDataType_t datatype, ncclScalarResidence_t residence,
                ncclComm_t comm)) {
-  return guarded(comm, [&] {
+  return at_once(comm, [&] {
     constexpr const char* kName = "ncclRedOpCreatePreMulSum";
     Communicator& communicator = communicator_of(comm, kName);
     communicator.require_ready(kName);
@@ -301,10 +301,10 @@ NITINOL_ENTRY(ncclResult_t, ncclRedOpCreatePreMulSum,
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm)) {
-  return guarded(comm, [&] {
+  return at_once(comm, [&] {
     if (comm == nullptr) fail(ncclInvalidArgument, "ncclRedOpDestroy : invalid communicator passed.");
     log_call("ncclRedOpDestroy(op {}, comm {})", static_cast<int>(op), static_cast<void*>(comm));
-    communicator_of(comm, "ncclRedOpDestroy").operators().destroy(op);
+    communicator_of(comm, "ncclRedOpDestroy").operators().destroy(op, "ncclRedOpDestroy");
     return ncclSuccess;
   });
 }

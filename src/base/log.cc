@@ -4,10 +4,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <mutex>
+#include <utility>
 
 #include "base/error.h"
 #include "base/fork_safe.h"
@@ -35,6 +37,7 @@ struct Log {
   std::FILE* file = stdout;
   bool owns_file = false;
   bool version_written = false;
+  std::vector<std::string> complaints;
 };
 
 Log& the_log() {
@@ -74,7 +77,11 @@ void open_file(Log& log) {
     return;
   }
   std::FILE* const file = open_stream(expand_log_path(pattern, log.host, getpid()));
-  if (file == nullptr) return;
+  if (file == nullptr) {
+    log.complaints.push_back(formatted("NCCL_DEBUG_FILE={} cannot be written to ({}): the log goes to standard output",
+                                       pattern, std::strerror(errno)));
+    return;
+  }
   log.file = file;
   log.owns_file = true;
 }
@@ -83,10 +90,13 @@ void read_variables(Log& log) {
   const LogLevel level = parse_log_level(text_of(Setting::kDebug));
   log.host = host_name();
   log.timestamp_format = text_of(Setting::kDebugTimestampFormat);
-  log.timestamp_levels = parse_timestamp_levels(text_of(Setting::kDebugTimestampLevels));
+  const std::string levels = text_of(Setting::kDebugTimestampLevels);
+  const std::string subsystems = text_of(Setting::kDebugSubsys);
+  log.timestamp_levels = parse_timestamp_levels(levels);
+  log.complaints = {complaint_about_subsystems(subsystems), complaint_about_timestamp_levels(levels)};
+  std::erase(log.complaints, "");
   if (level >= LogLevel::kWarn) open_file(log);
-  state.store(static_cast<std::uint64_t>(level) << 32 | parse_subsystems(text_of(Setting::kDebugSubsys)),
-              std::memory_order_release);
+  state.store(static_cast<std::uint64_t>(level) << 32 | parse_subsystems(subsystems), std::memory_order_release);
 }
 
 std::string timestamp(const Log& log, LogLevel level) {
@@ -165,6 +175,12 @@ void log_version() {
   log_detail::write_line(log, formatted("{}NCCL version {}.{}.{}{}+cuda{}.{} (Nitinol)\n",
                                         log_detail::timestamp(log, LogLevel::kVersion), NCCL_MAJOR, NCCL_MINOR,
                                         NCCL_PATCH, NCCL_SUFFIX, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10));
+}
+
+std::vector<std::string> take_complaints_about_log() {
+  log_detail::Log& log = log_detail::the_log();
+  const std::lock_guard lock(log.mutex);
+  return std::exchange(log.complaints, {});
 }
 
 void reset_log() {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 
@@ -93,6 +94,9 @@ void log_note(Placed<Args...> text, Args&&... args) {
 /// "NCCL version X.Y.Z+cudaA.B ...", once per process (and again after reset_log).
 void log_version();
 
+/// What was wrong with the variables of the log, to be logged; each once.
+std::vector<std::string> take_complaints_about_log();
+
 /// Closes the log's file; the variables are read again at the next call.
 void reset_log();
 
@@ -104,6 +108,9 @@ LogLevel parse_log_level(std::string_view word);
 std::uint32_t parse_subsystems(std::string_view list);
 /// Bit n for LogLevel n.
 std::uint32_t parse_timestamp_levels(std::string_view list);
+/// What is wrong with such a list; empty if nothing is.
+std::string complaint_about_subsystems(std::string_view list);
+std::string complaint_about_timestamp_levels(std::string_view list);
 /// %h, %p and %% replaced, other pairs kept.
 std::string expand_log_path(std::string_view pattern, std::string_view host, int pid);
 /// strftime in local time, with %1f to %9f (the first one only) for digits of the fraction; underscores become spaces.

@@ -42,19 +42,49 @@ constexpr NamedSubsystem kSubsystems[] = {{"INIT", Subsystem::kInit},
                                           {"ALLOC_HOST", Subsystem::kAllocHost},
                                           {"DESTROY", Subsystem::kDestroy}};
 
-// The union of bit_of(word) over a comma list, inverted when the list begins with ^.
-template <typename BitOf>
-std::uint32_t parse_mask(std::string_view list, BitOf bit_of) {
-  const bool inverted = list.starts_with('^');
-  if (inverted) list.remove_prefix(1);
-  std::uint32_t mask = 0;
+std::uint32_t bits_of_subsystem(std::string_view word) {
+  if (same_ignoring_case(word, "ALL")) return ~std::uint32_t{0};
+  for (const NamedSubsystem& known : kSubsystems) {
+    if (same_ignoring_case(word, known.name)) return static_cast<std::uint32_t>(known.subsystem);
+  }
+  return 0;
+}
+
+std::uint32_t bits_of_level(std::string_view word) {
+  if (same_ignoring_case(word, "ALL")) return ~std::uint32_t{0};
+  const LogLevel level = parse_log_level(word);
+  return level == LogLevel::kNone ? 0 : 1u << static_cast<unsigned>(level);
+}
+
+// Calls see(word) for the words of a comma list, without the ^ that it may begin with.
+template <typename See>
+void for_each_word(std::string_view list, const See& see) {
+  if (list.starts_with('^')) list.remove_prefix(1);
   while (!list.empty()) {
     const std::size_t comma = list.find(',');
-    const std::string_view word = list.substr(0, comma);
+    see(list.substr(0, comma));
     list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
-    mask |= same_ignoring_case(word, "ALL") ? ~std::uint32_t{0} : bit_of(word);
   }
-  return inverted ? ~mask : mask;
+}
+
+// The union of bits_of(word) over a comma list, inverted when the list begins with ^.
+std::uint32_t parse_mask(std::string_view list, std::uint32_t (*bits_of)(std::string_view)) {
+  std::uint32_t mask = 0;
+  for_each_word(list, [&](std::string_view word) { mask |= bits_of(word); });
+  return list.starts_with('^') ? ~mask : mask;
+}
+
+template <typename Named>
+std::string complaint_about(std::string_view variable, std::string_view list, const Named& words,
+                            std::uint32_t (*bits_of)(std::string_view)) {
+  std::string unknown;
+  for_each_word(list, [&](std::string_view word) {
+    if (unknown.empty() && bits_of(word) == 0) unknown = word;
+  });
+  if (unknown.empty()) return "";
+  std::string known;
+  for (const auto& named : words) known += formatted("{}, ", named.name);
+  return formatted("{}={}: there is no '{}', but {}ALL", variable, list, unknown, known);
 }
 
 // Digits of a %1f ... %9f at `position`, or 0.
@@ -93,21 +123,18 @@ LogLevel parse_log_level(std::string_view word) {
   return LogLevel::kNone;
 }
 
-std::uint32_t parse_subsystems(std::string_view list) {
-  return parse_mask(list, [](std::string_view word) -> std::uint32_t {
-    for (const NamedSubsystem& known : kSubsystems) {
-      if (same_ignoring_case(word, known.name)) return static_cast<std::uint32_t>(known.subsystem);
-    }
-    return 0;
-  });
-}
+std::uint32_t parse_subsystems(std::string_view list) { return parse_mask(list, bits_of_subsystem); }
 
 std::uint32_t parse_timestamp_levels(std::string_view list) {
-  if (list.empty()) return 0;
-  return parse_mask(list, [](std::string_view word) -> std::uint32_t {
-    const LogLevel level = parse_log_level(word);
-    return level == LogLevel::kNone ? 0 : 1u << static_cast<unsigned>(level);
-  });
+  return list.empty() ? 0 : parse_mask(list, bits_of_level);
+}
+
+std::string complaint_about_subsystems(std::string_view list) {
+  return complaint_about("NCCL_DEBUG_SUBSYS", list, kSubsystems, bits_of_subsystem);
+}
+
+std::string complaint_about_timestamp_levels(std::string_view list) {
+  return complaint_about("NCCL_DEBUG_TIMESTAMP_LEVELS", list, kLevels, bits_of_level);
 }
 
 std::string expand_log_path(std::string_view pattern, std::string_view host, int pid) {

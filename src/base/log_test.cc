@@ -51,6 +51,16 @@ TEST(ParseTimestampLevels, EmptyIsNoneAndACaretInverts) {
   EXPECT_EQ(parse_timestamp_levels("ALL"), ~0u);
 }
 
+TEST(ComplaintsAboutLists, NameTheFirstWordThatThereIsNot) {
+  for (const char* list : {"", "^", "INIT", "^coll,ALL", "INIT,,NET,"}) EXPECT_EQ(complaint_about_subsystems(list), "");
+  EXPECT_THAT(complaint_about_subsystems("INIT,NTE,NOT"),
+              HasSubstr("NCCL_DEBUG_SUBSYS=INIT,NTE,NOT: there is no 'NTE',"));
+  EXPECT_THAT(complaint_about_subsystems("^NTE"), HasSubstr("BOOTSTRAP"));
+  for (const char* list : {"", "^ALL", "warn,INFO"}) EXPECT_EQ(complaint_about_timestamp_levels(list), "");
+  EXPECT_EQ(complaint_about_timestamp_levels("WARNING"),
+            "NCCL_DEBUG_TIMESTAMP_LEVELS=WARNING: there is no 'WARNING', but VERSION, WARN, INFO, ABORT, TRACE, ALL");
+}
+
 TEST(ExpandLogPath, ReplacesHostProcessAndPercent) {
   EXPECT_EQ(expand_log_path("/tmp/%h.%p.log", "node7", 42), "/tmp/node7.42.log");
   EXPECT_EQ(expand_log_path("%%h%x%", "node7", 42), "%h%x%");
@@ -186,6 +196,10 @@ TEST_F(Log, UnopenableFileLeavesStandardOutput) {
   start("INFO");
   log_info(Subsystem::kInit, "here");
   EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("NCCL INFO here\n"));
+  const std::string complaint = "NCCL_DEBUG_FILE=" + folder_.file("no/such/folder") +
+                                " cannot be written to (No such file or directory): the log goes to standard output";
+  EXPECT_THAT(take_complaints_about_log(), testing::ElementsAre(complaint));
+  EXPECT_THAT(take_complaints_about_log(), testing::IsEmpty());
 }
 
 /// Whoever opens one to write waits for a reader otherwise.

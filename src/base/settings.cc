@@ -199,6 +199,7 @@ void warn_about_unknown_variables() {
   static std::once_flag once;
   std::call_once(once, [] {
     for (const std::string& complaint : loaded().complaints) log_note("{}", complaint);
+    for (const std::string& complaint : take_complaints_about_log()) log_note("{}", complaint);
     for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
       const std::string_view variable = *entry;
       const std::string_view name = variable.substr(0, variable.find('='));

@@ -1,5 +1,6 @@
 #include "comm/handle.h"
 
+#include <algorithm>
 #include <deque>
 #include <mutex>
 
@@ -41,8 +42,12 @@ void check(ncclComm_t handle, const char* function) {
   if (magic != kLive) fail(ncclInvalidArgument, "{} : Error: corrupted comm object detected", function);
 }
 
-bool is_live(ncclComm_t handle) {
-  return __atomic_load_n(&handle->magic, __ATOMIC_ACQUIRE) == kLive && handle->communicator;
+/// Of any pointer, which is not followed unless it is one of ours: what comes with a question about an error may never
+/// have been a communicator's. Under the lock.
+bool is_live(const Handles& all, ncclComm_t handle) {
+  const auto is_it = [&](const ncclComm& one) { return &one == handle; };
+  const bool ours = std::any_of(all.all.begin(), all.all.end(), is_it);
+  return ours && __atomic_load_n(&handle->magic, __ATOMIC_ACQUIRE) == kLive && handle->communicator;
 }
 
 }  // namespace
@@ -92,14 +97,16 @@ std::shared_ptr<Communicator> shared_communicator_of(ncclComm_t handle, const ch
 
 const char* last_error_of(ncclComm_t handle) noexcept {
   if (handle == nullptr) return nullptr;
-  const std::lock_guard lock(handles().mutex);
-  return is_live(handle) ? handle->communicator->last_error() : nullptr;
+  Handles& h = handles();
+  const std::lock_guard lock(h.mutex);
+  return is_live(h, handle) ? handle->communicator->last_error() : nullptr;
 }
 
 void note_failed_call(ncclComm_t handle, const std::exception& thrown) noexcept {
   if (handle == nullptr) return;
-  const std::lock_guard lock(handles().mutex);
-  if (is_live(handle) && !handle->communicator->is_inherited()) handle->communicator->note_failed_call(thrown);
+  Handles& h = handles();
+  const std::lock_guard lock(h.mutex);
+  if (is_live(h, handle) && !handle->communicator->is_inherited()) handle->communicator->note_failed_call(thrown);
 }
 
 }  // namespace nitinol

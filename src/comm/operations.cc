@@ -117,7 +117,8 @@ void record_collective(const CollectiveCall& call, Communicator& communicator) {
   const DataType type = checked_type(call.type, call.function);
   const size_t bytes = checked_bytes(call.function, call.count, type, multiplies_blocks(call.what) ? ranks : 1);
   static constexpr Reduction kNone;
-  const Reduction& reduction = reduces(call.what) ? communicator.operators().resolve(call.op, type) : kNone;
+  const Reduction& reduction =
+      reduces(call.what) ? communicator.operators().resolve(call.op, type, call.function) : kNone;
   if (logs_operations()) write_down(call, ranks);
   if (call.count == 0 && ranks == 1) return;
   const Blocks blocks = blocks_of(call.what, call.root == communicator.rank(), ranks);

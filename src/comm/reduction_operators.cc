@@ -40,20 +40,22 @@ ncclRedOp_t ReductionOperators::create(const void* scalar, DataType type, ncclSc
   return static_cast<ncclRedOp_t>(ncclNumOps + (salt_ << kIndexBits | static_cast<uint32_t>(index)));
 }
 
-size_t ReductionOperators::index_of(ncclRedOp_t op) const {
+size_t ReductionOperators::index_of(ncclRedOp_t op, const char* function) const {
   const auto value = static_cast<int64_t>(op);
-  if (value < 0 || value > ncclMaxRedOp) fail(ncclInvalidArgument, "operator is garbage.");
-  if (value < ncclNumOps) fail(ncclInvalidArgument, "operator is a NCCL builtin.");
+  if (value < 0 || value > ncclMaxRedOp) fail(ncclInvalidArgument, "{} : operator is garbage.", function);
+  if (value < ncclNumOps) fail(ncclInvalidArgument, "{} : operator is a NCCL builtin.", function);
   const auto handle = static_cast<uint32_t>(value - ncclNumOps);
   const size_t index = handle & (kMostOperators - 1);
-  if (handle >> kIndexBits != salt_) fail(ncclInvalidArgument, "operator {} belongs to another communicator", value);
-  if (index >= operators_.size() || !operators_[index]) fail(ncclInvalidArgument, "operator {} does not exist", value);
+  if (handle >> kIndexBits != salt_)
+    fail(ncclInvalidArgument, "{} : operator {} belongs to another communicator", function, value);
+  if (index >= operators_.size() || !operators_[index])
+    fail(ncclInvalidArgument, "{} : operator {} does not exist", function, value);
   return index;
 }
 
-void ReductionOperators::destroy(ncclRedOp_t op) { operators_[index_of(op)].reset(); }
+void ReductionOperators::destroy(ncclRedOp_t op, const char* function) { operators_[index_of(op, function)].reset(); }
 
-const Reduction& ReductionOperators::resolve(ncclRedOp_t op, DataType type) const {
+const Reduction& ReductionOperators::resolve(ncclRedOp_t op, DataType type, const char* function) const {
   static constexpr Reduction kSum{.combine = Combine::kSum};
   static constexpr Reduction kProduct{.combine = Combine::kProduct};
   static constexpr Reduction kMax{.combine = Combine::kMax};
@@ -67,10 +69,10 @@ const Reduction& ReductionOperators::resolve(ncclRedOp_t op, DataType type) cons
     case ncclAvg: return kAverage;
     default: break;
   }
-  const Operator& made = *operators_[index_of(op)];
+  const Operator& made = *operators_[index_of(op, function)];
   if (made.type != type) {
-    fail(ncclInvalidArgument, "the operator was made for data type {}, not {}", static_cast<int>(made.type),
-         static_cast<int>(type));
+    fail(ncclInvalidArgument, "{} : the operator was made for data type {}, not {}", function,
+         static_cast<int>(made.type), static_cast<int>(type));
   }
   return made.reduction;
 }

@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "vgpu/memory_file.h"
+
 namespace nitinol::vgpu {
 namespace {
 
@@ -20,6 +22,17 @@ constexpr int kFreed = 0xDB;
 constexpr size_t kMiB = size_t{1} << 20;
 
 constexpr size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
+// In a program that locks its memory (mlockall), too, pages come as they are used: all of them could be more than there
+// is. What nobody may access is not filled when it is mapped, and is unlocked before that changes.
+void* map_untouched(int fd, size_t size) {
+  void* const base = mmap(nullptr, size, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  if (base == MAP_FAILED) return base;
+  munlock(base, size);
+  if (mprotect(base, size, PROT_READ | PROT_WRITE) == 0) return base;
+  munmap(base, size);
+  return MAP_FAILED;
+}
 
 void wipe(const Extent& extent) {
   auto* base = reinterpret_cast<char*>(extent.base);
@@ -81,13 +94,13 @@ bool Heap::add_arena(size_t at_least) {
   if (getrandom(&tag, sizeof tag, 0) != sizeof tag) return false;
   char name[64];
   std::snprintf(name, sizeof name, "nitinol-vgpu-%016llx", static_cast<unsigned long long>(tag));
-  const int fd = memfd_create(name, MFD_CLOEXEC);
+  const int fd = make_memory_file(name);
   if (fd < 0) return false;
-  // Address space may be limited: be content with less.
+  // Address space may be limited, and so may files: be content with less.
   for (const size_t wish : {size_t{16} << 30, size_t{1} << 30, size_t{64} << 20, size_t{1}}) {
     const size_t size = std::max(wish, round_up(at_least, kMiB));
-    if (ftruncate(fd, static_cast<off_t>(size)) != 0) continue;
-    void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (!set_size(fd, size)) continue;
+    void* base = map_untouched(fd, size);
     if (base == MAP_FAILED) continue;
     madvise(base, size, MADV_DONTDUMP);
     arenas_.push_back({fd, tag, reinterpret_cast<uintptr_t>(base), size});

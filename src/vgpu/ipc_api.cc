@@ -19,6 +19,7 @@
 #include "vgpu/capture.h"
 #include "vgpu/engine.h"
 #include "vgpu/memory.h"
+#include "vgpu/memory_file.h"
 #include "vgpu/runtime.h"
 
 namespace nitinol::vgpu {
@@ -87,7 +88,7 @@ bool has_tag(const std::string& descriptor, uint64_t tag) {
 int open_of(const std::string& process, const Handle& handle) {
   const std::string descriptor = "/proc/" + process + "/fd/" + std::to_string(handle.fd);
   if (!has_tag(descriptor, handle.tag)) return -1;
-  const int fd = open(descriptor.c_str(), O_RDWR | O_CLOEXEC);
+  const int fd = beyond_standard_streams(open(descriptor.c_str(), O_RDWR | O_CLOEXEC));
   if (fd < 0 || has_tag("/proc/self/fd/" + std::to_string(fd), handle.tag)) return fd;
   close(fd);
   return -1;

@@ -2,6 +2,8 @@
 // this program again, running one of the tests that are disabled here.
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,9 +11,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "container.h"
 #include "scarcity.h"
@@ -251,6 +255,62 @@ TEST(Fork, DISABLED_BeforeAndAfterUse) {
 }
 
 TEST(Fork, AChildMayUseTheRuntimeOnlyIfTheParentHadNot) { EXPECT_TRUE(passes_in_child("DISABLED_BeforeAndAfterUse")); }
+
+TEST(Files, DISABLED_WithoutStandardStreams) {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(stream);
+  std::vector<char> contents(4096);
+  void* memory = nullptr;
+  EXPECT_CUDA(cudaMalloc(&memory, contents.size()));
+  EXPECT_CUDA(cudaMemset(memory, 0, contents.size()));
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) EXPECT_LT(write(stream, "printed", 7), 0);
+  EXPECT_CUDA(cudaMemcpy(contents.data(), memory, contents.size(), cudaMemcpyDeviceToHost));
+  EXPECT_EQ(contents, std::vector<char>(contents.size()));
+}
+
+TEST(Files, ThatMemoryLiesInDoNotStandInForStreamsThatTheProgramHasClosed) {
+  EXPECT_TRUE(passes_in_child("DISABLED_WithoutStandardStreams"));
+}
+
+TEST(Files, DISABLED_OfAFewMegabytesAtMost) {
+  const rlimit most{8 << 20, 8 << 20};
+  EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &most), 0);
+  void* memory = nullptr;
+  EXPECT_CUDA_ERROR(cudaMalloc(&memory, 16 << 20), cudaErrorMemoryAllocation);
+  EXPECT_CUDA(cudaMalloc(&memory, 1 << 20));
+  EXPECT_CUDA(cudaMemset(memory, 1, 1 << 20));
+  EXPECT_CUDA(cudaFree(memory));
+}
+
+TEST(Files, ThatMayNotBeLargeAreALackOfMemoryAndNotTheEndOfTheProcess) {
+  EXPECT_TRUE(passes_in_child("DISABLED_OfAFewMegabytesAtMost"));
+}
+
+long resident_bytes() {
+  long size = 0;
+  long resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST(Files, DISABLED_OfAProgramThatLocksItsMemory) {
+  const rlimit most{3UL << 30, 3UL << 30};
+  EXPECT_EQ(setrlimit(RLIMIT_AS, &most), 0);  // or all that there is may be used up, if this fails
+  EXPECT_EQ(mlockall(MCL_FUTURE), 0);
+  if (mmap(nullptr, 64 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED) {
+    GTEST_SKIP() << "this user may lock little";
+  }
+  const long before = resident_bytes();
+  void* memory = nullptr;
+  EXPECT_CUDA(cudaMalloc(&memory, 1 << 20));
+  EXPECT_CUDA(cudaMemset(memory, 1, 1 << 20));
+  EXPECT_CUDA(cudaDeviceSynchronize());
+  EXPECT_LT(resident_bytes() - before, 256 << 20);
+}
+
+TEST(Files, ThatMemoryLiesInAreFilledAsTheyAreUsedThoughTheProgramLocksItsMemory) {
+  if (!testing::kMemoryCanBeLimited) GTEST_SKIP() << "a sanitizer's own memory cannot be locked";
+  EXPECT_TRUE(passes_in_child("DISABLED_OfAProgramThatLocksItsMemory"));
+}
 
 TEST(Environment, DISABLED_ThreeDevices) {
   int count = 0;

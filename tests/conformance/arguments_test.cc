@@ -63,6 +63,18 @@ TEST(Arguments, NullAndForeignCommunicatorsAreRefusedByEveryCall) {
             }));
 }
 
+TEST(Arguments, AnErrorMayBeAskedForWithAVariableThatHoldsNoCommunicatorYet) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              auto* const rubbish = reinterpret_cast<ncclComm_t>(8);
+              refuses(ncclGetVersion(nullptr), ncclInvalidArgument, "version");
+              if (std::strcmp(ncclGetLastError(rubbish), ncclGetLastError(nullptr)) != 0) {
+                throw std::runtime_error("another sentence than without it");
+              }
+              // The other argument is looked at first.
+              refuses(ncclCommRegister(rubbish, nullptr, 8, nullptr), ncclInvalidArgument, "handle");
+            }));
+}
+
 TEST(Arguments, EndingNothingSucceeds) {
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
               EXPECT_CALL(ncclCommFinalize(nullptr));
@@ -133,10 +145,12 @@ TEST(Arguments, OperatorsAreTiedToTheirTypeAndCommunicator) {
     refuses(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat, ncclScalarHostImmediate, nullptr), ncclInvalidArgument,
             "NULL");
     EXPECT_CALL(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat, ncclScalarHostImmediate, self.comm));
-    refuses(ncclAllReduce(b, b, 1, ncclDouble, op, self.comm, self.stream), ncclInvalidArgument, "data type");
+    refuses(ncclAllReduce(b, b, 1, ncclDouble, op, self.comm, self.stream), ncclInvalidArgument,
+            "AllReduce : the operator was made for data type 7, not 8");
     EXPECT_CALL(ncclRedOpDestroy(op, self.comm));
     refuses(ncclRedOpDestroy(op, self.comm), ncclInvalidArgument, "does not exist");
-    refuses(ncclRedOpDestroy(ncclAvg, self.comm), ncclInvalidArgument, "operator is a NCCL builtin.");
+    refuses(ncclRedOpDestroy(ncclAvg, self.comm), ncclInvalidArgument,
+            "ncclRedOpDestroy : operator is a NCCL builtin.");
     refuses(ncclRedOpDestroy(op, nullptr), ncclInvalidArgument, "invalid communicator passed.");
   });
 }

@@ -172,6 +172,36 @@ TEST(Group, QuestionsToOneThatIsBeingMadeAreNoPartOfIt) {
             }));
 }
 
+TEST(Group, IsCarriedOutThoughCallsInItThatAreNoneOfItsOwnHaveFailed) {
+  EXPECT_EQ("", run_ranks({2}, [](Rank& self) {
+              int32_t* data = nullptr;
+              void* memory = nullptr;
+              ncclRedOp_t op{};
+              int number = 0;
+              const int32_t one = 1;
+              int32_t sum = 0;
+              const auto fails = [](ncclResult_t result) { expect_that(result != ncclSuccess, "no error"); };
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), sizeof(*data)));
+              EXPECT_CALL(cudaMemcpy(data, &one, sizeof(one), cudaMemcpyHostToDevice));
+              EXPECT_CALL(ncclGroupStart());
+              fails(ncclMemAlloc(&memory, SIZE_MAX));  // a pool gives back what it can spare then, and tries again
+              fails(ncclMemFree(&number));
+              fails(ncclCommCount(self.comm, nullptr));
+              fails(ncclCommGetAsyncError(nullptr, nullptr));
+              fails(ncclGetUniqueId(nullptr));
+              fails(ncclCommDeregister(self.comm, &number));
+              fails(ncclRedOpCreatePreMulSum(&op, nullptr, ncclInt32, ncclScalarHostImmediate, self.comm));
+              fails(ncclRedOpDestroy(ncclSum, self.comm));
+              EXPECT_CALL(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, self.comm, self.stream));
+              fails(ncclMemFree(&number));
+              EXPECT_CALL(ncclGroupEnd());
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              EXPECT_CALL(cudaMemcpy(&sum, data, sizeof(sum), cudaMemcpyDeviceToHost));
+              expect_that(sum == 2, "the sum");
+              EXPECT_CALL(cudaFree(data));
+            }));
+}
+
 TEST(Group, WithACallOnOneThatIsStillBeingMadeFailsItsOtherCommunicators) {
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
               const ncclComm_t unfinished = begin_to_make(id);

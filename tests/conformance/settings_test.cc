@@ -93,6 +93,22 @@ TEST(Settings, AFifoInPlaceOfTheConfigurationFileIsOneWarning) {
   EXPECT_EQ(log.find(fifo), log.rfind(fifo)) << log;
 }
 
+TEST(Settings, OfTheLogThatAreWrongAreTwoWarnings) {
+  const TemporaryFolder folder;
+  EXPECT_EQ("", with({{"NCCL_DEBUG", "INFO"},
+                      {"NCCL_DEBUG_SUBSYS", "COL"},
+                      {"NCCL_DEBUG_TIMESTAMP_LEVELS", "WARNING"},
+                      {"NCCL_DEBUG_FILE", folder.file("log")}},
+                     1, [](int, const ncclUniqueId& id) {
+                       ncclComm_t comm = nullptr;
+                       EXPECT_CALL(ncclCommInitRank(&comm, 1, id, 0));
+                       EXPECT_CALL(ncclCommDestroy(comm));
+                     }));
+  const std::string log = folder.read("log");
+  EXPECT_NE(log.find("NCCL WARN NCCL_DEBUG_SUBSYS=COL: there is no 'COL'"), std::string::npos) << log;
+  EXPECT_NE(log.find("NCCL WARN NCCL_DEBUG_TIMESTAMP_LEVELS=WARNING: there is no 'WARNING'"), std::string::npos) << log;
+}
+
 TEST(Settings, BlockingOverridesTheConfiguration) {
   EXPECT_EQ("", with({{"NCCL_COMM_BLOCKING", "0"}}, 1, [](int, const ncclUniqueId& id) {
               ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

@@ -3,6 +3,8 @@
 #include <exception>
 #include <utility>
 
+#include "executor/cpu/plain_arithmetic.h"
+
 namespace nitinol::cpu {
 namespace {
 
@@ -69,6 +71,7 @@ void Kernel::run() {
 }
 
 void Kernel::run_operations(Rank& rank) {
+  const PlainArithmetic plain;
   for (const CollectiveWork& work : collectives_) run_collective(rank, engine_->workspace(), work);
   if (messages_.empty()) return;
   rank.begin_messages();

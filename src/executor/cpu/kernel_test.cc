@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cfenv>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
+#include "executor/cpu/plain_arithmetic.h"
 #include "executor/cpu/team_testing.h"
 #include "model/arithmetic.h"
 
@@ -115,6 +118,55 @@ TEST(Kernel, AppliesImmediateScalarsAndAveragesInEveryCollectiveThatReduces) {
     });
   }
 }
+
+/// What rank 0 of two gets as the sum, many times, when their kernels run in threads that have called `set`.
+template <class Float>
+std::vector<Float> sums_in_thread_that(void (*set)(), Float mine, Float others, DataType type) {
+  Team team(2);
+  std::vector<Float> sums(37);
+  team.run([&](int rank, Engine& engine) {
+    const std::vector<Float> input(sums.size(), rank == 0 ? mine : others);
+    std::vector<Float> output(sums.size());
+    const Launch launch = launch_of(all_reduce(input.data(), output.data(), input.size(), type));
+    engine.rank().prepare(launch);
+    const std::unique_ptr<Kernel> kernel = engine.make_kernel(launch);
+    std::fenv_t before;
+    std::fegetenv(&before);
+    set();
+    const int rounding = std::fegetround();
+    std::feclearexcept(FE_ALL_EXCEPT);
+    kernel->run();
+    EXPECT_EQ(std::fetestexcept(FE_ALL_EXCEPT), 0) << "flags of the kernel's";
+    EXPECT_EQ(std::fegetround(), rounding);
+    std::fesetenv(&before);
+    if (rank == 0) sums = output;
+  });
+  return sums;
+}
+
+TEST(Kernel, RoundsToNearestWhateverTheThreadThatRunsItDoes) {
+  const auto upward = [] { std::fesetround(FE_UPWARD); };
+  // An eighth of the last digit more.
+  const float just_over = 1.0F + std::numeric_limits<float>::epsilon();
+  const float eighth = std::numeric_limits<float>::epsilon() / 8;
+  EXPECT_EQ(sums_in_thread_that(upward, just_over, eighth, DataType::kFloat32), std::vector<float>(37, just_over));
+  EXPECT_EQ(sums_in_thread_that(upward, 1.0, 1e-300, DataType::kFloat64), std::vector<double>(37, 1.0));
+}
+
+TEST(Kernel, DoesNotTrapWhateverTheThreadThatRunsItDoes) {
+  const auto trap = [] { feenableexcept(FE_OVERFLOW | FE_INVALID | FE_DIVBYZERO); };
+  const float most = std::numeric_limits<float>::max();
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(sums_in_thread_that(trap, most, most, DataType::kFloat32), std::vector<float>(37, infinity));
+}
+
+#if defined(__x86_64__)
+TEST(Kernel, KeepsTheSmallestNumbersWhereItsThreadFlushesThemToZero) {
+  const auto flush = [] { _mm_setcsr(_mm_getcsr() | 0x8040); };  // as programs that were linked with -ffast-math
+  const float least = std::numeric_limits<float>::denorm_min();
+  EXPECT_EQ(sums_in_thread_that(flush, least, 2 * least, DataType::kFloat32), std::vector<float>(37, 3 * least));
+}
+#endif
 
 TEST(Kernel, GivesTheSameBitsForEveryCanonicalAlgorithmAndChunk) {
   constexpr int kRanks = 5;

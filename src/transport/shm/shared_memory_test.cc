@@ -1,8 +1,10 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -45,6 +47,21 @@ TEST(SharedMemory, RefusesMemoryThatIsTooSmallOrMayShrink) {
   ASSERT_EQ(::ftruncate(unsealed.fd.get(), kBytes), 0);
   EXPECT_THROW(SharedMemory::map(unsealed, kBytes), Error);
   EXPECT_THROW(SharedMemory::map(MemoryHandle{}, kBytes), Error);
+}
+
+TEST(SharedMemory, ThatIsLargerThanFilesMayBeIsAnErrorAndNotTheEndOfTheProcess) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit less{kBytes / 2, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &less), 0);
+  std::string problem;
+  try {
+    SharedMemory::create(kBytes, true);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_NE(problem.find("ulimit -f"), std::string::npos) << problem;
 }
 
 TEST(SharedMemory, PrivateMemoryHasNoHandle) {
