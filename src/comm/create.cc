@@ -187,12 +187,11 @@ void create_all(ncclComm_t* handles, int devices, const int* device_list) {
       fail(ncclInvalidArgument, "ncclCommInitAll : invalid device {} (there are {})", device, available);
     }
   }
-  if (group::open()) fail(ncclInvalidUsage, "ncclCommInitAll may not be called inside a group");
   std::fill_n(handles, devices, nullptr);
   const std::vector<ncclUniqueId> ids = {serialise(make_unique_id(bootstrap_options()))};
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 1;
-  group::start();
+  group::start();  // inside another one that makes them at its end
   try {
     for (int i = 0; i < devices; ++i) {
       const DeviceGuard device(device_list != nullptr ? device_list[i] : i);

@@ -401,6 +401,29 @@ TEST(Group, OneThreadDrivesAllRanks) {
             }));
 }
 
+TEST(Group, MakesTheRanksOfAllDevicesAtItsEnd) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              constexpr int kRanks = 2;
+              ncclComm_t first[kRanks];
+              ncclComm_t second[kRanks];
+              const int devices[kRanks] = {0, 0};
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclCommInitAll(first, kRanks, devices));
+              EXPECT_CALL(ncclCommInitAll(second, kRanks, devices));
+              EXPECT_CALL(ncclGroupEnd());
+              for (int rank = 0; rank < kRanks; ++rank) {
+                expect_place(first[rank], rank, kRanks);
+                expect_place(second[rank], rank, kRanks);
+                EXPECT_CALL(ncclCommDestroy(first[rank]));
+                EXPECT_CALL(ncclCommDestroy(second[rank]));
+              }
+              EXPECT_CALL(ncclGroupStart());
+              const int unknown[kRanks] = {0, 4711};
+              expect_that(ncclCommInitAll(first, kRanks, unknown) == ncclInvalidArgument, "no such device");
+              expect_that(ncclGroupEnd() == ncclInvalidArgument, "the group");
+            }));
+}
+
 TEST(Group, SpansCommunicatorsOfTheSameRanks) {
   EXPECT_EQ("", run_ranks({2, 1}, [](Rank& self) {
               ncclComm_t second = nullptr;

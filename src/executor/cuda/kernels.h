@@ -264,9 +264,9 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
   if (parameters.next_may_begin) let_next_kernel_begin();
   const bool is_first = Wire::kCounted && lane.channel == 0 && threadIdx.x == blockDim.x - 1;
   RunCounter runs(parameters.queue, lane.peer, lane.sends != 0, is_first);
-  connections.resume_lane(lane.peer, lane.sends != 0);
   const Standing<Wire> standing(parameters.queue);
   standing.begin();
+  connections.resume_lane(lane.peer, lane.sends != 0);
   if (connections.is_clerk()) {
     note_runs(runs, lane, parameters);
     Clerk<Wire> clerk(connections);

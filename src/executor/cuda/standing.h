@@ -2,10 +2,11 @@
 // it on, and who waits tells the host so, as it depends on that what follows from the wait (kernel_waits.h). A launch
 // that has not begun as a whole does not stand, nor does one that the system keeps waiting for memory.
 //
-// Every warp that moves data has a mark. It costs a store when the warp begins and one when it is done: a count at the
-// end made messages of up to 256 KB 0.4 us longer. Who has waited for long looks at all of them. A CTA stands if each
-// of its warps waits or is done; one that receives by LL or LL128 if any waits, as the others may do so at a barrier,
-// and those that still move data do what only its sender waits for.
+// Every warp that moves data has a mark. One thread sets those of a CTA when it begins, and each warp its own when it is
+// done: a count at the end made messages of up to 256 KB 0.4 us longer, and a store of each warp at the beginning
+// 0.1 us. Who has waited for long looks at all of them. A CTA stands if each of its warps waits or is done; one that
+// receives by LL or LL128 if any waits, as the others may do so at a barrier, and those that still move data do what
+// only its sender waits for.
 //
 // Launches come one after the other, and their CTAs count themselves as they begin, so that those of a launch are a
 // whole. Launches by several protocols that run beside each other are counted apart: if the counts of two are the same,
@@ -23,13 +24,15 @@ class Standing {
  public:
   __device__ __forceinline__ explicit Standing(const QueueView& queue) : queue_(queue) {}
 
-  /// By all threads, once earlier kernels are done.
+  /// By all threads, once earlier kernels are done, and before a barrier.
   __device__ __forceinline__ void begin() const {
-    const bool is_clerk = Wire::kCounted && threadIdx.x / 32 == blockDim.x / 32 - 1;
-    if (threadIdx.x % 32 == 0 && !is_clerk) mark(kMoves);
-    if (threadIdx.x != blockDim.x - 1) return;  // short messages do without the last warp
+    if (threadIdx.x != blockDim.x - 1) return;
+    StandingTable* const table = this->table();
+    const uint32_t workers = blockDim.x / 32 - (Wire::kCounted ? 1 : 0);
+    const uint64_t all_move = kEach * kMoves | uint64_t{kEach * kMoves} << 32;
+    *reinterpret_cast<volatile uint64_t*>(table->mark[blockIdx.x]) = all_move >> (64 - 8 * workers);
     const uint32_t share = blockIdx.x == 0 ? StandingTable::kWhole - (gridDim.x - 1) : 1;
-    atomicAdd(&table()->begun[beside_launch(queue_)], share);
+    atomicAdd(&table->begun[beside_launch(queue_)], share);
   }
   // By one lane of a warp that moves data. It waits to receive something, or until it may send.
   __device__ __forceinline__ void wait(bool receives) const {
