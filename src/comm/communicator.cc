@@ -101,6 +101,18 @@ void Communicator::HostWait::tell(HostCall call) const {
   if (communicator_.executor_) communicator_.executor_->wait_on_host(call, ranks_);
 }
 
+void Communicator::announce(const CollectiveWork* next, bool captured) {
+  const std::lock_guard lock(executor_mutex_);
+  if (!executor_) return;
+  if (captured) return executor_->announce_captured(next);
+  executor_->announce(next);
+}
+
+void Communicator::note_wait(const HeldProgram* held) {
+  const std::lock_guard lock(executor_mutex_);
+  if (executor_) executor_->note_wait(held);
+}
+
 void Communicator::require_own(const char* function) const {
   if (!is_inherited()) return;
   fail(ncclInvalidUsage,

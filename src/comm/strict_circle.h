@@ -5,7 +5,8 @@
 // Labels go round as where streams stand still (executor/label.h): whoever compares the calls of a group takes a number
 // and writes it on the strict boards of all other ranks of its process, if all threads of the program are in that
 // group: those ranks call nothing before it has ended. Those who wait for such a rank to come pass the number on, and
-// whoever gets its own waits for itself.
+// whoever gets its own waits for itself. The executor passes it on where operations wait for such a rank (note_wait),
+// and tells of those for which the program's only thread waits (HeldProgram): so circles over streams are found, too.
 #pragma once
 
 #include <chrono>
@@ -55,8 +56,7 @@ class StrictCircle {
   bool holds_program();
   std::vector<Labels::Other> labels_of_others() const;
   void fail_member(int other);
-  void hold_up_others(uint64_t label);
-  void let_others_go();
+  void tell(uint64_t label);
 
   std::shared_ptr<StrictLookout> lookout_;
   const std::chrono::steady_clock::time_point begin_;
@@ -67,7 +67,7 @@ class StrictCircle {
   bool warned_ = false;
   Labels labels_;
   std::vector<int> threads_;  ///< of the program, as the last look found them
-  std::vector<StrictBoard*> told_;
+  bool told_ = false;         ///< that the program calls nothing meanwhile
 };
 
 }  // namespace nitinol
