@@ -50,6 +50,9 @@ void log_plans(const Launch& launch) {
 
 bool is_fatal(ncclResult_t code) { return code != ncclInvalidArgument; }
 
+/// For how long operations that were stopped may begin yet, so that nothing of them is left.
+constexpr std::chrono::milliseconds kTimeToBegin{100};
+
 /// How long an abort waits for kernels and other threads to leave before it lets them be.
 constexpr std::chrono::milliseconds kAbortPatience{1500};
 
@@ -413,6 +416,19 @@ bool Communicator::wait_until_idle(std::chrono::steady_clock::time_point deadlin
   return true;
 }
 
+/// Whether operations were stopped, and those that have not begun will never do anything.
+bool Communicator::is_quiet() const {
+  const std::lock_guard lock(executor_mutex_);
+  return executor_ && executor_->is_quiet();
+}
+
+/// The same as wait_until_idle(), but not for operations that were stopped before they began and do not begin soon:
+/// what stands before them in their stream may wait for long.
+bool Communicator::wait_until_quiet(std::chrono::steady_clock::time_point deadline) {
+  const auto soon = std::chrono::steady_clock::now() + kTimeToBegin;
+  return wait_until_idle(std::min(soon, deadline)) || is_quiet() || wait_until_idle(deadline);
+}
+
 void Communicator::stop_operations() {
   stopped_.store(true);
   const std::lock_guard lock(executor_mutex_);
@@ -460,7 +476,7 @@ void Communicator::attempt(Step&& step) const noexcept {
 void Communicator::let_go_of_operations(std::chrono::steady_clock::time_point deadline) {
   std::optional<DeviceGuard> device;
   attempt([&] { device.emplace(device_); });
-  attempt([&] { wait_until_idle(deadline); });
+  attempt([&] { wait_until_quiet(deadline); });
   attempt([&] {
     if (!executor_) return;
     executor_->stop_reports();

@@ -238,6 +238,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   bool wait_for_visitors(std::chrono::steady_clock::time_point deadline) const;
   void flush(std::chrono::milliseconds patience);
   bool wait_until_idle(std::chrono::steady_clock::time_point deadline);
+  bool wait_until_quiet(std::chrono::steady_clock::time_point deadline);
+  bool is_quiet() const;
   std::string self_description() const;
   std::string name_in_log() const;
   /// The other ranks, that this one has failed; without memory for that, that it has none.

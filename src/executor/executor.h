@@ -160,6 +160,8 @@ class Executor {
 
   /// Any thread, any time: running and later launches end soon, their results undefined.
   virtual void abort() = 0;
+  /// After an abort: nothing that was launched runs, and what has not begun will do nothing at all when it does.
+  virtual bool is_quiet() { return false; }
 };
 
 /// Adds to a rank's description what executors need to know of the GPU peer.device, which has these properties. Throws

@@ -89,6 +89,7 @@ class CpuExecutor : public Executor {
   std::optional<std::string> difference_in_the_end() const override { return engine_->rank().difference_in_the_end(); }
   void leave() override { engine_->rank().leave(); }
   void abort() override { engine_->rank().abort(); }
+  bool is_quiet() override { return engine_->rank().is_quiet(); }
 
  private:
   std::function<bool()> idle_;

@@ -69,6 +69,12 @@ void Rank::abort() {
   own_->wake();
 }
 
+/// Operations look whether they are to stop once it is their turn.
+bool Rank::is_quiet() {
+  const std::unique_lock turn(turn_, std::try_to_lock);
+  return turn.owns_lock() && stopped();
+}
+
 void Rank::report(ncclResult_t code, const std::string& sentence) {
   abort();
   const std::lock_guard lock(reporting_);  // who stops reports waits for one that is under way

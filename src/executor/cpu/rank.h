@@ -86,6 +86,8 @@ class Rank {
   Executor::DoingsOfPeer doings_of(int peer) const;
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   void abort();
+  /// After that: no operation runs, and none will.
+  bool is_quiet();
   /// All operations are through, and no more will come: peers that wait for one are wrong.
   void leave();
   /// Of calls in which nobody had to wait for the other, or of messages that nobody received; once all ranks have left.
