@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "bootstrap/regroup_desk.h"
+#include "comm/strict_circle.h"
 #include "device/guards.h"
 #include "model/signature.h"
 
@@ -353,11 +354,18 @@ void Communicator::flush(std::chrono::milliseconds patience) {
   }
 }
 
+/// Others are waited for that may wait for this program, in other communicators.
+void Communicator::wait_for_leavers(bool in_a_hurry) {
+  std::optional<StrictCircle> waits;
+  if (strict_board_) waits.emplace(*this);
+  bootstrap_->last_barrier(in_a_hurry);
+}
+
 void Communicator::finish_finalise(bool in_a_hurry) {
   const Visit visit(*this);
   if (state() == ncclSuccess || state() == ncclInProgress) {
     bootstrap_->tell_of_awaited("");
-    bootstrap_->last_barrier(in_a_hurry);
+    wait_for_leavers(in_a_hurry);
     bootstrap_->watch(nullptr);
     bootstrap_->shutdown();
     const auto difference = executor_->difference_in_the_end();

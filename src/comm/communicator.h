@@ -237,6 +237,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void let_go_of_operations(std::chrono::steady_clock::time_point deadline);
   bool wait_for_visitors(std::chrono::steady_clock::time_point deadline) const;
   void flush(std::chrono::milliseconds patience);
+  void wait_for_leavers(bool in_a_hurry);
   bool wait_until_idle(std::chrono::steady_clock::time_point deadline);
   bool wait_until_quiet(std::chrono::steady_clock::time_point deadline);
   bool is_quiet() const;

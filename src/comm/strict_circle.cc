@@ -36,6 +36,13 @@ StrictCircle::StrictCircle(std::span<const Batch* const> batches) : begin_(std::
   lookout_->add(*this);
 }
 
+StrictCircle::StrictCircle(Communicator& leaver) : begin_(std::chrono::steady_clock::now()) {
+  members_.push_back(
+      {.communicator = &leaver, .board = leaver.strict_board(), .leaves = true, .thread = static_cast<int>(gettid())});
+  lookout_ = members_.front().board->lookout();
+  lookout_->add(*this);
+}
+
 StrictCircle::~StrictCircle() {
   lookout_->remove(*this);
   if (!told_) return;
@@ -87,14 +94,21 @@ void StrictCircle::fail_if_a_peer_has_left(const Member& member) {
   }
 }
 
+bool StrictCircle::awaits(const Member& member, int peer) {
+  const StrictBoard& board = *member.board;
+  if (member.leaves) return peer != member.communicator->rank() && !board.has_left(peer);
+  return board.awaits(peer, member.collective, member.messages);
+}
+
 /// Those who are waited for may be busy, or wait in turn: where programs have several threads nobody knows.
 void StrictCircle::warn() {
   for (const Member& each : members_) {
+    if (each.leaves) continue;  // that ends by itself
     Communicator& communicator = *each.communicator;
     const StrictBoard& board = *each.board;
     std::string late;
     for (int peer = 0; peer < communicator.ranks(); ++peer) {
-      if (!board.awaits(peer, each.collective, each.messages)) continue;
+      if (!awaits(each, peer)) continue;
       late += (late.empty() ? "" : "; ") + board.describe(peer) + ": " + words_for(board.process_of(peer));
     }
     if (late.empty()) continue;
@@ -121,12 +135,12 @@ std::vector<Labels::Other> StrictCircle::labels_of_others() const {
   std::vector<Labels::Other> others;
   for (size_t i = 0; i < members_.size(); ++i) {
     const Member& self = members_[i];
-    StrictBoard& board = *self.board;
+    const StrictBoard& board = *self.board;
     const int most = std::min(self.communicator->ranks(), kRanks);
     for (int peer = 0; peer < most; ++peer) {
       const SharedLabel& label = board.holder(peer).label;
       const auto seen = label.look();
-      if (!seen || !board.awaits(peer, self.collective, self.messages) || !label.still(*seen)) continue;
+      if (!seen || !awaits(self, peer) || !label.still(*seen)) continue;
       others.push_back({static_cast<int>(i) << kMembersFrom | peer, seen->label, true});
     }
   }
@@ -146,6 +160,7 @@ void StrictCircle::fail_member(int other) {
 }
 
 std::string StrictCircle::what_waits(const Member& member) {
+  if (member.leaves) return name_of(HostCall::kLeave);
   if (member.collective.sequence > 0) return member.collective.text();
   return member.messages.empty() ? "sends and receives" : member.messages.front().message().text();
 }
@@ -157,7 +172,8 @@ void StrictCircle::tell(uint64_t label) {
                          {.communicator = std::bit_cast<std::array<uint64_t, 2>>(first.communicator->identity()),
                           .rank = first.communicator->rank(),
                           .call = first.collective,
-                          .message = first.messages.empty() ? PeerMessage{} : first.messages.front().message()}};
+                          .message = first.messages.empty() ? PeerMessage{} : first.messages.front().message(),
+                          .host_call = first.leaves ? HostCall::kLeave : HostCall::kNone}};
   told_ = holds_program();
   for (const Member& each : members_) each.communicator->note_wait(told_ ? &held : nullptr);
   if (!told_) return StrictBoard::let_go(this);
