@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "bootstrap/regroup_desk.h"
+#include "comm/strict_circle.h"
 #include "device/guards.h"
 #include "model/signature.h"
 
@@ -49,6 +50,9 @@ void log_plans(const Launch& launch) {
 }
 
 bool is_fatal(ncclResult_t code) { return code != ncclInvalidArgument; }
+
+/// For how long operations that were stopped may begin yet, so that nothing of them is left.
+constexpr std::chrono::milliseconds kTimeToBegin{100};
 
 /// How long an abort waits for kernels and other threads to leave before it lets them be.
 constexpr std::chrono::milliseconds kAbortPatience{1500};
@@ -99,6 +103,18 @@ Communicator::HostWait::HostWait(Communicator& communicator, HostCall call, std:
 void Communicator::HostWait::tell(HostCall call) const {
   const std::lock_guard lock(communicator_.executor_mutex_);
   if (communicator_.executor_) communicator_.executor_->wait_on_host(call, ranks_);
+}
+
+void Communicator::announce(const CollectiveWork* next, bool captured) {
+  const std::lock_guard lock(executor_mutex_);
+  if (!executor_) return;
+  if (captured) return executor_->announce_captured(next);
+  executor_->announce(next);
+}
+
+void Communicator::note_wait(const HeldProgram* held) {
+  const std::lock_guard lock(executor_mutex_);
+  if (executor_) executor_->note_wait(held);
 }
 
 void Communicator::require_own(const char* function) const {
@@ -338,11 +354,18 @@ void Communicator::flush(std::chrono::milliseconds patience) {
   }
 }
 
+/// Others are waited for that may wait for this program, in other communicators.
+void Communicator::wait_for_leavers(bool in_a_hurry) {
+  std::optional<StrictCircle> waits;
+  if (strict_board_) waits.emplace(*this);
+  bootstrap_->last_barrier(in_a_hurry);
+}
+
 void Communicator::finish_finalise(bool in_a_hurry) {
   const Visit visit(*this);
   if (state() == ncclSuccess || state() == ncclInProgress) {
     bootstrap_->tell_of_awaited("");
-    bootstrap_->last_barrier(in_a_hurry);
+    wait_for_leavers(in_a_hurry);
     bootstrap_->watch(nullptr);
     bootstrap_->shutdown();
     const auto difference = executor_->difference_in_the_end();
@@ -401,6 +424,19 @@ bool Communicator::wait_until_idle(std::chrono::steady_clock::time_point deadlin
   return true;
 }
 
+/// Whether operations were stopped, and those that have not begun will never do anything.
+bool Communicator::is_quiet() const {
+  const std::lock_guard lock(executor_mutex_);
+  return executor_ && executor_->is_quiet();
+}
+
+/// The same as wait_until_idle(), but not for operations that were stopped before they began and do not begin soon:
+/// what stands before them in their stream may wait for long.
+bool Communicator::wait_until_quiet(std::chrono::steady_clock::time_point deadline) {
+  const auto soon = std::chrono::steady_clock::now() + kTimeToBegin;
+  return wait_until_idle(std::min(soon, deadline)) || is_quiet() || wait_until_idle(deadline);
+}
+
 void Communicator::stop_operations() {
   stopped_.store(true);
   const std::lock_guard lock(executor_mutex_);
@@ -448,7 +484,7 @@ void Communicator::attempt(Step&& step) const noexcept {
 void Communicator::let_go_of_operations(std::chrono::steady_clock::time_point deadline) {
   std::optional<DeviceGuard> device;
   attempt([&] { device.emplace(device_); });
-  attempt([&] { wait_until_idle(deadline); });
+  attempt([&] { wait_until_quiet(deadline); });
   attempt([&] {
     if (!executor_) return;
     executor_->stop_reports();

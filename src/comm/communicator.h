@@ -136,8 +136,11 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   const std::shared_ptr<StrictBoard>& strict_board() const { return strict_board_; }
   /// Numbers the comparisons of NITINOL_CHECK=strict.
   uint64_t next_strict_check() { return ++strict_checks_; }
-  /// What is certain to be issued next; null: nothing any more.
-  void announce(const CollectiveWork* next) { executor_->announce(next); }
+  /// What is certain to be issued next, or captured; null: nothing any more.
+  void announce(const CollectiveWork* next, bool captured);
+  /// By whoever looks after a call that waits on the host for other ranks to make it too; any thread. `held`: all
+  /// threads of the program wait so.
+  void note_wait(const HeldProgram* held);
   /// After so long without progress operations fail; 0: never. Throws Error.
   void set_timeout(std::chrono::milliseconds timeout);
   std::chrono::milliseconds timeout() const { return timeout_; }
@@ -234,7 +237,10 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void let_go_of_operations(std::chrono::steady_clock::time_point deadline);
   bool wait_for_visitors(std::chrono::steady_clock::time_point deadline) const;
   void flush(std::chrono::milliseconds patience);
+  void wait_for_leavers(bool in_a_hurry);
   bool wait_until_idle(std::chrono::steady_clock::time_point deadline);
+  bool wait_until_quiet(std::chrono::steady_clock::time_point deadline);
+  bool is_quiet() const;
   std::string self_description() const;
   std::string name_in_log() const;
   /// The other ranks, that this one has failed; without memory for that, that it has none.

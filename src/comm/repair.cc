@@ -158,7 +158,7 @@ void Communicator::finish_revoke(bool goes_on) {
   const Visit visit(*this);
   try {
     const DeviceGuard device(device_);
-    if (!wait_until_idle(std::chrono::steady_clock::now() + kRevokePatience)) {
+    if (!wait_until_quiet(std::chrono::steady_clock::now() + kRevokePatience)) {
       log_info(Subsystem::kInit, "rank {}: a stream holds an operation of the revoked communicator back", rank_);
     }
   } catch (const Error& error) {  // then CUDA runs nothing any more

@@ -295,6 +295,13 @@ void Communicator::make_executor_for(std::vector<Peer> peers, bool peer_access) 
   kernels_ = KernelsOfProcess(order_.idle_probe());
   setup.through = order_.through_probe();
   setup.exactly_through = order_.exact_probe();
+  // Kernels may outlive the communicator, so these know it as somebody only.
+  if (strict_board_) {
+    setup.program_waits = [teller = std::make_shared<const char>()](const HeldProgram* held) {
+      if (held == nullptr) return StrictBoard::let_go(teller.get());
+      StrictBoard::hold_up(teller.get(), *held, {});
+    };
+  }
   setup.failed = [this](ncclResult_t code, const std::string& sentence) { fail_with(code, sentence, true); };
   setup.warned = [](const std::string& sentence) { log_note("{}", sentence); };
   std::unique_ptr<Executor> executor = make_executor(std::move(setup));

@@ -54,6 +54,24 @@ StrictBoard::~StrictBoard() {
   std::erase(registry().all, this);
 }
 
+void StrictBoard::hold_up(const void* teller, const HeldProgram& held, std::span<const StrictBoard* const> but) {
+  const std::lock_guard lock(registry().mutex);
+  for (StrictBoard* const board : registry().all) {
+    if (std::find(but.begin(), but.end(), board) != but.end()) continue;
+    board->board_.page(board->rank_).holder.tell(held.label, held.holder);
+    board->teller_ = teller;
+  }
+}
+
+void StrictBoard::let_go(const void* teller) {
+  const std::lock_guard lock(registry().mutex);
+  for (StrictBoard* const board : registry().all) {
+    if (board->teller_ != teller) continue;
+    board->board_.page(board->rank_).holder.label.clear();
+    board->teller_ = nullptr;
+  }
+}
+
 std::string StrictBoard::describe(int peer) const { return describe_rank(peer, peers_[static_cast<size_t>(peer)]); }
 
 ProcessState StrictBoard::process_of(int peer) const {
@@ -105,11 +123,9 @@ bool StrictBoard::matched(const Unmatched& message) const {
   if (!is_there(message)) return false;
   const auto note = other_end(message.work).find(message.number);
   if (!note || (note->bytes == message.work.bytes && note->type == message.work.stated)) return true;
-  const MessageSignature mine{message.number, message.work.bytes, message.work.stated};
   const MessageSignature other{message.number, note->bytes, note->type};
   fail(ncclInvalidUsage, "{} (NITINOL_CHECK=strict)",
-       mismatch_sentence(rank_, mine.text(is_send(message.work), peer), describe(peer),
-                         other.text(!is_send(message.work), rank_)));
+       mismatch_sentence(rank_, message.message().text(), describe(peer), other.text(!is_send(message.work), rank_)));
 }
 
 /// The peer leaves, or waits on the host for this rank to come to a collective.
@@ -120,14 +136,13 @@ void StrictBoard::fail_if_never(const Unmatched& message) const {
   const Signature next = waits_to_call(page);
   const bool waits = next.sequence > collectives_;
   if ((!leaves && !waits) || matched(message)) return;
-  const MessageSignature mine{message.number, message.work.bytes, message.work.stated};
   fail(ncclInvalidUsage, "{} (NITINOL_CHECK=strict)",
-       message_sentence(rank_, mine.text(is_send(message.work), message.work.peer), describe(message.work.peer),
+       message_sentence(rank_, message.message().text(), describe(message.work.peer),
                         leaves ? reason_leaving() : reason_next(next, rank_)));
 }
 
 void StrictBoard::look_for_circle() {
-  if (!circles_.may_be_found(board_, Clock::now())) return;
+  if (!circles_.is_quiet(board_, Clock::now())) return;
   const auto circle = find_circle(board_, 0);
   if (circle) fail(ncclInvalidUsage, "{} (NITINOL_CHECK=strict)", circle_sentence(board_, peers_, *circle));
 }

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "comm/strict_lookout.h"
 #include "executor/call_board.h"
 #include "executor/call_circles.h"
+#include "executor/executor.h"
 #include "model/peer.h"
 
 namespace nitinol {
@@ -35,6 +37,9 @@ class StrictBoard {
   struct Unmatched {
     MessageWork work;
     uint64_t number = 0;
+    PeerMessage message() const {
+      return {work.direction == MessageWork::Direction::kSend, work.peer, {number, work.bytes, work.stated}};
+    }
   };
   /// Writes a group's messages down, before its collectives are compared. Those that are captured into graphs are not
   /// compared, and then none of this rank are any more: nobody knows when graphs run.
@@ -55,8 +60,11 @@ class StrictBoard {
   bool has_left(int peer) const { return board_.page(peer).leaving.load(std::memory_order_acquire) != 0; }
   const std::shared_ptr<StrictLookout>& lookout() const { return lookout_; }
   /// What keeps a rank from its next call, as its process tells.
-  SharedHolder& holder(int rank) const { return board_.page(rank).holder; }
-  SharedHolder& own_holder() const { return holder(rank_); }
+  const SharedHolder& holder(int rank) const { return board_.page(rank).holder; }
+  /// Tells that of all ranks of this process but some. Any thread.
+  static void hold_up(const void* teller, const HeldProgram& held, std::span<const StrictBoard* const> but);
+  /// Takes back what the same one has told.
+  static void let_go(const void* teller);
 
   std::string describe(int peer) const;
   ProcessState process_of(int peer) const;
@@ -73,7 +81,8 @@ class StrictBoard {
   const CallBoard board_;
   const std::vector<Peer> peers_;
   const int rank_;
-  uint64_t collectives_ = 0;  ///< that all have come to
+  const void* teller_ = nullptr;  ///< of what keeps this rank from its next call; under the registry's lock
+  uint64_t collectives_ = 0;      ///< that all have come to
   CircleMoments circles_;
 };
 

@@ -25,25 +25,31 @@ constexpr std::chrono::milliseconds kBetweenLooksAtPeer{50};
 /// Peers are to know what this rank waits to call.
 class Announcement {
  public:
-  Announcement(Communicator& communicator, const CollectiveWork& work, const Signature& signature)
-      : communicator_(communicator) {
-    communicator.announce(&work);
-    communicator.strict_board()->wait_to_call(&signature);
+  struct Next {
+    const CollectiveWork& work;
+    const Signature& signature;
+    bool captured = false;
+  };
+  Announcement(Communicator& communicator, const Next& next) : communicator_(communicator), captured_(next.captured) {
+    communicator.announce(&next.work, captured_);
+    communicator.strict_board()->wait_to_call(&next.signature);
   }
   ~Announcement() {
     communicator_.strict_board()->wait_to_call(nullptr);
-    communicator_.announce(nullptr);
+    communicator_.announce(nullptr, captured_);
   }
   Announcement(const Announcement&) = delete;
   Announcement& operator=(const Announcement&) = delete;
 
  private:
   Communicator& communicator_;
+  const bool captured_;
 };
 
-void compare_one(Communicator& communicator, const CollectiveWork& work, StrictCircle& circle) {
+void compare_one(const Batch& batch, const CollectiveWork& work, bool captured, StrictCircle& circle) {
+  Communicator& communicator = *batch.communicator;
   const Signature mine = Signature::of(work, communicator.next_strict_check());
-  const Announcement announcement(communicator, work, mine);
+  const Announcement announcement(communicator, {work, mine, captured});
   circle.wait_for(communicator, mine);
   const std::vector<Signature> all =
       communicator.bootstrap().all_gather_value(mine, {Operation::kCompare, mine.text()});
@@ -71,21 +77,16 @@ class Patience {
     if (doings.stopped && !stopped_since_) stopped_since_ = waited;
     const std::string who = communicator_.strict_board()->describe(peer);
     if (stopped_since_ && waited - *stopped_since_ >= kPatienceWithStopped) {
-      fail(ncclRemoteError, "{}", stopped_sentence(communicator_.rank(), text_of(message), who));
+      fail(ncclRemoteError, "{}", stopped_sentence(communicator_.rank(), message.message().text(), who));
     }
     const std::chrono::milliseconds limit = communicator_.timeout();
     if (limit.count() <= 0 || waited < limit) return;
     fail(ncclRemoteError, "rank {} waited {} ms (NITINOL_TIMEOUT) for {} to make the call that matches {}; {}{}{}",
-         communicator_.rank(), waited.count(), who, text_of(message),
+         communicator_.rank(), waited.count(), who, message.message().text(),
          words_for(communicator_.strict_board()->process_of(peer)), doings.text.empty() ? "" : "; ", doings.text);
   }
 
  private:
-  static std::string text_of(const StrictBoard::Unmatched& message) {
-    const MessageSignature signature{message.number, message.work.bytes, message.work.stated};
-    return signature.text(message.work.direction == MessageWork::Direction::kSend, message.work.peer);
-  }
-
   Communicator& communicator_;
   Attendance attendance_;
   std::chrono::milliseconds away_{};
@@ -98,9 +99,9 @@ void compare(const Batch& batch, StrictCircle& circle) {
   const Communicator::Visit visit(communicator);
   try {
     StrictBoard& board = *communicator.strict_board();
-    const std::vector<MessageWork>& messages = batch.launch.messages;
-    auto unmatched = board.note(messages, !messages.empty() && batch.is_captured());
-    for (const CollectiveWork& collective : batch.launch.collectives) compare_one(communicator, collective, circle);
+    const bool captured = batch.is_captured();
+    auto unmatched = board.note(batch.launch.messages, captured);
+    for (const CollectiveWork& each : batch.launch.collectives) compare_one(batch, each, captured, circle);
     circle.wait_for(communicator, unmatched);
     Patience patience(communicator);
     board.wait(std::move(unmatched), [&](const StrictBoard::Unmatched& message, std::chrono::milliseconds waited) {

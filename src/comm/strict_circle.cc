@@ -36,9 +36,18 @@ StrictCircle::StrictCircle(std::span<const Batch* const> batches) : begin_(std::
   lookout_->add(*this);
 }
 
+StrictCircle::StrictCircle(Communicator& leaver) : begin_(std::chrono::steady_clock::now()) {
+  members_.push_back(
+      {.communicator = &leaver, .board = leaver.strict_board(), .leaves = true, .thread = static_cast<int>(gettid())});
+  lookout_ = members_.front().board->lookout();
+  lookout_->add(*this);
+}
+
 StrictCircle::~StrictCircle() {
   lookout_->remove(*this);
-  if (!told_.empty()) let_others_go();
+  if (!told_) return;
+  StrictBoard::let_go(this);
+  for (const Member& each : members_) each.communicator->note_wait(nullptr);
 }
 
 StrictCircle::Member& StrictCircle::member(const Communicator& communicator) {
@@ -69,12 +78,7 @@ void StrictCircle::look() {
   if (waited >= kLongWait && !std::exchange(warned_, true)) warn();
   const std::vector<Labels::Other> others = labels_of_others();
   if (const auto other = labels_.came_back(others)) return fail_member(*other);
-  const uint64_t label = labels_.next(others);
-  if (holds_program()) {
-    hold_up_others(label);
-  } else {
-    let_others_go();
-  }
+  tell(labels_.next(others));
 }
 
 void StrictCircle::fail_if_a_peer_has_left(const Member& member) {
@@ -90,14 +94,21 @@ void StrictCircle::fail_if_a_peer_has_left(const Member& member) {
   }
 }
 
+bool StrictCircle::awaits(const Member& member, int peer) {
+  const StrictBoard& board = *member.board;
+  if (member.leaves) return peer != member.communicator->rank() && !board.has_left(peer);
+  return board.awaits(peer, member.collective, member.messages);
+}
+
 /// Those who are waited for may be busy, or wait in turn: where programs have several threads nobody knows.
 void StrictCircle::warn() {
   for (const Member& each : members_) {
+    if (each.leaves) continue;  // that ends by itself
     Communicator& communicator = *each.communicator;
     const StrictBoard& board = *each.board;
     std::string late;
     for (int peer = 0; peer < communicator.ranks(); ++peer) {
-      if (!board.awaits(peer, each.collective, each.messages)) continue;
+      if (!awaits(each, peer)) continue;
       late += (late.empty() ? "" : "; ") + board.describe(peer) + ": " + words_for(board.process_of(peer));
     }
     if (late.empty()) continue;
@@ -124,12 +135,12 @@ std::vector<Labels::Other> StrictCircle::labels_of_others() const {
   std::vector<Labels::Other> others;
   for (size_t i = 0; i < members_.size(); ++i) {
     const Member& self = members_[i];
-    StrictBoard& board = *self.board;
+    const StrictBoard& board = *self.board;
     const int most = std::min(self.communicator->ranks(), kRanks);
     for (int peer = 0; peer < most; ++peer) {
       const SharedLabel& label = board.holder(peer).label;
       const auto seen = label.look();
-      if (!seen || !board.awaits(peer, self.collective, self.messages) || !label.still(*seen)) continue;
+      if (!seen || !awaits(self, peer) || !label.still(*seen)) continue;
       others.push_back({static_cast<int>(i) << kMembersFrom | peer, seen->label, true});
     }
   }
@@ -149,34 +160,26 @@ void StrictCircle::fail_member(int other) {
 }
 
 std::string StrictCircle::what_waits(const Member& member) {
-  return member.collective.sequence > 0 ? member.collective.text() : "sends and receives";
+  if (member.leaves) return name_of(HostCall::kLeave);
+  if (member.collective.sequence > 0) return member.collective.text();
+  return member.messages.empty() ? "sends and receives" : member.messages.front().message().text();
 }
 
-void StrictCircle::hold_up_others(uint64_t label) {
+/// The ranks of the group itself are told of to executors only: what they have called is on the boards.
+void StrictCircle::tell(uint64_t label) {
   const Member& first = members_.front();
-  const Holder holder{.communicator = std::bit_cast<std::array<uint64_t, 2>>(first.communicator->identity()),
-                      .rank = first.communicator->rank(),
-                      .call = first.collective};
-  Registry<StrictBoard>& all = Registry<StrictBoard>::of_process();
-  const std::lock_guard lock(all.mutex);
-  told_.clear();
-  for (StrictBoard* const board : all.all) {
-    const bool of_group =
-        std::any_of(members_.begin(), members_.end(), [&](const Member& each) { return each.board.get() == board; });
-    if (of_group) continue;
-    board->own_holder().tell(label, holder);
-    told_.push_back(board);
-  }
-}
-
-/// Those that are still there.
-void StrictCircle::let_others_go() {
-  Registry<StrictBoard>& all = Registry<StrictBoard>::of_process();
-  const std::lock_guard lock(all.mutex);
-  for (StrictBoard* const board : all.all) {
-    if (std::find(told_.begin(), told_.end(), board) != told_.end()) board->own_holder().label.clear();
-  }
-  told_.clear();
+  const HeldProgram held{label,
+                         {.communicator = std::bit_cast<std::array<uint64_t, 2>>(first.communicator->identity()),
+                          .rank = first.communicator->rank(),
+                          .call = first.collective,
+                          .message = first.messages.empty() ? PeerMessage{} : first.messages.front().message(),
+                          .host_call = first.leaves ? HostCall::kLeave : HostCall::kNone}};
+  told_ = holds_program();
+  for (const Member& each : members_) each.communicator->note_wait(told_ ? &held : nullptr);
+  if (!told_) return StrictBoard::let_go(this);
+  std::vector<const StrictBoard*> of_group;
+  for (const Member& each : members_) of_group.push_back(each.board.get());
+  StrictBoard::hold_up(this, held, of_group);
 }
 
 }  // namespace nitinol

@@ -58,9 +58,15 @@ void add_collectives(const CallBoard& board, int rank, std::vector<Need>& needs)
   }
 }
 
+bool has_captured(const CallBoard& board, int rank) {
+  return board.page(rank).captures.load(std::memory_order_acquire) != 0;
+}
+
 Path path_of(const CallBoard& board, int rank, size_t unreceived) {
   Path path;
+  if (has_captured(board, rank)) return path;
   for (const Need& need : needs_of(board, rank, unreceived)) {
+    if (has_captured(board, need.peer)) continue;
     if (const auto launch = launch_for(board, rank, need)) path.waits.push_back({need, *launch});
   }
   return path;
@@ -148,7 +154,7 @@ std::string circle_sentence(const CallBoard& board, const std::vector<Peer>& pee
   return circle_sentence(steps);
 }
 
-bool CircleMoments::may_be_found(const CallBoard& board, std::chrono::steady_clock::time_point now) {
+bool CircleMoments::is_quiet(const CallBoard& board, std::chrono::steady_clock::time_point now) {
   const auto launches = launches_on(board);
   const uint64_t collective_waits = collective_waits_on(board);  // they may be what closes a circle
   const bool new_waits = collective_waits != std::exchange(collective_waits_, collective_waits);
@@ -158,12 +164,16 @@ bool CircleMoments::may_be_found(const CallBoard& board, std::chrono::steady_clo
   }
   if (!launches || over_ || now - quiet_since_ < kQuiet) return false;
   over_ = true;
-  return !anything_captured(board);
+  return true;
+}
+
+bool CircleMoments::may_be_found(const CallBoard& board, std::chrono::steady_clock::time_point now) {
+  return is_quiet(board, now) && !anything_captured(board);
 }
 
 bool anything_captured(const CallBoard& board) {
   for (int rank = 0; rank < board.ranks(); ++rank) {
-    if (board.page(rank).captures.load(std::memory_order_acquire) != 0) return true;
+    if (has_captured(board, rank)) return true;
   }
   return false;
 }

@@ -38,7 +38,7 @@ struct HeldUp {
 };
 
 /// Ranks of which each waits for the next, and the last for the first; nothing if there are none, or calls came
-/// meanwhile. For boards without captured calls.
+/// meanwhile. Nothing is known of what waits for ranks that have captured calls, nor of what they wait for.
 ///
 /// A launch can begin when all earlier ones of its rank have ended. It can end when, for all that it receives and for
 /// all that it needs of others in a collective, or waits for there, the launch with the other end has begun.
@@ -49,10 +49,12 @@ std::optional<std::vector<HeldUp>> find_circle(const CallBoard& board, size_t un
 std::string circle_sentence(const CallBoard& board, const std::vector<Peer>& peers, const std::vector<HeldUp>& circle);
 
 /// When to look for a circle: once each time nobody has issued anything, nor waited in a collective for somebody new,
-/// for half a second, and nothing was captured.
+/// for half a second.
 class CircleMoments {
  public:
-  /// To be asked every few hundredths of a second, `now`.
+  /// Whether it is such a moment, whatever was captured. To be asked every few hundredths of a second, `now`.
+  bool is_quiet(const CallBoard& board, std::chrono::steady_clock::time_point now);
+  /// The same, but not once anything was captured.
   bool may_be_found(const CallBoard& board, std::chrono::steady_clock::time_point now);
 
  private:

@@ -28,6 +28,9 @@ class Programs {
   void launch(int rank, std::vector<MessageWork> messages) {
     note_calls(board_, rank, Launch{.collectives = {}, .messages = std::move(messages)}, false);
   }
+  void capture(int rank, std::vector<MessageWork> messages) {
+    note_calls(board_, rank, Launch{.collectives = {}, .messages = std::move(messages)}, true);
+  }
   void call(int rank, Collective what, int root = 0) {
     CollectiveWork work;
     work.what = what;
@@ -141,6 +144,17 @@ TEST(CallCircles, ARootThatWaitsForRoomDoesNot) {
   EXPECT_EQ(p.circle(), (Circle{0, 1})) << "both are waited for";
 }
 
+/// What was captured may run at any time, and so may what is behind it.
+TEST(CallCircles, DoNotLeadOverARankThatHasCapturedMessages) {
+  Programs p(4);
+  for (int rank = 0; rank < 3; ++rank) p.launch(rank, {Programs::receive((rank + 1) % 3)});
+  EXPECT_EQ(p.circle(), (Circle{0, 1, 2}));
+  p.capture(3, {Programs::send(0)});
+  EXPECT_EQ(p.circle(), (Circle{0, 1, 2})) << "it is beside them";
+  p.capture(1, {Programs::send(0)});
+  EXPECT_EQ(p.circle(), Circle());
+}
+
 TEST(CallCircles, AreLookedForAgainWhenSomebodyWaitsForRoom) {
   Programs p(2);
   CircleMoments moments;
@@ -157,6 +171,23 @@ TEST(CallCircles, AreLookedForAgainWhenSomebodyWaitsForRoom) {
   EXPECT_TRUE(may_be_found_in_a_second());
   p.wait_in_collective(0, 1, 1);
   EXPECT_FALSE(may_be_found_in_a_second()) << "that was known";
+}
+
+TEST(CallCircles, AreLookedForBesideCapturedCallsByThoseAloneWhoLeaveThemOut) {
+  Programs p(2);
+  CircleMoments moments;
+  CircleMoments others;
+  auto now = std::chrono::steady_clock::time_point{} + std::chrono::hours(1);
+  p.capture(1, {Programs::send(0)});
+  bool may = false;
+  bool is_quiet = false;
+  for (int i = 0; i < 25; ++i) {
+    now += std::chrono::milliseconds(40);
+    may = moments.may_be_found(p.board(), now) || may;
+    is_quiet = others.is_quiet(p.board(), now) || is_quiet;
+  }
+  EXPECT_FALSE(may);
+  EXPECT_TRUE(is_quiet);
 }
 
 /// Programs that can run, as they are parts of one order of things: whatever of them is issued, nobody is in a circle.

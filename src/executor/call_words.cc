@@ -100,9 +100,12 @@ std::string name_of_call(const Holder& holder) {
   for (const uint64_t word : holder.communicator) {
     for (int i = 0; i < 8; ++i) communicator += formatted("{:02x}", word >> (8 * i) & 0xff);
   }
-  return formatted("{} on communicator {} (there rank {})",
-                   holder.call.sequence > 0 ? holder.call.text() : "a group of sends and receives", communicator,
-                   holder.rank);
+  const bool message_known = holder.message.message.number > 0;
+  const std::string call = holder.host_call != HostCall::kNone ? name_of(holder.host_call)
+                           : holder.call.sequence > 0          ? holder.call.text()
+                           : message_known                     ? holder.message.text()
+                                                               : "a group of sends and receives";
+  return formatted("{} on communicator {} (there rank {})", call, communicator, holder.rank);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+
 namespace nitinol {
 namespace {
 
@@ -77,6 +79,18 @@ TEST(WordsForDoings, OfARankWhoseCallHasNotBegun) {
       std::string("it has issued 2 launches that have not begun, behind ") + kLast +
           " on communicator ab000000000000000000000000000000 (there rank 3) in its stream, its last collective was " +
           kLast);
+}
+
+TEST(ReasonOnHost, NamesTheMessageIfItIsKnown) {
+  Holder holder{{0xab, 0}, 3, {}};
+  const std::string begin = "which calls nothing while its program waits on the host for ";
+  const std::string end = " on communicator ab000000000000000000000000000000 (there rank 3)";
+  EXPECT_EQ(reason_on_host(holder), begin + "a group of sends and receives" + end);
+  holder.message = {.sends = true, .peer = 7, .message = {.number = 2, .bytes = 12, .type = DataType::kFloat32}};
+  EXPECT_EQ(reason_on_host(holder), begin + "Send number 2 to rank 7 (count 3, type float32)" + end);
+  const auto shared = std::make_unique<SharedHolder>();
+  shared->tell(5, holder);
+  EXPECT_EQ(reason_on_host(shared->holder()), reason_on_host(holder));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "device/launch_order.h"
+#include "executor/holder.h"
 #include "executor/host_call.h"
 #include "model/launch_run.h"
 #include "model/limits.h"
@@ -24,6 +25,12 @@
 #include "transport/transport.h"
 
 namespace nitinol {
+
+/// A program that calls nothing before an operation, or a call that waits on the host, has ended.
+struct HeldProgram {
+  uint64_t label = 0;  ///< of that (label.h)
+  Holder holder;       ///< and which it is
+};
 
 struct ExecutorSetup {
   int rank = 0;
@@ -52,6 +59,9 @@ struct ExecutorSetup {
   std::function<std::optional<uint64_t>()> exactly_through{};
   /// Called once, on any thread, when a launch fails (a peer's memory is gone, a CUDA error).
   std::function<void(ncclResult_t, const std::string&)> failed;
+  /// The program's only thread waits on the host for an operation that has the label, and calls nothing before it has
+  /// ended; null: no more. On any thread, but not after the executor has gone; may be empty.
+  std::function<void(const HeldProgram*)> program_waits{};
   /// Called on any thread with what is to be in the log, also after the executor has gone; may be empty.
   std::function<void(const std::string&)> warned{};
 };
@@ -83,6 +93,14 @@ class Executor {
 
   /// The next collective that is certain to be launched, once all ranks have come to it; null: there is none any more.
   virtual void announce(const CollectiveWork* /*next*/) {}
+
+  /// The same of one that is only captured: it runs when its graph does.
+  virtual void announce_captured(const CollectiveWork* next) { announce(next); }
+
+  /// By whoever looks after such a wait, now and then and on any thread: what was announced is still waited for.
+  /// `held`: all threads of the program wait so, in the group of this call, and it calls and launches nothing before
+  /// that ends; null: they do not.
+  virtual void note_wait(const HeldProgram* /*held*/) {}
 
   /// The host waits for these ranks in a call that they must make too; nothing is launched before. kNone: no more.
   virtual void wait_on_host(HostCall /*call*/, std::span<const int> /*ranks*/) {}
@@ -142,6 +160,8 @@ class Executor {
 
   /// Any thread, any time: running and later launches end soon, their results undefined.
   virtual void abort() = 0;
+  /// After an abort: nothing that was launched runs, and what has not begun will do nothing at all when it does.
+  virtual bool is_quiet() { return false; }
 };
 
 /// Adds to a rank's description what executors need to know of the GPU peer.device, which has these properties. Throws

@@ -6,7 +6,7 @@
 namespace nitinol {
 
 /// As it stands in shared memory.
-enum class HostCall : uint32_t { kNone, kSplit, kShrink };
+enum class HostCall : uint32_t { kNone, kSplit, kShrink, kLeave };
 
 /// "ncclCommSplit".
 inline const char* name_of(HostCall call) {
@@ -14,6 +14,7 @@ inline const char* name_of(HostCall call) {
     case HostCall::kNone: return "nothing";
     case HostCall::kSplit: return "ncclCommSplit";
     case HostCall::kShrink: return "ncclCommShrink";
+    case HostCall::kLeave: return "ncclCommFinalize or ncclCommDestroy";
   }
   return "another function";  // a peer's memory may hold anything
 }

@@ -136,6 +136,14 @@ void complete_one(Stream& stream, std::unique_lock<SpinLock>& lock) {
   }
 }
 
+// Within that the task may wait for another stream, and execute that.
+void run_task(const Stream& stream, Task& task) {
+  ThreadState& thread = thread_state();
+  const unsigned long long before = std::exchange(thread.running_stream, stream.id.load(std::memory_order_relaxed));
+  task();
+  thread.running_stream = before;
+}
+
 // Executes a stream that the caller has claimed until so many operations are complete or none is left. Returns the
 // point that the next operation waits for if that is not reached. The stream is locked before and after, not meanwhile.
 Point execute(Stream& stream, uint64_t until, std::unique_lock<SpinLock>& lock) {
@@ -149,7 +157,7 @@ Point execute(Stream& stream, uint64_t until, std::unique_lock<SpinLock>& lock) 
       Task task = std::move(first.task);
       stream.queue.pop();
       lock.unlock();
-      task();
+      run_task(stream, task);
       task.reset();
       lock.lock();
     }

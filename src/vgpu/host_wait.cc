@@ -51,6 +51,10 @@ int vgpuThreadWaitsFor(int thread, unsigned long long stream) {
   return 0;
 }
 
+unsigned long long vgpuRunningStream(void) {
+  return nitinol::vgpu::t_state != nullptr ? nitinol::vgpu::t_state->running_stream : 0;
+}
+
 int vgpuRunsFunctionsOfProgram(void) { return nitinol::vgpu::g_runs_functions_of_program.load() ? 1 : 0; }
 
 void vgpuKernelIsInnocent(void (*run)(void* state)) { nitinol::vgpu::g_innocent_kernel.store(run); }

@@ -81,6 +81,32 @@ TEST(HostWaits, AreForWhatIsBeforeTheirPointOnly) {
   EXPECT_CUDA(cudaEventDestroy(event));
 }
 
+/// Whoever runs work knows in which stream; within that, what it waits for is in others.
+TEST(HostWaits, OfWhatRunsTheStreamIsKnown) {
+  StreamOwner stream;
+  StreamOwner other;
+  std::atomic<unsigned long long> seen[3] = {};
+  const auto put_into = [](cudaStream_t where, std::atomic<unsigned long long>& into) {
+    enqueue(where, [&into] { into = vgpuRunningStream(); });
+  };
+  put_into(stream, seen[0]);
+  put_into(other, seen[1]);
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_CUDA(cudaStreamBeginCapture(other, cudaStreamCaptureModeThreadLocal));
+  put_into(other, seen[2]);
+  ASSERT_CUDA(cudaStreamEndCapture(other, &graph));
+  ASSERT_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+  ASSERT_CUDA(cudaGraphLaunch(executable, stream));
+  ASSERT_CUDA(cudaDeviceSynchronize());
+  EXPECT_EQ(seen[0], id_of(stream));
+  EXPECT_EQ(seen[1], id_of(other));
+  EXPECT_EQ(seen[2], id_of(stream));
+  EXPECT_EQ(vgpuRunningStream(), 0U);
+  EXPECT_CUDA(cudaGraphExecDestroy(executable));
+  EXPECT_CUDA(cudaGraphDestroy(graph));
+}
+
 TEST(HostWaits, FunctionsOfTheProgramAreKnownToBeThere) {
   StreamOwner stream;
   enqueue(stream, [] {});

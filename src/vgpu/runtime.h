@@ -47,6 +47,7 @@ struct ThreadState {
   std::vector<Stream*> released;            // streams that operations executed here have unparked
   std::vector<Stream*> per_thread_streams;  // by device
   std::shared_ptr<HostWait> host_wait;      // null: it has not waited yet
+  unsigned long long running_stream = 0;    // whose work it executes; 0: none
   bool is_worker = false;
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
   int captures = 0;                                   // begun by this thread, not relaxed, not ended

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/temporary_folder_testing.h"
 #include "cluster.h"
 #include "nccl.h"
 #include "shared_count.h"
@@ -226,6 +227,71 @@ TEST(Revoke, StopsWhatRunsAndLeavesSplittingAndShrinking) {
               must_work(self.comm, self.rank, 3, self.stream);
               EXPECT_CALL(cudaFree(data));  // waits for the kernels of all ranks on the GPU
             }));
+}
+
+/// A receive of another communicator stands in the stream before the collective that is given up, and ends rightly.
+void give_up_behind_another(Rank& self, bool shrinks, const SharedCount& called, const SharedCount& given_up) {
+  ncclComm_t comm = nullptr;
+  EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+  int* data = nullptr;
+  EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 2 * sizeof(int)));
+  const int before[2] = {self.rank, 5};
+  EXPECT_CALL(cudaMemcpy(data, before, sizeof(before), cudaMemcpyHostToDevice));
+  if (self.rank == 0) {
+    EXPECT_CALL(ncclRecv(data, 1, ncclInt, 1, self.comm, self.stream));
+    EXPECT_CALL(ncclAllReduce(data + 1, data + 1, 1, ncclInt, ncclSum, comm, self.stream));
+  }
+  called.meet(2);
+  ncclComm_t child = nullptr;
+  int excluded = 2;
+  if (shrinks) {
+    EXPECT_CALL(ncclCommShrink(comm, &excluded, 1, &child, nullptr, NCCL_SHRINK_ABORT));
+    expect_place(child, self.rank, 2);
+  } else {
+    EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+  }
+  EXPECT_CALL(ncclCommAbort(comm));
+  given_up.add();
+  given_up.wait_for(2);
+  if (self.rank == 1) EXPECT_CALL(ncclSend(data, 1, ncclInt, 0, self.comm, self.stream));
+  EXPECT_CALL(cudaStreamSynchronize(self.stream));
+  int after[2] = {};
+  EXPECT_CALL(cudaMemcpy(after, data, sizeof(after), cudaMemcpyDeviceToHost));
+  expect_that(after[0] == 1, "received " + std::to_string(after[0]));
+  expect_that(after[1] == 5, "what was given up has run");
+  if (shrinks) must_work(child, self.rank, 2, self.stream);
+  if (shrinks) EXPECT_CALL(ncclCommDestroy(child));
+  EXPECT_CALL(cudaFree(data));
+}
+
+/// The rank does no more with it than to be in it.
+void be_left_out(Rank& self, const SharedCount& given_up) {
+  ncclComm_t comm = nullptr;
+  EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+  given_up.wait_for(2);
+  EXPECT_CALL(ncclCommAbort(comm));
+}
+
+TEST(Revoke, DoesNotWaitForWhatStandsBehindAnotherCommunicatorsOperation) {
+#if !defined(NITINOL_VGPU)
+  GTEST_SKIP() << "whether it has begun is not known on GPUs";
+#endif
+  for (const bool shrinks : {false, true}) {
+    const TemporaryFolder folder;
+    const SharedCount called;
+    const SharedCount given_up;
+    setenv("NCCL_DEBUG", "INFO", 1);
+    setenv("NCCL_DEBUG_FILE", folder.file("log.%p").c_str(), 1);
+    EXPECT_EQ("", run_ranks({1, 1, 1}, [&](Rank& self) {
+                if (self.rank == 2) return be_left_out(self, given_up);
+                give_up_behind_another(self, shrinks, called, given_up);
+                const std::string log = folder.read("log." + std::to_string(getpid()));
+                expect_that(log.find("the communicator is revoked") != std::string::npos, "the log lacks it");
+                expect_that(log.find("holds an operation of the revoked communicator back") == std::string::npos,
+                            "it was waited for");
+              }));
+    for (const char* name : {"NCCL_DEBUG", "NCCL_DEBUG_FILE"}) unsetenv(name);
+  }
 }
 
 using CallOn = std::function<ncclResult_t(ncclComm_t, int*, cudaStream_t)>;

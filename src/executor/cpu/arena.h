@@ -148,6 +148,7 @@ struct ArenaHeader {
   SharedHolder holder;  ///< or the call that keeps it from its next: before it in the stream, or awaited on the host
   std::atomic<uint32_t> held_on_host;  ///< whether it is the host that waits for the holder, and has not called yet
   CollectiveNote announced;            ///< its next, which its host is about to issue once all ranks have come to it
+  SharedLabel announced_alone;         ///< set: all that was launched before that is through, graphs too
   OperationTimes calls;                ///< its last collectives, for whoever waits for this rank and wonders
 };
 

@@ -235,10 +235,22 @@ std::vector<Labels::Other> CircleSearch::labels_of_others(const Known& known, co
   return others;
 }
 
+/// With the first message for which the rank tells that it waits.
+std::string CircleSearch::reason_messages(const Arena& arena) const {
+  for (int peer = 0; peer < ranks_; ++peer) {
+    const Connection& queue = arena.from(peer, Lane::kMessages);
+    const uint32_t awaited = queue.awaited.load();
+    if (awaited == 0) continue;
+    const bool sends = (awaited & kAwaitsFilled) == 0;
+    return formatted("which is in {}", (sends ? queue.sends : queue.receives).read().text(sends, peer));
+  }
+  return "which is in a group of sends and receives";
+}
+
 std::string CircleSearch::reason_of(int peer, const Known& known) const {
   const Arena& theirs = *arena(peer, known);
   const Call call = call_of(theirs);
-  if (call.what == Call::What::kMessages) return "which is in a group of sends and receives";
+  if (call.what == Call::What::kMessages) return reason_messages(theirs);
   if (call.what == Call::What::kCollective) return formatted("which is in {}", call.collective.text());
   const Holder holder = theirs.header().holder.holder();
   return theirs.header().held_on_host.load() != 0 ? reason_on_host(holder) : reason_held_up(holder);

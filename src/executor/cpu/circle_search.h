@@ -91,6 +91,7 @@ class CircleSearch {
   void note_looks(const Known& known);
   bool looked_again(const Known& known) const;
   static std::string text_of(const Wait& wait, const Arena& arena);
+  std::string reason_messages(const Arena& arena) const;
   std::string sentence(const Known& known) const;
   void reach_all(const Known& known, const Reach& reach);
 

@@ -43,6 +43,9 @@ class CpuExecutor : public Executor {
   void prepare(const Launch& launch, cudaStream_t) override { engine_->rank().prepare(launch); }
 
   void announce(const CollectiveWork* next) override { engine_->rank().announce(next); }
+  /// A message of this rank that others wait for may come before it is run.
+  void announce_captured(const CollectiveWork*) override {}
+  void note_wait(const HeldProgram* held) override { engine_->rank().note_wait(held); }
   void wait_on_host(HostCall call, std::span<const int> ranks) override { engine_->rank().wait_on_host(call, ranks); }
   void note(const Launch&, cudaStream_t, std::span<const unsigned long long> ids, bool captured) override {
     streams_.main = {};
@@ -86,6 +89,7 @@ class CpuExecutor : public Executor {
   std::optional<std::string> difference_in_the_end() const override { return engine_->rank().difference_in_the_end(); }
   void leave() override { engine_->rank().leave(); }
   void abort() override { engine_->rank().abort(); }
+  bool is_quiet() override { return engine_->rank().is_quiet(); }
 
  private:
   std::function<bool()> idle_;

@@ -53,6 +53,27 @@ TEST(Kernel, EndsSoonAfterAnAbort) {
   }
 }
 
+/// Of one rank, too, where a collective is a copy.
+TEST(Kernel, ThatHasNotBegunDoesNothingAfterAnAbort) {
+  for (const int ranks : {1, 2}) {
+    Team team(ranks);
+    Engine& engine = *team.engine(0);
+    const std::vector<float> input(1000, 1.0F);
+    std::vector<float> output(1000);
+    const Launch launch = launch_of(all_reduce(input.data(), output.data(), output.size()));
+    engine.rank().prepare(launch);
+    std::unique_ptr<Kernel> kernel = engine.make_kernel(launch);
+    EXPECT_FALSE(engine.rank().is_quiet()) << "it may begin";
+    engine.rank().abort();
+    EXPECT_TRUE(engine.rank().is_quiet());
+    kernel->run();
+    Engine::recycle(std::move(kernel));
+    EXPECT_EQ(output, std::vector<float>(1000));
+    const std::lock_guard running(engine.rank().turn());
+    EXPECT_FALSE(engine.rank().is_quiet()) << "one still runs";
+  }
+}
+
 TEST(Kernel, ReportsCallsThatDoNotMatch) {
   Team team(2);
   team.run([&](int rank, Engine& engine) {

@@ -1,5 +1,7 @@
 #include "executor/cpu/occupancy.h"
 
+#include <vgpu.h>
+
 #include <algorithm>
 #include <mutex>
 #include <utility>
@@ -16,8 +18,12 @@ Registry<Occupancy>& registry() { return Registry<Occupancy>::of_process(); }
 
 }  // namespace
 
-Occupancy::Occupancy(std::shared_ptr<Arena> own, int rank, std::array<uint64_t, 2> identity)
-    : own_(std::move(own)), rank_(rank), identity_(identity), counts_(own_->header().launches) {
+Occupancy::Occupancy(std::shared_ptr<Arena> own, int rank, std::array<uint64_t, 2> identity, Asking asking)
+    : own_(std::move(own)),
+      rank_(rank),
+      identity_(identity),
+      asking_(std::move(asking)),
+      counts_(own_->header().launches) {
   const std::lock_guard lock(registry().mutex);
   registry().all.push_back(this);
 }
@@ -54,23 +60,27 @@ bool Occupancy::waits_behind(const LaunchStreams& streams) const {
   return there && !runs && begun < issued && begun + 1 >= first && counts_.issued.load() == issued;
 }
 
-void Occupancy::hold_up_others(uint64_t label, const Signature& call) {
-  if (!runs_in_->main.known()) return;
+void Occupancy::hold_up_others(uint64_t label, const Call& call) {
   const auto thread = thread_that_waits_for_launch();
   const bool host_waits = thread && std::exchange(waiting_thread_, thread) == thread;
   if (!thread) waiting_thread_.reset();
+  const HeldProgram held{label, {identity_, rank_, call.collective, call.message}};
+  told_of_program_ = told_of_program_ || host_waits;
+  if (asking_.program_waits) asking_.program_waits(host_waits ? &held : nullptr);
   const std::lock_guard lock(registry().mutex);
   for (Occupancy* const other : registry().all) {
     if (other == this) continue;
-    const bool behind = other->waits_behind(*runs_in_);
-    const bool uncalled = host_waits && other->nothing_issued();
-    if (behind || uncalled) other->tell_held_up(label, call, *this, uncalled);
-    if (!behind && !uncalled && other->holder_ == this) other->tell_free();
+    const bool behind = runs_in_->main.known() && other->waits_behind(*runs_in_);
+    const bool uncalled = host_waits && other->all_through();
+    if (behind || uncalled) other->tell_held_up(held, this, uncalled);
+    if (!behind && !uncalled && other->teller_ == this) other->tell_free();
   }
 }
 
-/// The program's one thread, if it waits for any of the streams.
+/// The program's one thread, if it waits for any of the streams. Graphs run what they hold in that of their launch, but
+/// for what may run beside that: whoever waits for the graph waits for its streams in turn.
 std::optional<int> Occupancy::thread_that_waits_for_launch() const {
+  if (!runs_in_->main.known()) return only_thread_if_it_waits_for({vgpuRunningStream(), own_->header().device});
   auto thread = only_thread_if_it_waits_for(runs_in_->main);
   for (const StreamName& joined : runs_in_->joined) {
     if (!thread) thread = only_thread_if_it_waits_for(joined);
@@ -78,28 +88,47 @@ std::optional<int> Occupancy::thread_that_waits_for_launch() const {
   return thread;
 }
 
-/// All that the rank has called is through.
-bool Occupancy::nothing_issued() const {
-  return counts_.captured.load() == 0 && counts_.ended.load() == counts_.issued.load();
+bool Occupancy::all_through() const {
+  if (counts_.captured.load() != 0) return asking_.idle && asking_.idle();
+  return counts_.ended.load() == counts_.issued.load();
 }
 
 void Occupancy::let_others_go() {
   waiting_thread_.reset();
+  if (std::exchange(told_of_program_, false) && asking_.program_waits) asking_.program_waits(nullptr);
   const std::lock_guard lock(registry().mutex);
   for (Occupancy* const other : registry().all) {
-    if (other->holder_ == this) other->tell_free();
+    if (other->teller_ == this) other->tell_free();
   }
 }
 
-void Occupancy::tell_held_up(uint64_t label, const Signature& call, const Occupancy& holder, bool on_host) {
+void Occupancy::hold_up_program(const HeldProgram& held) {
+  const std::lock_guard lock(registry().mutex);
+  for (Occupancy* const each : registry().all) {
+    if (each->all_through()) {
+      each->tell_held_up(held, &asking_, true);
+    } else if (each->teller_ == &asking_) {
+      each->tell_free();
+    }
+  }
+}
+
+void Occupancy::let_program_go() {
+  const std::lock_guard lock(registry().mutex);
+  for (Occupancy* const each : registry().all) {
+    if (each->teller_ == &asking_) each->tell_free();
+  }
+}
+
+void Occupancy::tell_held_up(const HeldProgram& held, const void* teller, bool on_host) {
   own_->header().held_on_host.store(on_host ? 1 : 0);
-  own_->header().holder.tell(label, {holder.identity_, holder.rank_, call});
-  holder_ = &holder;
+  own_->header().holder.tell(held.label, held.holder);
+  teller_ = teller;
 }
 
 void Occupancy::tell_free() {
   own_->header().holder.label.clear();
-  holder_ = nullptr;
+  teller_ = nullptr;
 }
 
 }  // namespace nitinol::cpu

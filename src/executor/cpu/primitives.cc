@@ -178,7 +178,7 @@ void Primitives::run_alone() {
 
 void run_collective(Rank& rank, Workspace& workspace, const CollectiveWork& work) {
   if (rank.ranks() == 1) {
-    if (work.count > 0) Primitives(rank, workspace, work).run_alone();
+    if (work.count > 0 && !rank.stopped()) Primitives(rank, workspace, work).run_alone();
     return;
   }
   if (rank.stopped()) return;  // and do not say that it has begun

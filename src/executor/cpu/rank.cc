@@ -40,7 +40,7 @@ Rank::Rank(ExecutorSetup setup)
       known_(static_cast<size_t>(kCollectives) * kAlgorithms * setup.peers.size()),
       watched_(setup.peers.size()),
       circles_(setup.rank, geometry_.ranks),
-      occupancy_(own_, setup.rank, setup.identity),
+      occupancy_(own_, setup.rank, setup.identity, {setup.idle, setup.program_waits}),
       timeout_(setup.timeout),
       warn_after_(setup.warn_after),
       warned_(std::move(setup.warned)),
@@ -67,6 +67,12 @@ void Rank::close() {
 void Rank::abort() {
   own_->header().aborted.store(1);
   own_->wake();
+}
+
+/// Operations look whether they are to stop once it is their turn.
+bool Rank::is_quiet() {
+  const std::unique_lock turn(turn_, std::try_to_lock);
+  return turn.owns_lock() && stopped();
 }
 
 void Rank::report(ncclResult_t code, const std::string& sentence) {
@@ -100,9 +106,20 @@ Executor::DoingsOfPeer Rank::doings_of(int peer) const {
 }
 
 void Rank::announce(const CollectiveWork* next) {
-  CollectiveNote& announced = own_->header().announced;
-  if (next == nullptr) return announced.clear();
-  announced.write(Signature::of(*next, calls_->begun() + 1));
+  ArenaHeader& header = own_->header();
+  header.announced_alone.clear();
+  if (next == nullptr) return header.announced.clear();
+  header.announced.write(Signature::of(*next, calls_->begun() + 1));
+}
+
+void Rank::note_wait(const HeldProgram* held) {
+  ArenaHeader& header = own_->header();
+  if (header.announced.sequence.load() != 0 && occupancy_.all_through()) header.announced_alone.set(1);
+  if (held != nullptr) {
+    occupancy_.hold_up_program(*held);
+  } else {
+    occupancy_.let_program_go();
+  }
 }
 
 void Rank::wait_on_host(HostCall call, std::span<const int> ranks) {

@@ -42,11 +42,12 @@ struct Awaited {
   uint32_t what = 0;
   MessageSignature receives{};
   MessageSignature sends{};
-  /// One of them as it is told.
-  std::string text() const {
+  /// One of them.
+  PeerMessage message() const {
     const bool receiving = (what & kAwaitsFilled) != 0;
-    return (receiving ? receives : sends).text(!receiving, peer);
+    return {!receiving, peer, receiving ? receives : sends};
   }
+  std::string text() const { return message().text(); }
 };
 
 class Rank {
@@ -71,6 +72,8 @@ class Rank {
   bool is_ready_for(const Launch& launch);
   /// The collective that follows all that was launched; null: none.
   void announce(const CollectiveWork* next);
+  /// It waits on the host before that, or another call; see Executor. Not at the same time as announce().
+  void note_wait(const HeldProgram* held);
   /// The host waits for the ranks in this call.
   void wait_on_host(HostCall call, std::span<const int> ranks);
   /// Nothing is offered, nobody called any more; operations that still run may finish.
@@ -83,6 +86,8 @@ class Rank {
   Executor::DoingsOfPeer doings_of(int peer) const;
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   void abort();
+  /// After that: no operation runs, and none will.
+  bool is_quiet();
   /// All operations are through, and no more will come: peers that wait for one are wrong.
   void leave();
   /// Of calls in which nobody had to wait for the other, or of messages that nobody received; once all ranks have left.
@@ -213,7 +218,13 @@ class Rank {
   void tell_waits(const std::vector<Awaited>& all);
   void untell_waits();
   bool find_circle();
-  bool find_long_circle(const Signature& call, const std::function<bool()>& ready);
+  /// What the rank waits in.
+  struct PresentCall {
+    Signature collective{};                          ///< number 0: it is in
+    const std::vector<Awaited>* messages = nullptr;  ///< these
+    std::string text(int peer) const;
+  };
+  bool find_long_circle(const PresentCall& call, const std::function<bool()>& ready);
   void untell_label();
   CircleSearch::Known known_arenas() const;
   CircleSearch::Reach reach_arenas();

@@ -145,7 +145,7 @@ void Rank::on_stall() {
   if (find_mismatch() || find_leaver()) return;
   const auto waited = stalled_for();
   if (find_stopped(current().text(), peers_inside_or_late()) || find_waiting_on_host()) return;
-  if (waited >= kCirclesSearchedAfter && find_long_circle(current(), [] { return false; })) return;
+  if (waited >= kCirclesSearchedAfter && find_long_circle({current(), {}}, [] { return false; })) return;
   if (!is_to_be_told_of(waited)) return;
   std::vector<int> known;
   std::vector<int> late;
@@ -222,9 +222,10 @@ void Rank::untell_wait() {
 /// The peer has nothing more to run before a collective that needs this rank.
 std::string Rank::reason_announced(int peer) const {
   const ArenaHeader& header = arena_of(peer)->header();
+  const auto alone = header.announced_alone.look();
   const Signature next = header.announced.read();
   if (next.sequence == 0 || !next.needs(peer, rank_)) return "";
-  const bool through = nothing_to_run(*arena_of(peer));
+  const bool through = alone ? header.announced_alone.still(*alone) : nothing_to_run(*arena_of(peer));
   return through && header.announced.sequence.load() == next.sequence ? reason_next(next, rank_) : "";
 }
 
@@ -251,7 +252,7 @@ void Rank::on_message_stall(const std::vector<Awaited>& all, const std::function
   }
   tell_waits(all);
   const auto waited = stalled_for();
-  if (waited >= kCirclesSearchedAfter && (find_circle() || find_long_circle(Signature{}, ready))) return;
+  if (waited >= kCirclesSearchedAfter && (find_circle() || find_long_circle({{}, &all}, ready))) return;
   std::vector<int> peers;
   for (const Awaited& awaited : all) peers.push_back(awaited.peer);
   if (find_stopped("a group of sends and receives", peers)) return;
@@ -299,11 +300,19 @@ bool Rank::find_circle() {
   return circle.has_value();
 }
 
-/// One that leads over other communicators; `call` has sequence 0 for sends and receives.
-bool Rank::find_long_circle(const Signature& call, const std::function<bool()>& ready) {
+/// What the rank waits in for the peer.
+std::string Rank::PresentCall::text(int peer) const {
+  if (collective.sequence > 0) return collective.text();
+  const auto found =
+      std::find_if(messages->begin(), messages->end(), [&](const Awaited& each) { return each.peer == peer; });
+  return found != messages->end() ? found->text() : "a group of sends and receives";
+}
+
+/// One that leads over other communicators, or over waits on the host.
+bool Rank::find_long_circle(const PresentCall& call, const std::function<bool()>& ready) {
   const auto others = circles_.labels_of_others(known_arenas(), reach_arenas(), ready);
   if (const auto peer = labels_.came_back(others)) {
-    const std::string mine = call.sequence > 0 ? call.text() : "a group of sends and receives";
+    const std::string mine = call.text(*peer);
     const Arena* const theirs = arena_of(*peer);
     const std::string who = theirs != nullptr ? describe(*peer, *theirs) : formatted("rank {}", *peer);
     const std::string reason = circles_.reason_of(*peer, known_arenas());
@@ -314,7 +323,8 @@ bool Rank::find_long_circle(const Signature& call, const std::function<bool()>& 
   }
   const uint64_t label = labels_.next(others);
   own_->header().label.set(label);
-  occupancy_.hold_up_others(label, call);
+  const bool in_messages = call.messages != nullptr && !call.messages->empty();
+  occupancy_.hold_up_others(label, {call.collective, in_messages ? call.messages->front().message() : PeerMessage{}});
   told_label_ = true;
   return false;
 }

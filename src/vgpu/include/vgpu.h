@@ -30,6 +30,10 @@ void vgpuAboutToBlock(void);
 // running, in a call of the runtime that returns no earlier.
 int vgpuThreadWaitsFor(int thread, unsigned long long stream);
 
+// The id (cudaStreamGetId) of the stream whose work the calling thread is running, as a kernel does; 0: none. What a
+// graph runs one after the other is in the stream of its launch, and what it runs beside that in streams of its own.
+unsigned long long vgpuRunningStream(void);
+
 // Whether any function of the program was ever put into a stream or a graph: a host function, or a kernel but for the
 // one that is said to be innocent, in that it neither starts threads nor wakes any of the program's.
 int vgpuRunsFunctionsOfProgram(void);
