@@ -105,11 +105,9 @@ void Communicator::HostWait::tell(HostCall call) const {
   if (communicator_.executor_) communicator_.executor_->wait_on_host(call, ranks_);
 }
 
-void Communicator::announce(const CollectiveWork* next, bool captured) {
+void Communicator::announce(const CollectiveWork* next) {
   const std::lock_guard lock(executor_mutex_);
-  if (!executor_) return;
-  if (captured) return executor_->announce_captured(next);
-  executor_->announce(next);
+  if (executor_) executor_->announce(next);
 }
 
 void Communicator::note_wait(const HeldProgram* held) {

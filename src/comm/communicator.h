@@ -136,8 +136,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   const std::shared_ptr<StrictBoard>& strict_board() const { return strict_board_; }
   /// Numbers the comparisons of NITINOL_CHECK=strict.
   uint64_t next_strict_check() { return ++strict_checks_; }
-  /// What is certain to be issued next, or captured; null: nothing any more.
-  void announce(const CollectiveWork* next, bool captured);
+  /// What is certain to be issued next; null: nothing any more.
+  void announce(const CollectiveWork* next);
   /// By whoever looks after a call that waits on the host for other ranks to make it too; any thread. `held`: all
   /// threads of the program wait so.
   void note_wait(const HeldProgram* held);

@@ -31,12 +31,12 @@ class Announcement {
     bool captured = false;
   };
   Announcement(Communicator& communicator, const Next& next) : communicator_(communicator), captured_(next.captured) {
-    communicator.announce(&next.work, captured_);
+    if (!captured_) communicator.announce(&next.work);
     communicator.strict_board()->wait_to_call(&next.signature);
   }
   ~Announcement() {
     communicator_.strict_board()->wait_to_call(nullptr);
-    communicator_.announce(nullptr, captured_);
+    if (!captured_) communicator_.announce(nullptr);
   }
   Announcement(const Announcement&) = delete;
   Announcement& operator=(const Announcement&) = delete;

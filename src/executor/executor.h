@@ -92,10 +92,8 @@ class Executor {
   void prepare(const Launch& launch) { prepare(launch, nullptr); }
 
   /// The next collective that is certain to be launched, once all ranks have come to it; null: there is none any more.
+  /// Not of one that is only captured: messages of this rank that others wait for may come before it is run.
   virtual void announce(const CollectiveWork* /*next*/) {}
-
-  /// The same of one that is only captured: it runs when its graph does.
-  virtual void announce_captured(const CollectiveWork* next) { announce(next); }
 
   /// By whoever looks after such a wait, now and then and on any thread: what was announced is still waited for.
   /// `held`: all threads of the program wait so, in the group of this call, and it calls and launches nothing before

@@ -43,8 +43,6 @@ class CpuExecutor : public Executor {
   void prepare(const Launch& launch, cudaStream_t) override { engine_->rank().prepare(launch); }
 
   void announce(const CollectiveWork* next) override { engine_->rank().announce(next); }
-  /// A message of this rank that others wait for may come before it is run.
-  void announce_captured(const CollectiveWork*) override {}
   void note_wait(const HeldProgram* held) override { engine_->rank().note_wait(held); }
   void wait_on_host(HostCall call, std::span<const int> ranks) override { engine_->rank().wait_on_host(call, ranks); }
   void note(const Launch&, cudaStream_t, std::span<const unsigned long long> ids, bool captured) override {
