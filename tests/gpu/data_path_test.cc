@@ -386,8 +386,7 @@ class StandingLaunch : public ::testing::Test {
     launch_.queue.rank = 3;
     launch_.queue.signals = &signals_;
     for (size_t i = 0; i < kProtocols; ++i) {
-      signals_.tables[static_cast<size_t>(cuda::Queue::kMessageLL) + i].standing =
-          kLayout.standing(counters_[i].get());
+      signals_.tables[static_cast<size_t>(cuda::Queue::kMessageLL) + i].standing = kLayout.standing(counters_[i].get());
     }
     gridDim.x = 3;
   }

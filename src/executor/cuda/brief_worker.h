@@ -228,8 +228,8 @@ class BriefWorker : public BriefConnections<Wire> {
       if (give_up(patience, source, first, missing, unit)) return false;
     }
   }
-  __device__ __forceinline__ bool give_up(Patience<OfCollectives>& patience, const Endpoint& first_source, int first, uint32_t missing,
-                                          uint32_t unit) {
+  __device__ __forceinline__ bool give_up(Patience<OfCollectives>& patience, const Endpoint& first_source, int first,
+                                          uint32_t missing, uint32_t unit) {
     bool exhausted = patience.exhausted([&](bool late) {
 #pragma unroll 1
       for (uint32_t left = missing; left != 0; left &= left - 1) {

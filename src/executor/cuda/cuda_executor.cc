@@ -408,7 +408,8 @@ class CudaExecutor : public Executor {
   Role role_of(const MessagePlan& plan) {
     const uint32_t protocols = protocols_of(plan);
     if (protocols == 0) return {};
-    return {watch_->wants_names(captured_) ? watch_->name(messages_of(plan), captured_) : CallNames::kUnknown, protocols};
+    return {watch_->wants_names(captured_) ? watch_->name(messages_of(plan), captured_) : CallNames::kUnknown,
+            protocols};
   }
   Role role_of(const MessageBatch& batch) {
     return {watch_->wants_names(captured_) ? watch_->name(messages_of(batch), captured_) : CallNames::kUnknown};
@@ -438,8 +439,8 @@ class CudaExecutor : public Executor {
     return batch.lanes.size() <= Parameters::kMaxLanes && batch.messages.size() <= Parameters::kMaxMessages;
   }
   template <class Parameters>
-  void launch_batch(const QueueView& view, const MessageBatch& batch, const MessageGrain& grain,
-                    const Role& role, const void* kernel, cudaStream_t stream) {
+  void launch_batch(const QueueView& view, const MessageBatch& batch, const MessageGrain& grain, const Role& role,
+                    const void* kernel, cudaStream_t stream) {
     Parameters parameters;
     parameters.queue = view;
     parameters.name = role.name;

@@ -122,7 +122,8 @@ class WorkerBase : public Link {
   }
 
   /// Bit s of `missing`: the unit of the source first + s has not arrived.
-  __device__ __forceinline__ bool give_up(Patience<NotedAs<Wire>>& patience, int first, uint32_t missing, uint32_t unit) {
+  __device__ __forceinline__ bool give_up(Patience<NotedAs<Wire>>& patience, int first, uint32_t missing,
+                                          uint32_t unit) {
     bool exhausted = patience.exhausted([&](bool late) {
       for (uint32_t left = missing; left != 0; left &= left - 1) {
         const int index = first + __ffs(left) - 1;

@@ -2,8 +2,8 @@
 // it on, and who waits tells the host so, as it depends on that what follows from the wait (kernel_waits.h). A launch
 // that has not begun as a whole does not stand, nor does one that the system keeps waiting for memory.
 //
-// Every warp that moves data has a mark. One thread sets those of a CTA when it begins, and each warp its own when it is
-// done: a count at the end made messages of up to 256 KB 0.4 us longer, and a store of each warp at the beginning
+// Every warp that moves data has a mark. One thread sets those of a CTA when it begins, and each warp its own when it
+// is done: a count at the end made messages of up to 256 KB 0.4 us longer, and a store of each warp at the beginning
 // 0.1 us. Who has waited for long looks at all of them. A CTA stands if each of its warps waits or is done; one that
 // receives by LL or LL128 if any waits, as the others may do so at a barrier, and those that still move data do what
 // only its sender waits for.

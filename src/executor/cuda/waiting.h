@@ -106,7 +106,7 @@ class Patience {
   uint32_t turns_ = 0;
   // Set, though nobody reads them before the first look: else ptxas 13.0 keeps both in one register.
   uint32_t first_look_ = 0;
-  uint32_t began_ = 0;  ///< since when it counts
+  uint32_t began_ = 0;   ///< since when it counts
   bool marked_ = false;  ///< that this warp waits
 };
 
