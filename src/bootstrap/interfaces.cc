@@ -114,10 +114,10 @@ NetworkInterface bootstrap_interface(const BootstrapOptions& options) {
   const auto chosen = select_interfaces(list_interfaces(), options, near);
   if (chosen.empty()) {
     fail(ncclInvalidUsage,
-         "Bootstrap : no socket interface found (NCCL_SOCKET_IFNAME is '{}', NCCL_SOCKET_FAMILY {}): check these two, "
+         "Bootstrap : no socket interface found (NCCL_SOCKET_IFNAME {}, NCCL_SOCKET_FAMILY {}): check these two, "
          "and that "
          "an interface they allow is up and has an address",
-         options.interfaces,
+         options.interfaces.empty() ? "unset" : options.interfaces,
          options.family == AF_INET    ? "AF_INET"
          : options.family == AF_INET6 ? "AF_INET6"
                                       : "unset");

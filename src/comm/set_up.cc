@@ -6,7 +6,10 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 
 #include "base/host.h"
 #include "base/log.h"
@@ -44,23 +47,35 @@ std::string_view check_mode() {
   return compares_calls() ? "" : "off";
 }
 
-/// What must be the same on all ranks, so that they choose alike, and write down their calls for each other or do not;
+/// What must be the same on all ranks, so that they choose alike, and write down their calls for each other or do not.
+using AgreedSettings = std::array<std::string, std::tuple_size_v<decltype(Peer::agreed_settings)>>;
+
 /// `allowed`: algorithms and protocols.
-std::string agreed_settings(const Config& config, std::string_view allowed) {
+AgreedSettings agreed_settings(const Config& config, std::string allowed) {
   const Settings& s = settings();
-  return formatted(
-      "{} NCCL_BUFFSIZE={} NITINOL_REPRODUCIBLE={} NCCL_P2P_DISABLE={} NITINOL_P2P_TRY={} NITINOL_CHECK={} minCTAs={} "
-      "maxCTAs={} CTAPolicy={} cgaClusterSize={}",
-      allowed, s.integer_if_set(Setting::kBuffSize).value_or(0), s.flag(Setting::kReproducible),
-      s.flag(Setting::kP2pDisable), s.integer_if_set(Setting::kP2pTry).value_or(-1), check_mode(), config.min_ctas,
-      config.max_ctas, config.cta_policy, config.cga_cluster_size);
+  return {std::move(allowed),
+          formatted("NCCL_BUFFSIZE={}", s.integer_if_set(Setting::kBuffSize).value_or(0)),
+          formatted("NITINOL_REPRODUCIBLE={}", s.flag(Setting::kReproducible)),
+          formatted("NCCL_P2P_DISABLE={}", s.flag(Setting::kP2pDisable)),
+          formatted("NITINOL_P2P_TRY={}", s.integer_if_set(Setting::kP2pTry).value_or(-1)),
+          formatted("NITINOL_CHECK={}", check_mode()),
+          formatted("minCTAs={}", config.min_ctas),
+          formatted("maxCTAs={}", config.max_ctas),
+          formatted("CTAPolicy={}", config.cta_policy),
+          formatted("cgaClusterSize={}", config.cga_cluster_size)};
 }
 
-/// As the user gave them: what is compared is their meaning.
-std::string told_settings(const Config& config) {
+/// Of those that another rank has otherwise, what this one has, as the user gave it: what is compared is its meaning.
+std::string told_differences(const Config& config, const Peer& mine, const Peer& other) {
   const Settings& s = settings();
-  return agreed_settings(config, formatted("NCCL_ALGO={} NCCL_PROTO={}", s.text_if_set(Setting::kAlgo).value_or(""),
-                                           s.text_if_set(Setting::kProto).value_or("")));
+  const AgreedSettings all =
+      agreed_settings(config, formatted("NCCL_ALGO={} NCCL_PROTO={}", s.text_if_set(Setting::kAlgo).value_or(""),
+                                        s.text_if_set(Setting::kProto).value_or("")));
+  std::string told;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (mine.agreed_settings[i] != other.agreed_settings[i]) told += (told.empty() ? "" : " ") + all[i];
+  }
+  return told;
 }
 
 LaunchOrdering launch_ordering() {
@@ -183,7 +198,9 @@ Peer Communicator::describe() const {
   std::memcpy(peer.device_id.data(), properties.uuid.bytes, peer.device_id.size());
   peer.version = NCCL_VERSION_CODE;
   peer.flavour = kFlavour;
-  peer.agreed_settings = stable_hash(agreed_settings(config_, meaning_of(rules_)));
+  const AgreedSettings agreed = agreed_settings(config_, meaning_of(rules_));
+  std::transform(agreed.begin(), agreed.end(), peer.agreed_settings.begin(),
+                 [](const std::string& one) { return static_cast<uint32_t>(stable_hash(one)); });
   peer.meeting_point = bootstrap_->meeting_point();
   return peer;
 }
@@ -199,7 +216,7 @@ void Communicator::check_peers(const std::vector<Peer>& peers) const {
     }
     if (peer.agreed_settings != mine.agreed_settings) {
       fail(ncclInvalidUsage, "ranks {} and {} have different settings; on rank {}: {}", mine.rank, peer.rank, mine.rank,
-           told_settings(config_));
+           told_differences(config_, mine, peer));
     }
     if (peer.host != mine.host) {
       fail(ncclInvalidUsage,

@@ -31,7 +31,7 @@ struct Peer {
   std::array<char, 16> device_id{};         ///< UUID of the device: equal means the same physical GPU
   uint32_t version = 0;                     ///< NCCL_VERSION_CODE of the library
   uint32_t flavour = 0;                     ///< 0 virtual GPUs, 1 CUDA
-  uint64_t agreed_settings = 0;             ///< hash of the settings that all ranks must share
+  std::array<uint32_t, 10> agreed_settings{};  ///< hashes of the settings that all ranks must share
   std::array<uint8_t, 24> meeting_point{};  ///< where the process listens, as the bootstrap encodes it
 };
 static_assert(std::is_trivially_copyable_v<Peer>);

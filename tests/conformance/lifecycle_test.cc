@@ -322,9 +322,10 @@ TEST(Lifecycle, DifferentSettingsOnRanksAreFoundAtTheStart) {
                 ncclComm_t comm = nullptr;
                 const ncclResult_t result = ncclCommInitRank(&comm, 2, id, process);
                 if (result == ncclSuccess || comm != nullptr) throw std::runtime_error("accepted");
-                if (std::strstr(ncclGetLastError(nullptr), "different settings") == nullptr) {
-                  throw std::runtime_error(ncclGetLastError(nullptr));
-                }
+                const std::string sentence = ncclGetLastError(nullptr);
+                expect_that(sentence.find("different settings") != std::string::npos, sentence);
+                expect_that(sentence.find(std::string(variable) + "=" + values[process]) != std::string::npos, sentence);
+                expect_that(sentence.find("NCCL_BUFFSIZE") == std::string::npos, "tells what is alike: " + sentence);
               }));
   }
 }
