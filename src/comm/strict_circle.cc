@@ -167,7 +167,11 @@ std::string StrictCircle::what_waits(const Member& member) {
 
 /// The ranks of the group itself are told of to executors only: what they have called is on the boards.
 void StrictCircle::tell(uint64_t label) {
-  const Member& first = members_.front();
+  const auto waits = [](const Member& each) {
+    return each.leaves || each.collective.sequence > 0 || !each.messages.empty();
+  };
+  const auto found = std::find_if(members_.begin(), members_.end(), waits);
+  const Member& first = found != members_.end() ? *found : members_.front();
   const HeldProgram held{label,
                          {.communicator = std::bit_cast<std::array<uint64_t, 2>>(first.communicator->identity()),
                           .rank = first.communicator->rank(),

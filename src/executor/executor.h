@@ -60,13 +60,13 @@ struct ExecutorSetup {
   /// Called once, on any thread, when a launch fails (a peer's memory is gone, a CUDA error).
   std::function<void(ncclResult_t, const std::string&)> failed;
   /// The program's only thread waits on the host for an operation that has the label, and calls nothing before it has
-  /// ended; null: no more. On any thread, but not after the executor has gone; may be empty.
+  /// ended; null: no more. On any thread, also after the executor has gone (kernels may outlive it); may be empty.
   std::function<void(const HeldProgram*)> program_waits{};
   /// Called on any thread with what is to be in the log, also after the executor has gone; may be empty.
   std::function<void(const std::string&)> warned{};
 };
 
-/// One rank's executor. Calls come from one thread at a time, except abort().
+/// One rank's executor. Calls come from one thread at a time, but for those that any thread may make.
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -158,7 +158,8 @@ class Executor {
 
   /// Any thread, any time: running and later launches end soon, their results undefined.
   virtual void abort() = 0;
-  /// After an abort: nothing that was launched runs, and what has not begun will do nothing at all when it does.
+  /// After an abort, any thread: nothing that was launched runs, and what has not begun will do nothing at all when it
+  /// does.
   virtual bool is_quiet() { return false; }
 };
 

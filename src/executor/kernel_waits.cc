@@ -74,7 +74,7 @@ bool is_for_later_message(const KernelWait& mine, int me, const KernelWait& thei
   if (mine.for_data.has(other) && !theirs.sends_to.has(me)) return true;
   if (mine.for_room.has(other) && !theirs.receives_from.has(me)) return true;
   for (size_t i = 0; i < mine.messages.size(); ++i) {
-    if (theirs.messages[i].stands && mine.messages[i].is_for(other)) return true;
+    if (mine.messages[i].stands && theirs.messages[i].stands && mine.messages[i].is_for(other)) return true;
   }
   return false;
 }

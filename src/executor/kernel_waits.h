@@ -10,12 +10,13 @@
 // - Who waits in sends and receives for a rank that is in a collective waits for what that comes to later.
 // - Between ranks that all are in sends and receives: who waits for data of a rank whose launch sends it none, waits
 //   for a later launch of it. Likewise who waits for a rank to take something whose launch takes nothing from it.
-// - Where the launch does, it depends on whether that stands: all that it does is done, or waits for a rank itself. Who
-//   waits for something of it waits for what is on its way, and comes within moments, or for a later launch. It does
-//   not stand while a GPU is too busy to run all of a kernel, or the system fetches memory. Kernels count what stands
-//   (standing.h), and who waits tells it, by protocol: launches by several may run beside each other. (If there are
-//   several by one protocol, which stand in line, none of them has a name: a rank may wait in the first for what comes
-//   to the others, and these for a third rank.)
+// - Where the launch does, it depends on whether both launches stand: all that they do is done, or waits for a rank
+//   itself. Then who waits for something of the other waits for what is on its way, and comes within moments, or for a
+//   later launch. A launch does not stand while a GPU is too busy to run all of a kernel, or the system fetches memory:
+//   so what waits in it may be in want of a part of its own, for which the other waits in turn. Kernels mark what they
+//   do (standing.h), and who waits tells whether its launch stands, by protocol: launches by several may run beside
+//   each other. (If there are several by one protocol, which stand in line, none of them has a name: a rank may wait in
+//   the first for what comes to the others, and these for a third rank.)
 //   Where a launch does not stand, ranks are given some seconds.
 // - Of launches of several collectives it is not known in which a rank waits: they prove something only if they have
 //   none in common. What was launched before anybody had captured anything has no name, and proves nothing.

@@ -203,6 +203,16 @@ TEST_F(KernelWaitsOfFour, InMessagesProveNothingSoonIfTheLaunchOfOneDoesNotStand
   EXPECT_NE(look(0, 5), "");
 }
 
+/// A part of rank 0's launch gets no further by itself; rank 1 may wait for room that only this part gives.
+TEST_F(KernelWaitsOfFour, InMessagesThatDoNotStandProveNothingSoonOfOneThatStands) {
+  in_messages(0, {1});
+  of(0, Protocol::kSimple).for_data.add(1);
+  waits_[0].receives_from = {};  // so what rank 1 waits for comes later
+  in_standing_messages_for_room(1, 0);
+  EXPECT_EQ(look(0, 90), "");
+  EXPECT_EQ(look(1, 90), "");
+}
+
 TEST_F(KernelWaitsOfFour, InMessagesForRoomOfEachOtherAreToldSoonIfTheyStand) {
   for (const int rank : {0, 1}) in_standing_messages_for_room(rank, 1 - rank);
   const std::string said = look(0, 5);

@@ -27,12 +27,12 @@ struct Peer {
   int32_t multiprocessors = 0;     ///< of its GPU; 0: unknown
   uint32_t reach = 0;              ///< what its GPU can do with other GPUs' memory: Reach bits
   std::array<char, 64> host_name{};
-  std::array<char, 108> handle_server{};    ///< name of the process's Unix socket for memory handles
-  std::array<char, 16> device_id{};         ///< UUID of the device: equal means the same physical GPU
-  uint32_t version = 0;                     ///< NCCL_VERSION_CODE of the library
-  uint32_t flavour = 0;                     ///< 0 virtual GPUs, 1 CUDA
+  std::array<char, 108> handle_server{};       ///< name of the process's Unix socket for memory handles
+  std::array<char, 16> device_id{};            ///< UUID of the device: equal means the same physical GPU
+  uint32_t version = 0;                        ///< NCCL_VERSION_CODE of the library
+  uint32_t flavour = 0;                        ///< 0 virtual GPUs, 1 CUDA
   std::array<uint32_t, 10> agreed_settings{};  ///< hashes of the settings that all ranks must share
-  std::array<uint8_t, 24> meeting_point{};  ///< where the process listens, as the bootstrap encodes it
+  std::array<uint8_t, 24> meeting_point{};     ///< where the process listens, as the bootstrap encodes it
 };
 static_assert(std::is_trivially_copyable_v<Peer>);
 

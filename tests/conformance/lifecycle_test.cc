@@ -324,7 +324,8 @@ TEST(Lifecycle, DifferentSettingsOnRanksAreFoundAtTheStart) {
                 if (result == ncclSuccess || comm != nullptr) throw std::runtime_error("accepted");
                 const std::string sentence = ncclGetLastError(nullptr);
                 expect_that(sentence.find("different settings") != std::string::npos, sentence);
-                expect_that(sentence.find(std::string(variable) + "=" + values[process]) != std::string::npos, sentence);
+                expect_that(sentence.find(std::string(variable) + "=" + values[process]) != std::string::npos,
+                            sentence);
                 expect_that(sentence.find("NCCL_BUFFSIZE") == std::string::npos, "tells what is alike: " + sentence);
               }));
   }

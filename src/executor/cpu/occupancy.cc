@@ -31,6 +31,9 @@ Occupancy::Occupancy(std::shared_ptr<Arena> own, int rank, std::array<uint64_t, 
 Occupancy::~Occupancy() {
   const std::lock_guard lock(registry().mutex);
   std::erase(registry().all, this);
+  for (Occupancy* const other : registry().all) {
+    if (other->teller_ == this || other->teller_ == &asking_) other->tell_free();
+  }
 }
 
 void Occupancy::issue_elsewhere(const LaunchStreams& streams, uint64_t number) {

@@ -19,10 +19,17 @@ class PlainArithmetic {
   PlainArithmetic& operator=(const PlainArithmetic&) = delete;
 
 #if defined(__x86_64__)  // <cfenv> has the old x87 unit besides, which takes longer than a small operation may
-  PlainArithmetic() { _mm_setcsr(kPlain); }
-  ~PlainArithmetic() { _mm_setcsr(before_); }
+  PlainArithmetic() { set(kPlain); }
+  ~PlainArithmetic() { set(before_); }
 
  private:
+  /// The compiler is to move no memory access, and so no arithmetic of what it reads and writes, to the other side.
+  static void set(unsigned control) {
+    asm volatile("" ::: "memory");
+    _mm_setcsr(control);
+    asm volatile("" ::: "memory");
+  }
+
   static constexpr unsigned kPlain = 0x1f80;  ///< all exceptions masked, and nothing else
   const unsigned before_ = _mm_getcsr();
 #else

@@ -114,7 +114,11 @@ void Rank::announce(const CollectiveWork* next) {
 
 void Rank::note_wait(const HeldProgram* held) {
   ArenaHeader& header = own_->header();
-  if (header.announced.sequence.load() != 0 && occupancy_.all_through()) header.announced_alone.set(1);
+  if (header.announced.sequence.load() != 0 && occupancy_.all_through()) {
+    header.announced_alone.set(1);
+  } else {
+    header.announced_alone.clear();
+  }
   if (held != nullptr) {
     occupancy_.hold_up_program(*held);
   } else {

@@ -65,14 +65,14 @@ class KernelWaitReader {
   static constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
   static constexpr uint32_t kTime = (1U << Signals::kTimeBits) - 1;
 
-  /// The shortest of long waits, and a bit for each protocol of which one of them tells that it stands.
+  /// The shortest of long waits, and a bit for each protocol of which all of them tell that it stands.
   struct Found {
     uint32_t shortest = kNone;
-    uint32_t standing = 0;
+    uint32_t standing = ~0U;
 
     void add(const Found& other) {
       shortest = std::min(shortest, other.shortest);
-      standing |= other.standing;
+      standing &= other.standing;
     }
   };
   using Times = std::array<uint32_t, kMaxRanks>;

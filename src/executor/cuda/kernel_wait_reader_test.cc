@@ -86,9 +86,9 @@ TEST_F(KernelWaitReaderTest, KnowsByWhichProtocolsALaunchStands) {
   messages(Protocol::kSimple).for_data[7] = told(310, 7);
   EXPECT_EQ(standing_protocols(), 7);
   EXPECT_EQ(standing_protocols(), 0) << "nothing waits";
-  messages(Protocol::kLL).for_data[7] = told(310, 1);
+  messages(Protocol::kLL).for_data[7] = told(310, 3);
   messages(Protocol::kSimple).for_room[9] = told(310, 6);
-  EXPECT_EQ(standing_protocols(), 7) << "of launches beside each other each tells what it knows";
+  EXPECT_EQ(standing_protocols(), 2) << "of launches beside each other, or of warps that saw it at different times";
   messages(Protocol::kLL).for_data[7] = told(320, 2);
   messages(Protocol::kSimple).for_room[9] = told(199, 5);
   EXPECT_EQ(standing_protocols(), 2) << "the other wait is short";

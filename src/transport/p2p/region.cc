@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/file_size.h"
 #include "device/check.h"
 #include "device/guards.h"
 #include "device/stream.h"
@@ -189,7 +190,9 @@ class HostRegion : public Region {
   static std::unique_ptr<Region> allocate(size_t bytes) {
     UniqueFd fd(::memfd_create("nitinol", MFD_CLOEXEC));
     if (!fd) fail_errno(errno, "memfd_create for a communication buffer");
-    if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) fail_errno(errno, "ftruncate of a communication buffer");
+    if (const int error = set_file_size(fd.get(), bytes); error != 0) {
+      fail_errno(error, formatted("making a communication buffer of {} bytes failed{}", bytes, advice_on_size(error)));
+    }
     return std::make_unique<HostRegion>(std::move(fd), bytes);
   }
 

@@ -1,14 +1,13 @@
 // Shared memory as an anonymous file (memfd): it needs no file system, and the kernel frees it with its last user.
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <ctime>
 #include <utility>
 
 #include "base/error.h"
+#include "base/file_size.h"
 #include "transport/transport.h"
 
 namespace nitinol {
@@ -19,20 +18,6 @@ std::byte* map_or_fail(size_t bytes, int flags, int fd) {
   void* const address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
   if (address == MAP_FAILED) fail_errno(errno, formatted("mapping {} bytes of shared memory failed", bytes));
   return static_cast<std::byte*>(address);
-}
-
-/// 0, or why not. Beyond the limit for the size of files (ulimit -f) a signal would end the process.
-int set_size(int fd, size_t bytes) {
-  sigset_t too_large;
-  sigset_t before;
-  sigemptyset(&too_large);
-  sigaddset(&too_large, SIGXFSZ);
-  pthread_sigmask(SIG_BLOCK, &too_large, &before);
-  const int error = ::ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
-  const timespec at_once{};
-  if (error == EFBIG && sigismember(&before, SIGXFSZ) == 0) sigtimedwait(&too_large, nullptr, &at_once);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return error;
 }
 
 }  // namespace
@@ -62,9 +47,8 @@ SharedMemory SharedMemory::create(size_t bytes, bool shareable) {
   memory.fd_ = UniqueFd(::memfd_create("nitinol", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.fd_)
     fail_errno(errno, "memfd_create failed (shared memory between processes; is the limit of open files reached?)");
-  if (const int error = set_size(memory.fd_.get(), bytes); error != 0) {
-    fail_errno(error, formatted("making {} bytes of shared memory failed{}", bytes,
-                                error == EFBIG ? " (is the size of files limited, by ulimit -f?)" : ""));
+  if (const int error = set_file_size(memory.fd_.get(), bytes); error != 0) {
+    fail_errno(error, formatted("making {} bytes of shared memory failed{}", bytes, advice_on_size(error)));
   }
   // Peers rely on the pages staying: touching a page beyond the end of a file would kill them.
   if (::fcntl(memory.fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
