@@ -28,6 +28,15 @@ inline constexpr bool kThreadSanitizer = __has_feature(thread_sanitizer);
 inline constexpr bool kThreadSanitizer = false;
 #endif
 
+/// Whether it is known that all of a program's threads wait: this sanitizer has one of its own.
+inline constexpr bool kThreadsAreKnown = !kThreadSanitizer;
+/// Whether it is known for which stream a thread waits on the host.
+#if defined(NITINOL_VGPU)
+inline constexpr bool kStreamsAreKnown = true;
+#else
+inline constexpr bool kStreamsAreKnown = false;
+#endif
+
 /// A sanitizer's own memory does not bear limits.
 inline constexpr bool kMemoryCanBeLimited = !kAddressSanitizer && !kThreadSanitizer;
 /// The one for undefined behaviour, which comes with that for addresses, tries memory out with pipes.

@@ -6,9 +6,14 @@
 #include <cerrno>
 #include <ctime>
 
+#include "base/error.h"
+
 namespace nitinol {
 
-int set_file_size(int fd, std::size_t bytes) {
+namespace {
+
+/// 0, or why not.
+int try_size(int fd, std::size_t bytes) {
   sigset_t too_large;
   sigset_t before;
   sigemptyset(&too_large);
@@ -21,6 +26,13 @@ int set_file_size(int fd, std::size_t bytes) {
   return error;
 }
 
-const char* advice_on_size(int error) { return error == EFBIG ? " (is the size of files limited, by ulimit -f?)" : ""; }
+}  // namespace
+
+void set_file_size(int fd, std::size_t bytes, const char* what) {
+  const int error = try_size(fd, bytes);
+  if (error == 0) return;
+  fail_errno(error, formatted("making {} bytes of {} failed{}", bytes, what,
+                              error == EFBIG ? " (is the size of files limited, by ulimit -f?)" : ""));
+}
 
 }  // namespace nitinol

@@ -13,8 +13,6 @@
 namespace nitinol::testing {
 namespace {
 
-constexpr bool kCanBeKnown = !kThreadSanitizer;  // which has a thread of its own
-
 struct Scene {
   ncclComm_t comms[2] = {};
   cudaStream_t stream = nullptr;
@@ -80,7 +78,7 @@ TEST(HostWait, OfTwoProgramsForDifferentCommunicatorsIsTold) {
 #if !defined(NITINOL_VGPU)
   GTEST_SKIP() << "GPUs' programs wait in another library";
 #endif
-  if (!kCanBeKnown) GTEST_SKIP() << "there is another thread";
+  if (!kThreadsAreKnown) GTEST_SKIP() << "there is another thread";
   const Wait waits[] = {
       [](const Scene& s, cudaEvent_t) { EXPECT_CALL(cudaStreamSynchronize(s.stream)); },
       [](const Scene&, cudaEvent_t event) { EXPECT_CALL(cudaEventSynchronize(event)); },
@@ -99,7 +97,7 @@ TEST(HostWait, OfOneThreadForOneOfItsRanksIsTold) {
 #if !defined(NITINOL_VGPU)
   GTEST_SKIP() << "GPUs' programs wait in another library";
 #endif
-  if (!kCanBeKnown) GTEST_SKIP() << "there is another thread";
+  if (!kThreadsAreKnown) GTEST_SKIP() << "there is another thread";
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
               Scene s;
               EXPECT_CALL(ncclCommInitAll(s.comms, 2, nullptr));

@@ -28,8 +28,6 @@ class StrictCircle : public ::testing::Test {
   ~StrictCircle() override { unsetenv("NITINOL_CHECK"); }
 };
 
-constexpr bool kCanBeKnown = !kThreadSanitizer;  // which has a thread of its own
-
 /// Communicators of all processes, and something to call on them.
 struct Scene {
   static constexpr int kComms = 3;
@@ -66,7 +64,7 @@ void must_have(bool heard) {
 
 /// What is called in another order on each rank; of each circle that comes of it one communicator hears.
 TEST_F(StrictCircle, OfCommunicatorsInDifferentOrders) {
-  if (!kCanBeKnown) GTEST_SKIP();
+  if (!kThreadsAreKnown) GTEST_SKIP();
   constexpr int kRanks = 3;
   EXPECT_EQ("", run_processes(kRanks, [](int rank, const ncclUniqueId& id) {
               const Scene s(kRanks, rank, id);
@@ -81,7 +79,7 @@ TEST_F(StrictCircle, OfCommunicatorsInDifferentOrders) {
 }
 
 TEST_F(StrictCircle, OfAMessageAndACollective) {
-  if (!kCanBeKnown) GTEST_SKIP();
+  if (!kThreadsAreKnown) GTEST_SKIP();
   EXPECT_EQ("", run_processes(2, [](int rank, const ncclUniqueId& id) {
               const Scene s(2, rank, id);
               const auto message = [&] {
@@ -96,7 +94,7 @@ TEST_F(StrictCircle, OfAMessageAndACollective) {
 }
 
 TEST_F(StrictCircle, OfOneThreadWithSeveralRanksThatForgetsTheGroup) {
-  if (!kCanBeKnown) GTEST_SKIP();
+  if (!kThreadsAreKnown) GTEST_SKIP();
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
               ncclComm_t comms[2] = {};
               float* data = nullptr;

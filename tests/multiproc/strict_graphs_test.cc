@@ -22,11 +22,7 @@ class StrictGraphs : public ::testing::Test {
   ~StrictGraphs() override { unsetenv("NITINOL_CHECK"); }
 };
 
-#if defined(NITINOL_VGPU)
-constexpr bool kCanBeKnown = !kThreadSanitizer;  // which has a thread of its own
-#else
-constexpr bool kCanBeKnown = false;  // for which stream a thread waits on the host
-#endif
+constexpr bool kCanBeKnown = kThreadsAreKnown && kStreamsAreKnown;
 constexpr size_t kLarge = 1 << 20;  // of which not all is sent before somebody receives it
 
 /// A communicator of all ranks, and something to call on it, in graphs or not.

@@ -190,9 +190,7 @@ class HostRegion : public Region {
   static std::unique_ptr<Region> allocate(size_t bytes) {
     UniqueFd fd(::memfd_create("nitinol", MFD_CLOEXEC));
     if (!fd) fail_errno(errno, "memfd_create for a communication buffer");
-    if (const int error = set_file_size(fd.get(), bytes); error != 0) {
-      fail_errno(error, formatted("making a communication buffer of {} bytes failed{}", bytes, advice_on_size(error)));
-    }
+    set_file_size(fd.get(), bytes, "a communication buffer");
     return std::make_unique<HostRegion>(std::move(fd), bytes);
   }
 

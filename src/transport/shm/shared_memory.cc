@@ -47,9 +47,7 @@ SharedMemory SharedMemory::create(size_t bytes, bool shareable) {
   memory.fd_ = UniqueFd(::memfd_create("nitinol", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.fd_)
     fail_errno(errno, "memfd_create failed (shared memory between processes; is the limit of open files reached?)");
-  if (const int error = set_file_size(memory.fd_.get(), bytes); error != 0) {
-    fail_errno(error, formatted("making {} bytes of shared memory failed{}", bytes, advice_on_size(error)));
-  }
+  set_file_size(memory.fd_.get(), bytes, "shared memory");
   // Peers rely on the pages staying: touching a page beyond the end of a file would kill them.
   if (::fcntl(memory.fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     fail_errno(errno, "sealing shared memory failed");
