@@ -235,9 +235,11 @@ bool Connection::read_some() {
       finish({});
       return false;
     }
-    if (closing_) continue;
+    if (closing_ || at_once_) continue;
     const bool valid = reader_.feed(buffer.first(static_cast<std::size_t>(got)));
-    while (auto frame = reader_.take()) {
+    while (!at_once_) {
+      auto frame = reader_.take();
+      if (!frame) break;
       if (events_.on_frame) events_.on_frame(std::move(*frame));
     }
     if (!valid) {

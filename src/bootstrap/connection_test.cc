@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <future>
@@ -13,10 +14,12 @@
 
 #include "bootstrap/acceptor.h"
 #include "bootstrap/network.h"
+#include "bootstrap/testing.h"
 
 namespace nitinol {
 namespace {
 
+using testing::ends;
 using ::testing::HasSubstr;
 
 /// What no thread can wait for.
@@ -47,6 +50,28 @@ TEST(Connection, EndsIfThereIsNoMemoryForWhatComes) {
   EXPECT_TRUE(ending.closed_here);
   EXPECT_THAT(ending.reason, HasSubstr("out of memory"));
   writer->close_now();
+}
+
+TEST(Connection, HearsNothingOnceItIsToClose) {
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+  const UniqueFd peer(pair[1]);
+  std::promise<Connection*> itself;
+  const std::shared_future<Connection*> reader_itself = itself.get_future().share();
+  std::atomic<int> heard{0};
+  const auto reader = Connection::start(UniqueFd(pair[0]), Network::instance().reactor(),
+                                        {[&, reader_itself](const Frame&) {
+                                           ++heard;
+                                           reader_itself.get()->close_now();
+                                         },
+                                         {}});
+  itself.set_value(reader.get());
+  auto bytes = encode_frame(Frame());
+  const auto second = encode_frame(Frame());
+  bytes.insert(bytes.end(), second.begin(), second.end());
+  ASSERT_EQ(::send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  EXPECT_TRUE(ends(peer.get()));
+  EXPECT_EQ(heard, 1);
 }
 
 TEST(Acceptor, SaysWhyItLetsNobodyIn) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
 
 #include <exception>
 #include <functional>
@@ -53,6 +55,13 @@ inline Error error_of(const std::function<void()>& action) {
     return error;
   }
   return Error(ncclSuccess, "no error");
+}
+
+/// Whether the other end of a connection closes it without another byte.
+inline bool ends(int fd) {
+  pollfd entry{fd, POLLIN, 0};
+  char byte = 0;
+  return ::poll(&entry, 1, 20'000) == 1 && ::recv(fd, &byte, 1, MSG_DONTWAIT) <= 0;
 }
 
 }  // namespace nitinol::testing

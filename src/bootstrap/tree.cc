@@ -128,8 +128,8 @@ void Tree::connect_parent(const ParentReply& parent, Deadline deadline, const In
   Neighbour& neighbour = neighbours_.at(parent.rank);
   neighbour.identity = parent.identity;
   neighbour.connection = open(std::move(fd), link);
-  neighbour.connection->keep_last_word(word_of_lack_);
   neighbour.connection->send(control_frame(FrameType::kHello, encode(Hello{rank_, this_process()})));
+  neighbour.connection->keep_last_word(word_of_lack_);  // the parent believes it of those alone that it knows
   if (failure_) neighbour.connection->send(control_frame(FrameType::kFail, encode(*failure_)));
 }
 
@@ -203,7 +203,7 @@ void Tree::on_frame(const LinkPointer& link, Frame frame) {
     const auto connection = link->connection.lock();
     if (link->rank < 0 && frame.type == FrameType::kHello) return on_hello(link, frame);
     if (connection) connection->close_now();
-    return;
+    return on_closed(link, {" (it said once more who it is)"});
   }
   if (frame.type == FrameType::kFail) {
     if (const auto failure = decode_failure(frame.payload)) spread(*failure, link->rank);

@@ -18,6 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
+using testing::ends;
 using testing::error_of;
 using ::testing::HasSubstr;
 
@@ -79,18 +80,16 @@ UniqueFd connect_to(const Tree& tree) {
                           {}});
 }
 
-void send_frame(int fd, FrameType type, std::vector<std::byte> payload) {
+std::vector<std::byte> frame_of(FrameType type, std::vector<std::byte> payload) {
   Frame frame;
   frame.type = type;
   frame.payload = std::move(payload);
-  const auto bytes = encode_frame(frame);
-  ASSERT_EQ(::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  return encode_frame(frame);
 }
 
-bool ends(int fd) {
-  pollfd entry{fd, POLLIN, 0};
-  char byte = 0;
-  return ::poll(&entry, 1, 20'000) == 1 && ::recv(fd, &byte, 1, MSG_DONTWAIT) <= 0;
+void send_frame(int fd, FrameType type, std::vector<std::byte> payload) {
+  const auto bytes = frame_of(type, std::move(payload));
+  ASSERT_EQ(::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
 }
 
 TEST(Tree, AChildThatSaysWhoItIsToARankThatHasGoneSeesItsEnd) {
@@ -101,6 +100,37 @@ TEST(Tree, AChildThatSaysWhoItIsToARankThatHasGoneSeesItsEnd) {
   EXPECT_TRUE(ends(other.get()));                    // so the earlier one has been accepted
   tree.reset();
   send_frame(child.get(), FrameType::kHello, encode(Hello{1, this_process()}));
+  EXPECT_TRUE(ends(child.get()));
+}
+
+/// Rank 0 of two, alone.
+std::shared_ptr<Tree> parent_of_one() {
+  TreeArguments arguments;
+  arguments.shape = TreeShape(2, 1);
+  arguments.options = testing::quick_options();
+  return Tree::start(arguments);
+}
+
+TEST(Tree, AConnectionThatBeginsWithAnythingButAHelloIsNoChild) {
+  const auto tree = parent_of_one();
+  const UniqueFd wrong = connect_to(*tree);
+  auto bytes = frame_of(FrameType::kFail, encode(Failure{1, ncclRemoteError, "rank 1 failed"}));
+  const auto hello = frame_of(FrameType::kHello, encode(Hello{1, this_process()}));
+  bytes.insert(bytes.end(), hello.begin(), hello.end());  // both are there when it reads
+  ASSERT_EQ(::send(wrong.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  EXPECT_TRUE(ends(wrong.get()));
+  EXPECT_FALSE(tree->is_connected_to(1));
+  const UniqueFd child = connect_to(*tree);
+  send_frame(child.get(), FrameType::kHello, encode(Hello{1, this_process()}));
+  tree->wait_for_children(Clock::now() + 60s, {});
+}
+
+TEST(Tree, AChildThatSaysOnceMoreWhoItIsIsLost) {
+  const auto tree = parent_of_one();
+  const UniqueFd child = connect_to(*tree);
+  for (int i = 0; i < 2; ++i) send_frame(child.get(), FrameType::kHello, encode(Hello{1, this_process()}));
+  const Error error = error_of([&] { tree->receive(1, tree->next_step(Operation::kBarrier), Clock::now() + 60s); });
+  EXPECT_THAT(error.what(), HasSubstr("closed its connection (it said once more who it is)"));
   EXPECT_TRUE(ends(child.get()));
 }
 
@@ -117,10 +147,7 @@ std::string_view hear_out(int fd, std::span<char> room) {
 }
 
 TEST(Tree, ARankThatHasNoMemoryToHearAnotherTellsItSo) {
-  TreeArguments arguments;
-  arguments.shape = TreeShape(2, 1);
-  arguments.options = testing::quick_options();
-  const auto tree = Tree::start(arguments);
+  const auto tree = parent_of_one();
   const UniqueFd child = connect_to(*tree);
   send_frame(child.get(), FrameType::kHello, encode(Hello{1, this_process()}));
   tree->wait_for_children(Clock::now() + 60s, {});
