@@ -45,7 +45,10 @@ SocketAddress start_root(const Secret& secret, const SocketAddress& address, Roo
 Root::Root(std::shared_ptr<Listener> listener, RootLife life, std::vector<std::string> names)
     : listener_(std::move(listener)), life_(life), names_(std::move(names)) {}
 
-void Root::attach(std::shared_ptr<void> service) { service_ = std::move(service); }
+void Root::attach(std::shared_ptr<void> service) {
+  service_ = std::move(service);
+  if (state_ == State::kFinished && !timer_) finish();  // before it had that, which would keep it for ever
+}
 
 void Root::accepted(UniqueFd fd) {
   tune_tcp(fd.get());

@@ -131,16 +131,39 @@ TEST(Root, TellsAllOfARankWithAnotherListOfIdsThoughItsOwnRanksAreThere) {
   }
 }
 
+SocketAddress any_port() {
+  SocketAddress any;
+  any.family = AF_INET;
+  any.host = {127, 0, 0, 1};
+  return any;
+}
+
+TEST(Root, ThatEndsBeforeItHasItsServiceIsNotFoundAnyMore) {
+  UniqueId id;
+  id.secret = random_secret();
+  Network& network = Network::instance();
+  auto listener = network.listen(any_port());
+  id.root = listener->address();
+  auto root = std::make_shared<Root>(std::move(listener), RootLife::kRepeatable, std::vector<std::string>());
+  auto service = network.services().add({root_key(id.secret), [root](UniqueFd fd) { root->accepted(std::move(fd)); }});
+  {
+    Member only(id, 0, 2);
+    only.give_up({0, ncclSystemError, "rank 0 has no memory"});
+    EXPECT_EQ(only.failure().sentence, "rank 0 has no memory");
+  }
+  network.reactor().post([root = std::move(root), service = std::move(service)] { root->attach(service); });
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (has_root(id.secret) && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_FALSE(has_root(id.secret));
+}
+
 /// A root that has served its only rank, though somebody has still found it: who comes then is let in by `accept`.
 class RootThatHasEnded : public ::testing::Test {
  protected:
   RootThatHasEnded() {
     UniqueId id;
     id.secret = random_secret();
-    SocketAddress any;
-    any.family = AF_INET;
-    any.host = {127, 0, 0, 1};
-    id.root = start_root(id.secret, any, RootLife::kReusable);
+    id.root = start_root(id.secret, any_port(), RootLife::kReusable);
     service_ = Network::instance().services().find(key_id(root_key(id.secret)));
     Member only(id, 0, 1);
     only.wait_for_parent();
