@@ -109,13 +109,19 @@ void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* 
             }));
 }
 
-TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneInASplit) {
-  tell_of_no_memory([](ncclComm_t comm, float*) {
-    ncclComm_t child = nullptr;
-    const ncclResult_t result = ncclCommSplit(comm, 0, 0, &child, nullptr);
-    if (child != nullptr) static_cast<void>(ncclCommAbort(child));
-    return result;
-  });
+ncclResult_t split(ncclComm_t comm, float*) {
+  ncclComm_t child = nullptr;
+  const ncclResult_t result = ncclCommSplit(comm, 0, 0, &child, nullptr);
+  if (child != nullptr) static_cast<void>(ncclCommAbort(child));
+  return result;
+}
+
+TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneInASplit) { tell_of_no_memory(split); }
+
+TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneToWriteItsFlightRecorder) {
+  setenv("NITINOL_DUMP_FILE", "/dev/null", 1);
+  tell_of_no_memory(split);
+  unsetenv("NITINOL_DUMP_FILE");
 }
 
 /// An id that process 0 makes, on all ranks of the communicator. `data` has room for it.
