@@ -71,9 +71,21 @@ TEST(ScarceMemory, OperationsFailOrNot) {
   });
 }
 
-/// Process 1 has no memory from an allocation on, each time a later one, and lives on: process 0 does not wait for it,
-/// and hears that of it unless all went well.
-void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* data)>& act) {
+/// Once it is not in progress any more, or should not be.
+ncclResult_t state_in_the_end(ncclComm_t comm) {
+  ncclResult_t state = ncclInProgress;
+  const auto deadline = std::chrono::steady_clock::now() + kInTime;
+  while (state == ncclInProgress && std::chrono::steady_clock::now() < deadline) {
+    EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+    usleep(1000);
+  }
+  return state;
+}
+
+/// Process 1 has no memory at an allocation, or from there on, each time at a later one, and lives on: process 0 does
+/// not wait for it, and hears that of it unless all went well.
+void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* data)>& act,
+                       Fails which = Fails::kAllFromThere, int blocking = 1) {
   constexpr int kRounds = 40;
   const SharedCount rounds;
   EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
@@ -85,7 +97,10 @@ void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* 
               for (int nth = 0; nth < kRounds; ++nth) {
                 ncclComm_t comm = nullptr;
                 ncclResult_t result = ncclSuccess;
-                EXPECT_CALL(ncclCommSplit(parent, 0, process, &comm, nullptr));
+                ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+                config.blocking = blocking;
+                EXPECT_CALL(ncclCommSplit(parent, 0, process, &comm, &config));
+                EXPECT_EQ(ncclSuccess, state_in_the_end(comm));
                 const auto begin = std::chrono::steady_clock::now();
                 if (process == 0) {
                   result = act(comm, data);
@@ -93,8 +108,7 @@ void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* 
                   expect_that(result == ncclSuccess || sentence.find("rank 1") != std::string::npos, sentence);
                   rounds.add();
                 } else {
-                  std::optional<FailingAllocation> failing(std::in_place, nth, FailsIn::kEveryThread,
-                                                           Fails::kAllFromThere);
+                  std::optional<FailingAllocation> failing(std::in_place, nth, FailsIn::kEveryThread, which);
                   // What is in a stream needs a thread of the virtual GPU, and that needs memory.
                   if (act(comm, data) == ncclSuccess) failing.reset();
                   rounds.add();
@@ -277,6 +291,14 @@ TEST(ScarceMemory, InitAllEnds) {
 
 TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneWhenItFinalises) {
   tell_of_no_memory([](ncclComm_t comm, float*) { return ncclCommFinalize(comm); });
+}
+
+TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneWhenItFinalisesInTheBackground) {
+  const auto finalise = [](ncclComm_t comm, float*) {
+    const ncclResult_t result = ncclCommFinalize(comm);
+    return result == ncclInProgress ? state_in_the_end(comm) : result;
+  };
+  for (const Fails which : {Fails::kOne, Fails::kAllFromThere}) tell_of_no_memory(finalise, which, 0);
 }
 
 TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneForAnOperation) {
