@@ -406,7 +406,14 @@ void begin_early(const Communicator& communicator) noexcept {
   }
 }
 
-void add(Job job) { state().jobs.push_back(std::move(job)); }
+void add(Job job) {
+  try {
+    state().jobs.push_back(std::move(job));  // takes the memory before it moves
+  } catch (const std::exception& thrown) {
+    give_up_making(job, thrown);
+    throw;
+  }
+}
 
 void add_task(const Task& task) {
   State& current = state();

@@ -267,6 +267,27 @@ TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneWhenItShrinks) {
   EXPECT_EQ("", run_at_once(all));
 }
 
+TEST(ScarceMemory, NobodyPollsInVainACommunicatorWhoseCallWasNotRecorded) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              bool failed = true;
+              for (int nth = 0; failed; ++nth) {
+                ncclUniqueId id{};
+                ncclComm_t comm = nullptr;
+                ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+                config.blocking = 0;
+                EXPECT_CALL(ncclGetUniqueId(&id));
+                {
+                  const FailingAllocation failing(nth);
+                  static_cast<void>(ncclCommInitRankConfig(&comm, 1, id, 0, &config));
+                  failed = failing.has_failed();
+                }
+                if (comm == nullptr) continue;
+                expect_that(state_in_the_end(comm) != ncclInProgress, std::to_string(nth) + ": it is in progress");
+                EXPECT_CALL(ncclCommAbort(comm));
+              }
+            }));
+}
+
 TEST(ScarceMemory, InitAllEnds) {
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
               bool tried_all = false;
