@@ -12,6 +12,7 @@
 #include "cluster.h"
 #include "failing_allocation.h"
 #include "nccl.h"
+#include "scarcity.h"
 #include "shared_count.h"
 
 namespace nitinol::testing {
@@ -265,6 +266,31 @@ TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneWhenItShrinks) {
     }
   }
   EXPECT_EQ("", run_at_once(all));
+}
+
+/// Process 1 gets no threads to split two communicators at the same time, and lives on.
+TEST(ScarceMemory, OthersAreToldOfAGroupThatHasNoThreadsForItsSplits) {
+  if (!kMemoryCanBeLimited) GTEST_SKIP() << "a sanitizer takes threads of its own";
+  const SharedCount over;
+  EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+              ncclComm_t parents[2] = {};
+              ncclComm_t children[2] = {};
+              use_device_of(process);
+              EXPECT_CALL(ncclCommInitRank(&parents[0], kProcesses, id, process));
+              EXPECT_CALL(ncclCommSplit(parents[0], 0, process, &parents[1], nullptr));
+              std::optional<NoThreads> none;
+              if (process == 1) none.emplace();
+              const auto begin = std::chrono::steady_clock::now();
+              EXPECT_CALL(ncclGroupStart());
+              for (const int i : {0, 1})
+                static_cast<void>(ncclCommSplit(parents[i], 0, process, &children[i], nullptr));
+              EXPECT_EQ(ncclGroupEnd(), process == 1 ? ncclSystemError : ncclRemoteError);
+              expect_that(std::chrono::steady_clock::now() - begin < kInTime, "it took too long");
+              const std::string sentence = ncclGetLastError(parents[0]);
+              expect_that(process == 1 || sentence.find("rank 1 (host ") != std::string::npos, sentence);
+              over.meet(kProcesses);
+              for (const ncclComm_t parent : parents) EXPECT_CALL(ncclCommAbort(parent));
+            }));
 }
 
 TEST(ScarceMemory, NobodyPollsInVainACommunicatorWhoseCallWasNotRecorded) {
