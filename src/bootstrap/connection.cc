@@ -88,9 +88,21 @@ void Connection::send(const Frame& header, const SharedBytes& payload) {
       throw;
     }
     if (idle) flush_locked();
-    arm = idle && (!queue_.empty() || broken_);
+    arm = !armed_ && !arming_ && (!queue_.empty() || broken_);
+    arming_ = arming_ || arm;
   }
-  if (arm) reactor_.post([self = shared_from_this()] { self->attempt([&] { self->update_interest(); }); });
+  if (arm) ask_to_arm();
+}
+
+/// Without memory for it the next who sends asks again: what is queued would stay there.
+void Connection::ask_to_arm() {
+  try {
+    reactor_.post([self = shared_from_this()] { self->attempt([&] { self->update_interest(); }); });
+  } catch (const std::exception&) {
+    const std::lock_guard lock(mutex_);
+    arming_ = false;
+    throw;
+  }
 }
 
 bool Connection::send_at_once(std::span<const std::byte> bytes) noexcept {
@@ -171,6 +183,7 @@ void Connection::update_interest() {
   bool shut_now = false;
   {
     std::unique_lock lock(mutex_);
+    arming_ = false;
     if (!fd_) return;
     flush_locked();
     if (broken_ && !closing_) {  // nothing comes from a descriptor that was closed behind the library's back

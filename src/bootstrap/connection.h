@@ -73,6 +73,7 @@ class Connection : public Reactor::Leaver, public std::enable_shared_from_this<C
   void on_events(std::uint32_t events);
   bool read_some();  // false: closed
   void flush_locked();
+  void ask_to_arm();
   void update_interest();
   void on_closed_descriptor(std::uint32_t events);
   template <typename Step>
@@ -82,11 +83,12 @@ class Connection : public Reactor::Leaver, public std::enable_shared_from_this<C
   void give_up_descriptor();
 
   Reactor& reactor_;
-  mutable std::mutex mutex_;  // guards fd_ against closing, queue_, last_word_, armed_, broken_
+  mutable std::mutex mutex_;  // guards fd_ against closing, queue_, last_word_, arming_, armed_, broken_
   GuardedFd fd_;
   std::deque<Chunk> queue_;
   SharedBytes last_word_;
   std::atomic<bool> at_once_{false};  // it is to close without a flush
+  bool arming_ = false;               // the network thread has been asked to look at the queue
   bool armed_ = false;                // waiting for room in the socket
   bool is_ours_ = true;               // false: the program has closed it
   bool broken_ = false;               // sending failed; the reading side finds out why

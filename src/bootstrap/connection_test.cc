@@ -10,11 +10,14 @@
 #include <chrono>
 #include <future>
 #include <new>
+#include <span>
 #include <thread>
+#include <vector>
 
 #include "bootstrap/acceptor.h"
 #include "bootstrap/network.h"
 #include "bootstrap/testing.h"
+#include "failing_allocation.h"
 
 namespace nitinol {
 namespace {
@@ -72,6 +75,46 @@ TEST(Connection, HearsNothingOnceItIsToClose) {
   ASSERT_EQ(::send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
   EXPECT_TRUE(ends(peer.get()));
   EXPECT_EQ(heard, 1);
+}
+
+/// How many whole frames come, before so many have or nothing does for long.
+int frames_from(int fd, int most) {
+  FrameReader reader;
+  std::vector<std::byte> part(1 << 16);
+  pollfd entry{fd, POLLIN, 0};
+  int frames = 0;
+  while (frames < most && ::poll(&entry, 1, 2'000) == 1) {
+    const auto got = ::recv(fd, part.data(), part.size(), MSG_DONTWAIT);
+    if (got <= 0 || !reader.feed(std::span(part).first(static_cast<std::size_t>(got)))) break;
+    while (reader.take()) ++frames;
+  }
+  return frames;
+}
+
+/// A frame that has found no room in the socket, at each allocation that sending it takes, and one that comes behind.
+TEST(Connection, SendsWhatItHasQueuedThoughThereWasNoMemoryToWaitForRoom) {
+  bool failed = true;
+  for (int nth = 0; failed; ++nth) {
+    int pair[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+    const UniqueFd peer(pair[1]);
+    const auto connection = Connection::start(UniqueFd(pair[0]), Network::instance().reactor(), {});
+    Frame large;
+    large.payload.resize(4 << 20);
+    {
+      const testing::FailingAllocation failing(nth);
+      try {
+        connection->send(large);
+      } catch (const std::bad_alloc&) {
+      }
+      failed = failing.has_failed();
+    }
+    const bool is_queued = !connection->flushed();
+    connection->send(Frame());
+    const int all = is_queued ? 2 : 1;
+    EXPECT_EQ(frames_from(peer.get(), all), all) << nth;
+    connection->close_now();
+  }
 }
 
 TEST(Acceptor, SaysWhyItLetsNobodyIn) {

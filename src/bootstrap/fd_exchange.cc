@@ -145,7 +145,7 @@ class FdStore : public std::enable_shared_from_this<FdStore> {
       try {
         const auto given = std::make_shared<Given>(made_by(*errand->maker));
         reactor.post([client = errand->client, given] {
-          if (const auto connection = client.lock()) give(*connection, *given);
+          if (const auto connection = client.lock()) give_or_close(*connection, *given);
         });
       } catch (const std::exception&) {  // no memory even to say why
         if (const auto connection = errand->client.lock()) connection->close_now();
@@ -187,6 +187,15 @@ class FdStore : public std::enable_shared_from_this<FdStore> {
       return connection.close_now();
     }
     connection.close_after_flush();
+  }
+
+  /// Outside the connection's own callbacks, where lack of memory would leave the peer waiting.
+  static void give_or_close(Connection& connection, const Given& given) {
+    try {
+      give(connection, given);
+    } catch (const std::exception&) {
+      connection.close_now();
+    }
   }
 
   std::shared_ptr<const Maker> find(const FdKey& key) {

@@ -145,6 +145,28 @@ TEST(FdExchangeOf, WhoHasNoMemoryToSayWhyLeavesNobodyWaiting) {
   EXPECT_THAT(error.what(), HasSubstr("closed the connection"));
 }
 
+TEST(FdExchangeOf, WhoHasNoMemoryToGiveWhatItHasMadeLeavesNobodyWaiting) {
+  FdExchange exchange(random_secret());
+  const FdKey key = FdKey::random();
+  std::optional<testing::FailingAllocation> failing;
+  int nth = 0;
+  exchange.publish_on_demand(key, [&] {
+    SharedFd made{memory_with("made"), 7};
+    failing.emplace(nth, testing::FailsIn::kEveryThread);
+    return made;
+  });
+  for (bool failed = true; failed; ++nth) {
+    const auto begin = std::chrono::steady_clock::now();
+    try {
+      static_cast<void>(exchange.fetch(exchange.server_name(), key, begin + std::chrono::seconds(10)));
+    } catch (const std::exception&) {
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5)) << nth;
+    failed = failing->has_failed();
+    failing.reset();
+  }
+}
+
 TEST(FdExchangeOf, WhoHasNoThreadToMakeItSaysSo) {
   FdExchange exchange(random_secret());
   const FdKey key = FdKey::random();

@@ -106,7 +106,7 @@ std::shared_ptr<Listener> Network::find_listener(const SocketAddress& address) c
 
 std::shared_ptr<Listener> Network::listen(const SocketAddress& address) {
   if (!reactor_.is_whole()) fail(ncclSystemError, "{}those that its network thread waits with", kClosedByProgram);
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(listeners_mutex_);
   if (auto listener = find_listener(address)) {
     listener->check(Reactor::Clock::now());
     return listener;
@@ -127,7 +127,7 @@ std::shared_ptr<Listener> Network::listen(const SocketAddress& address) {
 
 void Network::bury(std::shared_ptr<void> service) {
   std::shared_ptr<void> oldest;  // destroyed without the lock
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(buried_mutex_);
   buried_.push_back(std::move(service));
   if (buried_.size() <= kMostBuried) return;
   oldest = std::move(buried_.front());

@@ -51,10 +51,11 @@ class Network {
   Reactor reactor_;
   ServiceTable services_;
   std::once_flag started_;
-  std::mutex mutex_;  // guards the rest
   std::shared_ptr<Listener> find_listener(const SocketAddress& address) const;
 
+  std::mutex listeners_mutex_;  // held while somebody waits for a port: not for the network thread, which may free it
   std::map<SocketAddress, std::weak_ptr<Listener>> listeners_;
+  std::mutex buried_mutex_;
   std::deque<std::shared_ptr<void>> buried_;
 };
 

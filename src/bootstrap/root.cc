@@ -43,9 +43,18 @@ SocketAddress start_root(const Secret& secret, const SocketAddress& address, Roo
 }
 
 Root::Root(std::shared_ptr<Listener> listener, RootLife life, std::vector<std::string> names)
-    : listener_(std::move(listener)), life_(life), names_(std::move(names)) {}
+    : listener_(std::move(listener)), life_(life), names_(std::move(names)) {
+  const PeerIdentity self = this_process();
+  lack_ = {-1, ncclSystemError,
+           formatted("the root of the unique id (host {}, pid {}) failed: out of memory", self.host, self.pid)};
+  word_of_lack_ =
+      std::make_shared<const std::vector<std::byte>>(encode_frame(make_frame(FrameType::kError, encode(lack_))));
+}
 
-void Root::attach(std::shared_ptr<void> service) { service_ = std::move(service); }
+void Root::attach(std::shared_ptr<void> service) {
+  service_ = std::move(service);
+  if (state_ == State::kFinished && !timer_) finish();  // before it had that, which would keep it for ever
+}
 
 void Root::accepted(UniqueFd fd) {
   tune_tcp(fd.get());
@@ -63,7 +72,7 @@ void Root::accepted(UniqueFd fd) {
   events.on_closed = [weak, weak_visitor](const Ending& ending) {
     const auto root = weak.lock();
     const auto from = weak_visitor.lock();
-    if (root && from) root->on_closed(from, ending);
+    if (root && from) root->attempt([&] { root->on_closed(from, ending); });
   };
   visitor->connection = Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
   visitors_.splice(visitors_.end(), newcomer);
@@ -182,7 +191,7 @@ void Root::on_first_registration(const Registration& registration) {
 void Root::start_timer(std::chrono::milliseconds delay) {
   if (timer_) Network::instance().reactor().cancel(*timer_);
   timer_ = Network::instance().reactor().run_after(delay, [weak = weak_from_this()] {
-    if (const auto root = weak.lock()) root->on_timeout();
+    if (const auto root = weak.lock()) root->attempt([&] { root->on_timeout(); });
   });
 }
 
@@ -311,16 +320,48 @@ void Root::dismiss_visitors() {
 }
 
 void Root::fail_all(const Failure& failure) {
-  failure_ = failure;
-  for (const auto& visitor : visitors_) {
-    if (visitor->done || (!visitor->registration && !visitor->looks_up)) continue;
-    visitor->connection->send(make_frame(FrameType::kError, encode(failure)));
+  attempt([&] {
+    failure_ = failure;
+    for (const auto& visitor : visitors_) {
+      if (visitor->done || (!visitor->registration && !visitor->looks_up)) continue;
+      visitor->connection->send(make_frame(FrameType::kError, encode(failure)));
+    }
+    if (leaves_nothing()) return finish();
+    // Ranks that are still to come hear the same; the socket stays open for them until the id's time is over.
+    state_ = State::kFinished;
+    dismiss_visitors();
+    if (!timer_) start_timer(kAfterlife);
+  });
+}
+
+/// Nobody else would tell the ranks what a step was to tell them.
+template <typename Step>
+void Root::attempt(const Step& step) noexcept {
+  try {
+    step();
+  } catch (const std::exception&) {
+    end_without_memory();
   }
-  if (leaves_nothing()) return finish();
-  // Ranks that are still to come hear the same; the socket stays open for them until the id's time is over.
+}
+
+/// Whom the word does not reach sees at least that the root has gone.
+void Root::end_without_memory() noexcept {
+  if (!failure_) failure_ = std::move(lack_);
   state_ = State::kFinished;
-  dismiss_visitors();
-  if (!timer_) start_timer(kAfterlife);
+  for (const auto& visitor : visitors_) {
+    if (!visitor->done) static_cast<void>(visitor->connection->send_at_once(*word_of_lack_));
+    visitor->connection->close_after_flush();
+  }
+  members_.clear();
+  visitors_.clear();
+  if (leaves_nothing()) return finish();
+  if (timer_) return;
+  try {
+    start_timer(kAfterlife);
+  } catch (const std::exception&) {
+    listener_.reset();
+    service_.reset();
+  }
 }
 
 void Root::send_error(const VisitorPointer& visitor, const Failure& failure) {

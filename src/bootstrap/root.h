@@ -78,6 +78,9 @@ class Root : public std::enable_shared_from_this<Root> {
   void finish();
   void dismiss_visitors();
   void fail_all(const Failure& failure);
+  template <typename Step>
+  void attempt(const Step& step) noexcept;
+  void end_without_memory() noexcept;
   void send_error(const VisitorPointer& visitor, const Failure& failure);
   void turn_away(const VisitorPointer& visitor);
   void start_timer(std::chrono::milliseconds delay);
@@ -90,6 +93,8 @@ class Root : public std::enable_shared_from_this<Root> {
   std::shared_ptr<void> service_;
   State state_ = State::kGathering;
   std::optional<Failure> failure_;
+  Failure lack_;              // of memory: what is said then is made before
+  SharedBytes word_of_lack_;  // the same, a frame
   bool has_hearsay_ = false;
   std::optional<Registration> first_;  // what all others must agree with
   std::optional<TreeShape> shape_;

@@ -12,6 +12,7 @@
 #include "bootstrap/connect.h"
 #include "bootstrap/root_link.h"
 #include "bootstrap/testing.h"
+#include "failing_allocation.h"
 
 namespace nitinol {
 namespace {
@@ -34,7 +35,7 @@ class Member {
     UniqueFd fd = connect_to_peer({id.root, root_key(id.secret), "the root", options, deadline, {}});
     Connection::Events events;
     events.on_frame = [heard = heard_](const Frame& frame) { heard->take(frame); };
-    events.on_closed = [](const Ending&) {};
+    events.on_closed = [heard = heard_](const Ending&) { heard->note_end(); };
     connection_ = Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
     Registration registration;
     registration.rank = rank;
@@ -62,6 +63,12 @@ class Member {
     heard_->changed.wait(lock, [this] { return heard_->failure.has_value(); });
     return *heard_->failure;
   }
+  /// Whether it hears of a failure, or at least that the root has gone, before long.
+  bool is_told() {
+    std::unique_lock lock(heard_->mutex);
+    return heard_->changed.wait_for(lock, std::chrono::seconds(5),
+                                    [this] { return heard_->failure.has_value() || heard_->ended; });
+  }
 
  private:
   struct Heard {
@@ -69,7 +76,13 @@ class Member {
     std::condition_variable changed;
     bool parent = false;
     std::optional<Failure> failure;
+    bool ended = false;
 
+    void note_end() {
+      const std::lock_guard lock(mutex);
+      ended = true;
+      changed.notify_all();
+    }
     void take(const Frame& frame) {
       const std::lock_guard lock(mutex);
       if (frame.type == FrameType::kParent) parent = true;
@@ -116,6 +129,21 @@ TEST_F(RootHearsOf, AnEndOnlyAndBelievesItWhenNothingElseComes) {
   EXPECT_EQ(third_.failure().rank, 0);
 }
 
+TEST(Root, LeavesNobodyWaitingIfItHasNoMemoryToTellOfALostRank) {
+  bool failed = true;
+  for (int nth = 0; failed; ++nth) {
+    const UniqueId id = make_unique_id(quick_options());
+    Member first(id, 0, 3);
+    Member second(id, 1, 3);
+    Member third(id, 2, 3);
+    for (Member* member : {&first, &second, &third}) member->wait_for_parent();
+    const testing::FailingAllocation failing(nth, testing::FailsIn::kEveryThread);
+    third.leave();
+    for (Member* member : {&first, &second}) EXPECT_TRUE(member->is_told()) << nth;
+    failed = failing.has_failed();
+  }
+}
+
 TEST(Root, TellsAllOfARankWithAnotherListOfIdsThoughItsOwnRanksAreThere) {
   const UniqueId id = make_unique_id(quick_options());
   Member first(id, 0, 4, 2, 0);
@@ -131,16 +159,39 @@ TEST(Root, TellsAllOfARankWithAnotherListOfIdsThoughItsOwnRanksAreThere) {
   }
 }
 
+SocketAddress any_port() {
+  SocketAddress any;
+  any.family = AF_INET;
+  any.host = {127, 0, 0, 1};
+  return any;
+}
+
+TEST(Root, ThatEndsBeforeItHasItsServiceIsNotFoundAnyMore) {
+  UniqueId id;
+  id.secret = random_secret();
+  Network& network = Network::instance();
+  auto listener = network.listen(any_port());
+  id.root = listener->address();
+  auto root = std::make_shared<Root>(std::move(listener), RootLife::kRepeatable, std::vector<std::string>());
+  auto service = network.services().add({root_key(id.secret), [root](UniqueFd fd) { root->accepted(std::move(fd)); }});
+  {
+    Member only(id, 0, 2);
+    only.give_up({0, ncclSystemError, "rank 0 has no memory"});
+    EXPECT_EQ(only.failure().sentence, "rank 0 has no memory");
+  }
+  network.reactor().post([root = std::move(root), service = std::move(service)] { root->attach(service); });
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (has_root(id.secret) && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_FALSE(has_root(id.secret));
+}
+
 /// A root that has served its only rank, though somebody has still found it: who comes then is let in by `accept`.
 class RootThatHasEnded : public ::testing::Test {
  protected:
   RootThatHasEnded() {
     UniqueId id;
     id.secret = random_secret();
-    SocketAddress any;
-    any.family = AF_INET;
-    any.host = {127, 0, 0, 1};
-    id.root = start_root(id.secret, any, RootLife::kReusable);
+    id.root = start_root(id.secret, any_port(), RootLife::kReusable);
     service_ = Network::instance().services().find(key_id(root_key(id.secret)));
     Member only(id, 0, 1);
     only.wait_for_parent();

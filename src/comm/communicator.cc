@@ -272,17 +272,17 @@ void Communicator::give_up(const Error& error) {
 void Communicator::fail_with(ncclResult_t code, const std::string& sentence, bool tell_others) {
   if (!become_failed(code, sentence, true)) return;
   stop_operations();
-  if (tell_others && bootstrap_ && phase_.load() != Phase::kInitialising) tell(code, sentence);
+  if (tell_others && bootstrap_ && phase_.load() != Phase::kInitialising) tell(*bootstrap_, code, sentence);
   seat_.note_failure();
 }
 
-void Communicator::tell(ncclResult_t code, const std::string& sentence) noexcept {
+void Communicator::tell(Bootstrap& bootstrap, ncclResult_t code, const std::string& sentence) noexcept {
   try {
     const ncclResult_t told = code == ncclInvalidUsage ? code : ncclRemoteError;
     const char* const what = aborted_.load() ? kAborted : "failed";  // what an abort ends is no failure of its own
-    bootstrap_->report_failure({rank_, told, formatted("{} {}: {}", self_description(), what, sentence)});
+    bootstrap.report_failure({rank_, told, formatted("{} {}: {}", self_description(), what, sentence)});
   } catch (const std::exception&) {
-    bootstrap_->report_lack_of_memory();
+    bootstrap.report_lack_of_memory();
   }
 }
 

@@ -244,8 +244,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::string self_description() const;
   std::string name_in_log() const;
   /// The other ranks, that this one has failed; without memory for that, that it has none.
-  void tell(ncclResult_t code, const std::string& sentence) noexcept;
-  void tell_of_failed_set_up(const std::exception& thrown) noexcept;
+  void tell(Bootstrap& bootstrap, ncclResult_t code, const std::string& sentence) noexcept;
+  void tell_of_failed_set_up(Bootstrap& bootstrap, const std::exception& thrown) noexcept;
   void meet_peers();
   void check_peers(const std::vector<Peer>& peers) const;
   void tell_bootstrap_of(const std::vector<Peer>& peers);

@@ -69,21 +69,16 @@ std::shared_ptr<Leavers> take_if_complete(Gatherings& all, const Communicator& c
 }
 
 /// The other ranks are not to wait for one that cannot leave properly.
-void give_up(Communicator& communicator, const Error& error) {
+void give_up(Communicator& communicator, const std::exception& thrown) noexcept {
   try {
     const Communicator::Visit visit(communicator);
-    communicator.fail_with(error.code(), error.what(), true);
-  } catch (const Error&) {
-    // It is aborted at the same time, which tells them, too.
-  }
-}
-
-/// The same, without taking memory.
-void tell_lack(Communicator& communicator, const std::bad_alloc& lack) noexcept {
-  try {
-    const Communicator::Visit visit(communicator);
-    communicator.fail_because(lack);
-  } catch (const std::exception&) {  // it is aborted
+    try {
+      const Error error = as_error(thrown);
+      communicator.fail_with(error.code(), error.what(), true);
+    } catch (const std::exception& lack) {
+      communicator.fail_because(lack);
+    }
+  } catch (const std::exception&) {  // it is aborted at the same time, which tells them, too
   }
 }
 
@@ -115,8 +110,8 @@ void leave_together(Leavers& leavers) {
   };
   try {
     run_together(leavers.size(), [&](size_t i) { leave(*leavers[i].communicator, in_a_hurry[i]); });
-  } catch (const Error& error) {
-    for (const Gathering::Leaver& leaver : leavers) give_up(*leaver.communicator, error);
+  } catch (const std::exception& thrown) {
+    for (const Gathering::Leaver& leaver : leavers) give_up(*leaver.communicator, thrown);
   }
   take_from_the_way(leavers);
   for (Gathering::Leaver& leaver : leavers) {
@@ -198,8 +193,8 @@ void finalise(const std::shared_ptr<Communicator>& communicator) {
     communicator->begin_finalise(false);
     arrive(communicator, false);
     if (!communicator->config().blocking) wait_for_ranks_of_process(*communicator);
-  } catch (const std::bad_alloc& lack) {
-    tell_lack(*communicator, lack);
+  } catch (const std::exception& thrown) {
+    give_up(*communicator, thrown);
     throw;
   }
   communicator->throw_failure();
@@ -238,7 +233,7 @@ void destroy(const std::shared_ptr<Communicator>& communicator) {
   try {
     arrive(communicator, true);
   } catch (const std::bad_alloc& lack) {
-    tell_lack(*communicator, lack);
+    give_up(*communicator, lack);
   } catch (const std::exception& error) {
     note(error);
   }

@@ -123,15 +123,35 @@ void tell_of_drop(std::span<const Job> jobs, const std::exception* why) noexcept
   }
 }
 
+void fail_communicator(Communicator& communicator, const std::exception& thrown) noexcept {
+  const auto* const error = dynamic_cast<const Error*>(&thrown);
+  if (error == nullptr) return communicator.fail_because(thrown);
+  try {
+    const Communicator::Visit visit(communicator);
+    communicator.fail_with(error->code(), error->what(), true);
+  } catch (const Error&) {  // it has been destroyed or aborted
+  } catch (const std::exception& lack) {
+    communicator.fail_because(lack);
+  }
+}
+
+/// None of them has run, and those elsewhere who wait for what a job calls hear of it, one way or the other.
+void give_up(const Chain& chain, const std::exception& thrown) noexcept {
+  let_go(chain.jobs);
+  tell_of_drop(chain.jobs, &thrown);
+  for (const Job& job : chain.jobs) {
+    if (!job.dropped) fail_communicator(*job.communicator, thrown);
+  }
+}
+
 /// Runs all chains at the same time, since they wait for each other; throws the first error.
 void run_and_wait(const Chains& chains) {
   try {
     run_together(chains.size(), [&](size_t i) { chains[i]->run(); });
-  } catch (const std::exception& thrown) {  // none of them has run
+  } catch (const std::exception& thrown) {
     for (const auto& chain : chains) {
       chain->errors.assign(chain->jobs.size(), std::current_exception());
-      let_go(chain->jobs);
-      tell_of_drop(chain->jobs, &thrown);
+      give_up(*chain, thrown);
     }
   }
   for (const auto& chain : chains) {
@@ -146,18 +166,6 @@ void run_and_wait(const Chains& chains) {
     }
   }
   for (const auto& chain : chains) chain->throw_first_error();
-}
-
-void fail_communicator(Communicator& communicator, const std::exception& thrown) noexcept {
-  const auto* const error = dynamic_cast<const Error*>(&thrown);
-  if (error == nullptr) return communicator.fail_because(thrown);
-  try {
-    const Communicator::Visit visit(communicator);
-    communicator.fail_with(error->code(), error->what(), true);
-  } catch (const Error&) {  // it has been destroyed or aborted
-  } catch (const std::exception& lack) {
-    communicator.fail_because(lack);
-  }
 }
 
 /// Whoever polls what a job was to make is not to wait for it.
@@ -406,7 +414,14 @@ void begin_early(const Communicator& communicator) noexcept {
   }
 }
 
-void add(Job job) { state().jobs.push_back(std::move(job)); }
+void add(Job job) {
+  try {
+    state().jobs.push_back(std::move(job));  // takes the memory before it moves
+  } catch (const std::exception& thrown) {
+    give_up_making(job, thrown);
+    throw;
+  }
+}
 
 void add_task(const Task& task) {
   State& current = state();

@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -149,17 +150,23 @@ void Communicator::set_up(const std::vector<UniqueId>& ids) {
 }
 
 /// The others are to hear why, not that a connection was lost.
-void Communicator::tell_of_failed_set_up(const std::exception& thrown) noexcept {
+void Communicator::tell_of_failed_set_up(Bootstrap& bootstrap, const std::exception& thrown) noexcept {
   try {
     const Error error = as_error(thrown);
-    tell(error.code(), error.what());
+    tell(bootstrap, error.code(), error.what());
   } catch (const std::exception&) {
-    bootstrap_->report_lack_of_memory();
+    bootstrap.report_lack_of_memory();
   }
 }
 
 void Communicator::set_up(std::unique_ptr<Bootstrap> bootstrap) {
-  const Visit visit(*this);
+  std::optional<Visit> visit;
+  try {
+    visit.emplace(*this);
+  } catch (const std::exception& thrown) {  // aborted since it has joined the others
+    tell_of_failed_set_up(*bootstrap, thrown);
+    throw;
+  }
   bootstrap_ = std::move(bootstrap);
   identity_ = key_id(bootstrap_->secret());
   try {
@@ -170,7 +177,7 @@ void Communicator::set_up(std::unique_ptr<Bootstrap> bootstrap) {
     bootstrap_->set_operation_timeout(timeout_);
     follow_failures();
   } catch (const std::exception& thrown) {
-    tell_of_failed_set_up(thrown);
+    tell_of_failed_set_up(*bootstrap_, thrown);
     throw;
   }
   phase_.store(Phase::kReady, std::memory_order_release);

@@ -12,6 +12,7 @@
 #include "cluster.h"
 #include "failing_allocation.h"
 #include "nccl.h"
+#include "scarcity.h"
 #include "shared_count.h"
 
 namespace nitinol::testing {
@@ -71,9 +72,21 @@ TEST(ScarceMemory, OperationsFailOrNot) {
   });
 }
 
-/// Process 1 has no memory from an allocation on, each time a later one, and lives on: process 0 does not wait for it,
-/// and hears that of it unless all went well.
-void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* data)>& act) {
+/// Once it is not in progress any more, or should not be.
+ncclResult_t state_in_the_end(ncclComm_t comm) {
+  ncclResult_t state = ncclInProgress;
+  const auto deadline = std::chrono::steady_clock::now() + kInTime;
+  while (state == ncclInProgress && std::chrono::steady_clock::now() < deadline) {
+    EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+    usleep(1000);
+  }
+  return state;
+}
+
+/// Process 1 has no memory at an allocation, or from there on, each time at a later one, and lives on: process 0 does
+/// not wait for it, and hears that of it unless all went well.
+void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* data)>& act,
+                       Fails which = Fails::kAllFromThere, int blocking = 1) {
   constexpr int kRounds = 40;
   const SharedCount rounds;
   EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
@@ -85,7 +98,10 @@ void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* 
               for (int nth = 0; nth < kRounds; ++nth) {
                 ncclComm_t comm = nullptr;
                 ncclResult_t result = ncclSuccess;
-                EXPECT_CALL(ncclCommSplit(parent, 0, process, &comm, nullptr));
+                ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+                config.blocking = blocking;
+                EXPECT_CALL(ncclCommSplit(parent, 0, process, &comm, &config));
+                EXPECT_EQ(ncclSuccess, state_in_the_end(comm));
                 const auto begin = std::chrono::steady_clock::now();
                 if (process == 0) {
                   result = act(comm, data);
@@ -93,8 +109,7 @@ void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* 
                   expect_that(result == ncclSuccess || sentence.find("rank 1") != std::string::npos, sentence);
                   rounds.add();
                 } else {
-                  std::optional<FailingAllocation> failing(std::in_place, nth, FailsIn::kEveryThread,
-                                                           Fails::kAllFromThere);
+                  std::optional<FailingAllocation> failing(std::in_place, nth, FailsIn::kEveryThread, which);
                   // What is in a stream needs a thread of the virtual GPU, and that needs memory.
                   if (act(comm, data) == ncclSuccess) failing.reset();
                   rounds.add();
@@ -109,13 +124,19 @@ void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* 
             }));
 }
 
-TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneInASplit) {
-  tell_of_no_memory([](ncclComm_t comm, float*) {
-    ncclComm_t child = nullptr;
-    const ncclResult_t result = ncclCommSplit(comm, 0, 0, &child, nullptr);
-    if (child != nullptr) static_cast<void>(ncclCommAbort(child));
-    return result;
-  });
+ncclResult_t split(ncclComm_t comm, float*) {
+  ncclComm_t child = nullptr;
+  const ncclResult_t result = ncclCommSplit(comm, 0, 0, &child, nullptr);
+  if (child != nullptr) static_cast<void>(ncclCommAbort(child));
+  return result;
+}
+
+TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneInASplit) { tell_of_no_memory(split); }
+
+TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneToWriteItsFlightRecorder) {
+  setenv("NITINOL_DUMP_FILE", "/dev/null", 1);
+  tell_of_no_memory(split);
+  unsetenv("NITINOL_DUMP_FILE");
 }
 
 /// An id that process 0 makes, on all ranks of the communicator. `data` has room for it.
@@ -247,6 +268,52 @@ TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneWhenItShrinks) {
   EXPECT_EQ("", run_at_once(all));
 }
 
+/// Process 1 gets no threads to split two communicators at the same time, and lives on.
+TEST(ScarceMemory, OthersAreToldOfAGroupThatHasNoThreadsForItsSplits) {
+  if (!kMemoryCanBeLimited) GTEST_SKIP() << "a sanitizer takes threads of its own";
+  const SharedCount over;
+  EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+              ncclComm_t parents[2] = {};
+              ncclComm_t children[2] = {};
+              use_device_of(process);
+              EXPECT_CALL(ncclCommInitRank(&parents[0], kProcesses, id, process));
+              EXPECT_CALL(ncclCommSplit(parents[0], 0, process, &parents[1], nullptr));
+              std::optional<NoThreads> none;
+              if (process == 1) none.emplace();
+              const auto begin = std::chrono::steady_clock::now();
+              EXPECT_CALL(ncclGroupStart());
+              for (const int i : {0, 1})
+                static_cast<void>(ncclCommSplit(parents[i], 0, process, &children[i], nullptr));
+              EXPECT_EQ(ncclGroupEnd(), process == 1 ? ncclSystemError : ncclRemoteError);
+              expect_that(std::chrono::steady_clock::now() - begin < kInTime, "it took too long");
+              const std::string sentence = ncclGetLastError(parents[0]);
+              expect_that(process == 1 || sentence.find("rank 1 (host ") != std::string::npos, sentence);
+              over.meet(kProcesses);
+              for (const ncclComm_t parent : parents) EXPECT_CALL(ncclCommAbort(parent));
+            }));
+}
+
+TEST(ScarceMemory, NobodyPollsInVainACommunicatorWhoseCallWasNotRecorded) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              bool failed = true;
+              for (int nth = 0; failed; ++nth) {
+                ncclUniqueId id{};
+                ncclComm_t comm = nullptr;
+                ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+                config.blocking = 0;
+                EXPECT_CALL(ncclGetUniqueId(&id));
+                {
+                  const FailingAllocation failing(nth);
+                  static_cast<void>(ncclCommInitRankConfig(&comm, 1, id, 0, &config));
+                  failed = failing.has_failed();
+                }
+                if (comm == nullptr) continue;
+                expect_that(state_in_the_end(comm) != ncclInProgress, std::to_string(nth) + ": it is in progress");
+                EXPECT_CALL(ncclCommAbort(comm));
+              }
+            }));
+}
+
 TEST(ScarceMemory, InitAllEnds) {
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
               bool tried_all = false;
@@ -271,6 +338,14 @@ TEST(ScarceMemory, InitAllEnds) {
 
 TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneWhenItFinalises) {
   tell_of_no_memory([](ncclComm_t comm, float*) { return ncclCommFinalize(comm); });
+}
+
+TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneWhenItFinalisesInTheBackground) {
+  const auto finalise = [](ncclComm_t comm, float*) {
+    const ncclResult_t result = ncclCommFinalize(comm);
+    return result == ncclInProgress ? state_in_the_end(comm) : result;
+  };
+  for (const Fails which : {Fails::kOne, Fails::kAllFromThere}) tell_of_no_memory(finalise, which, 0);
 }
 
 TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneForAnOperation) {

@@ -187,9 +187,12 @@ void Seat::leave() {
   process->leave_seat(id_, rank_);
 }
 
-void Seat::note_failure() {
+void Seat::note_failure() noexcept {
   const std::lock_guard lock(mutex_);
-  if (process_ != nullptr && Process::is_current(process_)) process_->note_failure(id_, rank_);
+  try {
+    if (process_ != nullptr && Process::is_current(process_)) process_->note_failure(id_, rank_);
+  } catch (const std::exception&) {  // no memory to have it written now; it is when the rank leaves
+  }
 }
 
 }  // namespace nitinol::ras

@@ -55,7 +55,7 @@ class Seat {
   /// Nobody asks the subject any more. A dump that is due is written before.
   void leave();
   /// The communicator has failed: its flight recorder is dumped soon, if the settings say where. Never waits for that.
-  void note_failure();
+  void note_failure() noexcept;
 
  private:
   std::mutex mutex_;  // guards what follows

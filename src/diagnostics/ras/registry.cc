@@ -220,11 +220,11 @@ void Registry::want_all_dumps() {
 }
 
 Registry::DueDump Registry::take_due(const Entry& entry, Occupant& occupant) const {
-  occupant.dump_due = false;
   DueDump due;
   due.rank = occupant.rank;
   due.path = dump_path(dump_pattern_, entry.roster.id, occupant.rank);
   due.text = occupant.subject->dump(is_text_path(due.path));
+  occupant.dump_due = false;
   return due;
 }
 

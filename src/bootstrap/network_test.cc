@@ -1,0 +1,48 @@
+// The process's listening sockets, and what it buries.
+#include "bootstrap/network.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <thread>
+
+#include "bootstrap/testing.h"
+
+namespace nitinol {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+/// The network thread has something to bury when a root ends; and whoever waits for a port may wait for that thread to
+/// close a socket.
+TEST(Network, BuriesWhileSomebodyWaitsForAPort) {
+  Network& network = Network::instance();
+  SocketAddress any;
+  any.family = AF_INET;
+  any.host = {127, 0, 0, 1};
+  const UniqueFd holder(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage storage;
+  socklen_t length = any.to_sockaddr(storage);
+  auto* const address = reinterpret_cast<sockaddr*>(&storage);
+  ASSERT_EQ(::bind(holder.get(), address, length), 0);
+  ASSERT_EQ(::listen(holder.get(), 1), 0);
+  ASSERT_EQ(getsockname(holder.get(), address, &length), 0);
+  const SocketAddress taken = *SocketAddress::from_sockaddr(address);
+  std::promise<void> begins;
+  std::thread waiting([&] {
+    begins.set_value();
+    EXPECT_EQ(testing::error_of([&] { static_cast<void>(network.listen(taken)); }).code(), ncclSystemError);
+  });
+  begins.get_future().wait();
+  std::this_thread::sleep_for(100ms);
+  const auto before = Clock::now();
+  network.bury(std::make_shared<int>());
+  EXPECT_LT(Clock::now() - before, 1s);
+  waiting.join();
+}
+
+}  // namespace
+}  // namespace nitinol
