@@ -127,8 +127,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// with. Null if there is none.
   const char* last_error() const;
   /// A repair of one that had failed has failed, too.
-  void note_failed_repair(const std::exception& thrown) noexcept { failed_repairs_.set(thrown.what()); }
-  void note_failed_call(const std::exception& thrown) noexcept { failed_calls_.set(thrown.what()); }
+  void note_failed_repair(const std::exception& thrown) noexcept { failed_repairs_.set(sentence_of(thrown)); }
+  void note_failed_call(const std::exception& thrown) noexcept { failed_calls_.set(sentence_of(thrown)); }
 
   /// Writes what the flight recorder knows, as text if the name ends in .txt. Any thread. Throws Error.
   void dump_to(const std::string& path) const;

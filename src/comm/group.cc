@@ -267,7 +267,7 @@ void end_all(const Chains& chains, size_t begun, const std::exception& why) {
 
 void end_all_because(const Chains& chains, size_t begun, const std::exception& thrown) {
   try {
-    const Error error(code_of(thrown), formatted("a group was not carried out: {}", thrown.what()));
+    const Error error(code_of(thrown), formatted("a group was not carried out: {}", sentence_of(thrown)));
     end_all(chains, begun, error);
   } catch (const std::bad_alloc& lack) {
     end_all(chains, begun, lack);
