@@ -6,6 +6,8 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -96,9 +98,13 @@ void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* 
                   std::optional<FailingAllocation> failing(std::in_place, nth, FailsIn::kEveryThread,
                                                            Fails::kAllFromThere);
                   // What is in a stream needs a thread of the virtual GPU, and that needs memory.
-                  if (act(comm, data) == ncclSuccess) failing.reset();
+                  result = act(comm, data);
+                  const char* const sentence = ncclGetLastError(comm);
+                  if (result == ncclSuccess) failing.reset();
                   rounds.add();
                   while (rounds.value() < kProcesses * (nth + 1)) usleep(1000);
+                  failing.reset();
+                  expect_that(std::string_view(sentence).find("bad_alloc") == std::string_view::npos, sentence);
                 }
                 expect_that(std::chrono::steady_clock::now() - begin < kInTime, "it took too long");
                 rounds.wait_for(kProcesses * (nth + 1));
@@ -109,12 +115,19 @@ void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* 
             }));
 }
 
-TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneInASplit) {
-  tell_of_no_memory([](ncclComm_t comm, float*) {
-    ncclComm_t child = nullptr;
-    const ncclResult_t result = ncclCommSplit(comm, 0, 0, &child, nullptr);
-    if (child != nullptr) static_cast<void>(ncclCommAbort(child));
-    return result;
+ncclResult_t split(ncclComm_t comm, float*) {
+  ncclComm_t child = nullptr;
+  const ncclResult_t result = ncclCommSplit(comm, 0, 0, &child, nullptr);
+  if (child != nullptr) static_cast<void>(ncclCommAbort(child));
+  return result;
+}
+
+TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneInASplit) { tell_of_no_memory(split); }
+
+TEST(ScarceMemory, OthersWhoRevokedAreToldOfARankThatHasNoneForThat) {
+  tell_of_no_memory([](ncclComm_t comm, float* data) {
+    const ncclResult_t result = ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);
+    return result == ncclSuccess ? split(comm, data) : result;
   });
 }
 
@@ -130,9 +143,29 @@ ncclUniqueId new_id(int process, ncclComm_t comm, float* data) {
 
 using Join = std::function<ncclResult_t(ncclComm_t (&comms)[2], const ncclUniqueId& id, int process)>;
 
-/// Process 1 has no memory at an allocation of `join`, each time at a later one, until all were tried: process 0 does
-/// not wait for it.
-void join_without_memory(const Join& join, FailsIn where, Fails which) {
+/// The root's process is told of by its number, as a rank of it may not have come yet.
+bool names_poor(const std::string& sentence, int poor) {
+  const auto names = [&](const char* who) { return sentence.find(who) != std::string::npos; };
+  if (poor == 0) return names("rank 0 (host ") || names("the root of the unique id (host ");
+  return names("rank 1 (host ") || names("rank 2 (host ");
+}
+
+/// In a thread that calls for the first time. Whether an allocation failed.
+bool join_in_poverty(const Join& join, ncclComm_t (&comms)[2], const ncclUniqueId& id, int process,
+                     const std::function<FailingAllocation()>& fail) {
+  bool failed = false;
+  std::thread([&] {
+    use_device_of(process);
+    const FailingAllocation failing = fail();
+    static_cast<void>(join(comms, id, process));
+    failed = failing.has_failed();
+  }).join();
+  return failed;
+}
+
+/// The poor one of two processes has no memory at an allocation of `join`, each time at a later one, until all were
+/// tried: the other one does not wait for it. Process 0 has the root.
+void join_without_memory(const Join& join, FailsIn where, Fails which, int poor = 1) {
   const SharedCount rounds;
   const SharedCount tried_all;
   EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& first) {
@@ -145,19 +178,16 @@ void join_without_memory(const Join& join, FailsIn where, Fails which) {
                 ncclComm_t comms[2] = {};
                 const ncclUniqueId id = new_id(process, parent, data);
                 const auto begin = std::chrono::steady_clock::now();
-                if (process == 0) {
+                if (process == poor) {
+                  const auto fail = [&] { return FailingAllocation(nth, where, which); };
+                  if (!join_in_poverty(join, comms, id, process, fail)) tried_all.add();
+                } else {
                   const ncclResult_t result = join(comms, id, process);
                   const std::string sentence = ncclGetLastError(nullptr);
                   // Without memory on its network thread a rank may say no more than that it goes.
                   const bool says_why = where == FailsIn::kEveryThread || sentence.find(" memory") != std::string::npos;
-                  const bool names_it = sentence.find("rank 1 (host ") != std::string::npos ||
-                                        sentence.find("rank 2 (host ") != std::string::npos;
-                  const bool tells = names_it && says_why;
+                  const bool tells = names_poor(sentence, poor) && says_why;
                   expect_that(result == ncclSuccess || tells, std::to_string(nth) + ": " + sentence);
-                } else {
-                  const FailingAllocation failing(nth, where, which);
-                  static_cast<void>(join(comms, id, process));
-                  if (!failing.has_failed()) tried_all.add();
                 }
                 expect_that(std::chrono::steady_clock::now() - begin < kInTime,
                             std::to_string(nth) + ": it took too long");
@@ -188,6 +218,11 @@ TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneWhenItJoins) {
   join_without_memory(join_alone, FailsIn::kThisThread, Fails::kOne);
   join_without_memory(join_alone, FailsIn::kEveryThread, Fails::kOne);
   join_without_memory(join_alone, FailsIn::kThisThread, Fails::kAllFromThere);
+}
+
+TEST(ScarceMemory, OthersAreToldOfARootThatHasNone) {
+  join_without_memory(join_alone, FailsIn::kEveryThread, Fails::kOne, 0);
+  join_without_memory(join_alone, FailsIn::kEveryThread, Fails::kAllFromThere, 0);
 }
 
 TEST(ScarceMemory, OthersAreToldOfAGroupThatHasNoneToLetItsRanksJoin) {
