@@ -201,6 +201,9 @@ void finalise(const std::shared_ptr<Communicator>& communicator) {
   } catch (const std::bad_alloc& lack) {
     tell_lack(*communicator, lack);
     throw;
+  } catch (const Error& error) {
+    if (error.code() == ncclUnhandledCudaError) give_up(*communicator, error);  // for lack of memory, say
+    throw;
   }
   communicator->throw_failure();
 }

@@ -73,10 +73,13 @@ TEST(ScarceMemory, OperationsFailOrNot) {
   });
 }
 
-/// Process 1 has no memory from an allocation on, each time a later one, and lives on: process 0 does not wait for it,
-/// and hears that of it unless all went well.
-void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* data)>& act) {
+/// Process 1 has no memory at an allocation, or from it on, each time a later one, and lives on: process 0 does not
+/// wait for it, and hears that of it unless all went well.
+void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* data)>& act, bool blocking = true,
+                       Fails which = Fails::kAllFromThere) {
   constexpr int kRounds = 40;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = blocking ? 1 : 0;
   const SharedCount rounds;
   EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
               ncclComm_t parent = nullptr;
@@ -87,7 +90,7 @@ void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* 
               for (int nth = 0; nth < kRounds; ++nth) {
                 ncclComm_t comm = nullptr;
                 ncclResult_t result = ncclSuccess;
-                EXPECT_CALL(ncclCommSplit(parent, 0, process, &comm, nullptr));
+                EXPECT_CALL(ncclCommSplit(parent, 0, process, &comm, &config));
                 const auto begin = std::chrono::steady_clock::now();
                 if (process == 0) {
                   result = act(comm, data);
@@ -95,8 +98,7 @@ void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* 
                   expect_that(result == ncclSuccess || sentence.find("rank 1") != std::string::npos, sentence);
                   rounds.add();
                 } else {
-                  std::optional<FailingAllocation> failing(std::in_place, nth, FailsIn::kEveryThread,
-                                                           Fails::kAllFromThere);
+                  std::optional<FailingAllocation> failing(std::in_place, nth, FailsIn::kEveryThread, which);
                   // What is in a stream needs a thread of the virtual GPU, and that needs memory.
                   result = act(comm, data);
                   const char* const sentence = ncclGetLastError(comm);
@@ -306,6 +308,8 @@ TEST(ScarceMemory, InitAllEnds) {
 
 TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneWhenItFinalises) {
   tell_of_no_memory([](ncclComm_t comm, float*) { return ncclCommFinalize(comm); });
+  const auto in_background = [](ncclComm_t comm, float*) { return settled(ncclCommFinalize(comm), comm); };
+  for (const Fails which : {Fails::kOne, Fails::kAllFromThere}) tell_of_no_memory(in_background, false, which);
 }
 
 TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneForAnOperation) {
