@@ -31,7 +31,7 @@ enum class InGroup : bool { kNo, kYes };
 inline ncclResult_t note_failure(const std::exception& thrown, ncclComm_t comm, InGroup in_group) noexcept {
   const ncclResult_t code = code_of(thrown);
   if (code == ncclInProgress) return code;
-  if (in_group == InGroup::kYes) group::note_error(code, thrown.what());
+  if (in_group == InGroup::kYes) group::note_error(code, sentence_of(thrown));
   note_failed_call(comm, thrown);
   try {
     log_error(as_error(thrown));
@@ -74,7 +74,7 @@ ncclResult_t grouped(ncclComm_t comm, const Record& record) noexcept {
     try {
       record();
     } catch (const std::exception& thrown) {
-      group::note_error(code_of(thrown), thrown.what());
+      group::note_error(code_of(thrown), sentence_of(thrown));
       try {
         static_cast<void>(group::end());
       } catch (const std::exception&) {  // the error below says more

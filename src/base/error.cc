@@ -20,10 +20,15 @@ ncclResult_t code_of(const std::exception& thrown) noexcept {
   return of_the_system ? ncclSystemError : ncclInternalError;
 }
 
+const char* sentence_of(const std::exception& thrown) noexcept {
+  const bool lacks_memory = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr;
+  return lacks_memory ? "out of memory: Cannot allocate memory" : thrown.what();
+}
+
 Error as_error(const std::exception& thrown) {
   if (const auto* error = dynamic_cast<const Error*>(&thrown)) return *error;
   if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr) {
-    return {code_of(thrown), std::string("out of memory: ") + std::strerror(ENOMEM)};
+    return {code_of(thrown), sentence_of(thrown)};
   }
   if (const auto* error = dynamic_cast<const std::system_error*>(&thrown)) {
     return {code_of(thrown), std::string("the system refused a thread or a lock: ") + error->what()};

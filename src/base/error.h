@@ -62,6 +62,8 @@ template <typename... Args>
 
 /// What was thrown, as an Error: lack of memory or of threads is the system's error. May itself lack memory.
 Error as_error(const std::exception& thrown);
+/// What that says, as far as it takes no memory.
+const char* sentence_of(const std::exception& thrown) noexcept;
 /// The code of that.
 ncclResult_t code_of(const std::exception& thrown) noexcept;
 

@@ -49,7 +49,7 @@ void run_together(std::size_t count, const std::function<void(std::size_t)>& bod
       });
     }
   } catch (const std::exception& error) {
-    problem = error.what();
+    problem = sentence_of(error);
   }
   gate.open(problem.empty());
   if (problem.empty()) body(0);

@@ -29,12 +29,22 @@ constexpr auto kPause = 10ms;
 
 // A root of one communicator is there as long as its process. One that serves an address may be through with the last
 // communicator first, or come with its rank.
-void tell_root(const Absence& absence, const UniqueId& id, Deadline deadline) {
-  do {
+Absence::Answer tell_root(const Absence& absence, const UniqueId& id, Deadline deadline) {
+  while (true) {
     const Absence::Answer answer = absence.tell(id.root, root_key(id.secret), deadline);
-    if (answer == Absence::Answer::kHeard || !id.from_address) return;
+    if (answer == Absence::Answer::kHeard || !id.from_address) return answer;
     std::this_thread::sleep_for(kPause);
-  } while (Clock::now() < deadline);
+    if (Clock::now() >= deadline) return answer;
+  }
+}
+
+/// Whether the root listens, and there is memory to connect to it.
+bool is_told(const Absence& absence, const UniqueId& id, Deadline deadline) {
+  try {
+    return tell_root(absence, id, deadline) != Absence::Answer::kNone;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 const UniqueId& parsed(const UniqueId& id) { return id; }
@@ -43,12 +53,13 @@ UniqueId parsed(const ncclUniqueId& id) { return parse_unique_id(id); }
 template <typename Id>
 void tell_all(std::span<const Id> ids, int rank, const std::exception& thrown) noexcept {
   if (code_of(thrown) == ncclInvalidArgument) return;
+  const bool lacks_memory = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr;
   try {
     const Absence absence(rank, thrown, "before it had joined");
     const Deadline deadline = Clock::now() + kPatience;
     for (const Id& each : ids) {
       const UniqueId& id = parsed(each);
-      tell_root(absence, id, deadline);
+      if (!is_told(absence, id, deadline) && lacks_memory) report_lack_to_own_root(id.secret);
       if (id.from_address) return;  // the others are the same
     }
   } catch (const std::exception&) {

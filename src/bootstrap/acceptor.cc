@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <new>
+#include <thread>
 
 #include "base/error.h"
 #include "bootstrap/connection.h"
@@ -20,6 +21,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kHandshakeLimit{5000};
 constexpr milliseconds kSweepInterval{500};
 constexpr milliseconds kPause{50};
+constexpr milliseconds kWithoutMemory{1};
 constexpr milliseconds kSilencePatience{100};  // with those who might be members, where descriptors are scarce
 constexpr milliseconds kLackPatience{500};
 constexpr std::size_t kMostPending = 512;
@@ -81,25 +83,21 @@ std::shared_ptr<Acceptor> Acceptor::start(UniqueFd listening, Reactor& reactor, 
   return acceptor;
 }
 
-void Acceptor::begin() {
-  const auto watch = [this] {
+void Acceptor::begin() noexcept {
+  try {
     token_ = reactor_.add(listening_.get(), EPOLLIN,
                           [self = shared_from_this()](std::uint32_t events) { self->on_listening(events); });
-  };
-  try {
-    try {
-      watch();
-    } catch (const std::bad_alloc&) {  // once more: nobody comes in otherwise, for as long as a root keeps the socket
-      watch();
-    }
-  } catch (const Error&) {
-    error_ = errno != 0 ? errno : EIO;
+  } catch (const std::bad_alloc&) {  // once more: nobody comes in otherwise, for as long as a root keeps the socket
+    std::this_thread::sleep_for(kWithoutMemory);
+    reactor_.ask_to_leave(shared_from_this());
   } catch (const std::exception&) {
-    error_ = ENOMEM;
+    error_ = errno != 0 ? errno : EIO;
   }
 }
 
+/// Or begins, if there was no memory for it before.
 void Acceptor::leave() {
+  if (!stops_) return begin();
   while (!pending_.empty()) drop(pending_.begin());
   reactor_.remove(token_, listening_.get());
   UniqueFd fd = listening_.release();
@@ -170,10 +168,12 @@ void Acceptor::admit(UniqueFd fd) {
     pending_.erase(position);
     throw;
   }
-  if (!sweeping_) {
-    sweeping_ = true;
-    reactor_.run_after(kSweepInterval, [self = shared_from_this()] { self->sweep(); });
-  }
+  if (!sweeping_) sweep_later();
+}
+
+void Acceptor::sweep_later() {
+  reactor_.run_after(kSweepInterval, [self = shared_from_this()] { self->sweep(); });
+  sweeping_ = true;
 }
 
 // The oldest that has not named a key, since a member of a communicator does that at once.
@@ -195,8 +195,8 @@ void Acceptor::drop(PendingPosition position) {
 void Acceptor::sweep() {
   const auto now = Reactor::Clock::now();
   while (!pending_.empty() && pending_.front().deadline <= now) drop(pending_.begin());
-  sweeping_ = !pending_.empty();
-  if (sweeping_) reactor_.run_after(kSweepInterval, [self = shared_from_this()] { self->sweep(); });
+  sweeping_ = false;
+  if (!pending_.empty()) sweep_later();
 }
 
 void Acceptor::on_pending(PendingPosition position) {

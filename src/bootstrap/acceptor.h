@@ -24,6 +24,7 @@ namespace nitinol {
 struct Service {
   Secret key;
   std::function<void(UniqueFd)> accepted;
+  std::weak_ptr<Reactor::Leaver> served{};  ///< who ends if this process has no memory to connect to it; or nobody
 };
 
 /// The services of this process by the names of their keys. Thread safe.
@@ -52,7 +53,10 @@ class Acceptor : public Reactor::Leaver, public std::enable_shared_from_this<Acc
   /// The same, as long as somebody waits for whom there has been no descriptor or memory for half a second; if that has
   /// been found since then.
   int lack(Reactor::Clock::time_point since) const { return lack_found_.load() > since ? lack_.load() : 0; }
-  void stop() noexcept { reactor_.ask_to_leave(shared_from_this()); }
+  void stop() noexcept {
+    stops_ = true;
+    reactor_.ask_to_leave(shared_from_this());
+  }
 
   Acceptor(GuardedFd listening, Reactor& reactor, const ServiceTable& services);
 
@@ -71,7 +75,7 @@ class Acceptor : public Reactor::Leaver, public std::enable_shared_from_this<Acc
   using PendingPosition = std::list<Pending>::iterator;
 
   void leave() override;
-  void begin();
+  void begin() noexcept;
   void on_listening(std::uint32_t events);
   bool accept_one();  // false: nobody is left, or is to be let in now
   void on_lack(int error);
@@ -83,12 +87,14 @@ class Acceptor : public Reactor::Leaver, public std::enable_shared_from_this<Acc
   PendingPosition oldest_silent();
   void drop_one();
   void sweep();
+  void sweep_later();
   void pause();
 
   Reactor& reactor_;
   const ServiceTable& services_;
   GuardedFd listening_;
   Reactor::Token token_ = 0;
+  std::atomic<bool> stops_{false};
   std::atomic<int> error_{0};
   std::atomic<int> lack_{0};
   std::atomic<Reactor::Clock::time_point> lack_found_{};  ///< the last time

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -105,6 +106,21 @@ TEST(Listener, TakesNoDescriptorWhileNobodyWaits) {
   over = true;
   another.join();
   EXPECT_EQ(refused, 0);
+}
+
+TEST(Acceptor, LetsInWhoeverComesAsSoonAsThereIsMemory) {
+  Network& network = Network::instance();
+  std::promise<void> armed;
+  network.reactor().post([wait = armed.get_future().share()] { wait.wait(); });
+  const auto listener = listen_here();  // its acceptor begins behind that
+  {
+    const testing::FailingAllocation failing(0, testing::FailsIn::kEveryThread, testing::Fails::kAllFromThere);
+    armed.set_value();
+    while (!failing.has_failed()) std::this_thread::yield();
+  }
+  const Client client(*listener);
+  client.come();
+  client.go();
 }
 
 /// It also returns: the lock of the table is not taken twice.

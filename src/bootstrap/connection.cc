@@ -31,10 +31,11 @@ Ending ending_by(int error) {
 }
 
 Ending ending_because(const std::exception& thrown) noexcept {
+  const bool lacks_memory = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr;
   try {
-    return {formatted(" ({})", as_error(thrown).what()), true};
+    return {formatted(" ({})", as_error(thrown).what()), true, lacks_memory};
   } catch (const std::exception&) {
-    return {" (no memory)", true};  // short enough to need none
+    return {" (no memory)", true, lacks_memory};  // short enough to need none
   }
 }
 
@@ -50,23 +51,29 @@ void tune_tcp(int fd) {
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, 120'000);
 }
 
-Connection::Connection(GuardedFd fd, Reactor& reactor, Events events)
-    : reactor_(reactor), fd_(std::move(fd)), events_(std::move(events)) {}
+Connection::Connection(Reactor& reactor, Events events) : reactor_(reactor), events_(std::move(events)) {}
 
 Connection::~Connection() = default;
 
-std::shared_ptr<Connection> Connection::start(UniqueFd fd, Reactor& reactor, Events events) {
-  auto connection = std::make_shared<Connection>(GuardedFd(std::move(fd)), reactor, std::move(events));
-  reactor.post([connection] {
-    if (!connection->fd_) return;
-    connection->attempt([&] {
-      connection->token_ =
-          connection->reactor_.add(connection->fd_.get(), EPOLLIN,
-                                   [connection](std::uint32_t events_seen) { connection->on_events(events_seen); });
-      connection->update_interest();
-    });
-  });
+std::shared_ptr<Connection> Connection::start(UniqueFd&& fd, Reactor& reactor, Events events) {
+  auto connection = std::make_shared<Connection>(reactor, std::move(events));
+  connection->fd_ = GuardedFd(std::move(fd));
+  try {
+    reactor.post([connection] { connection->begin(); });
+  } catch (const std::exception&) {
+    fd = connection->fd_.release();
+    throw;
+  }
   return connection;
+}
+
+void Connection::begin() {
+  if (!fd_) return;
+  attempt([&] {
+    token_ = reactor_.add(fd_.get(), EPOLLIN,
+                          [self = shared_from_this()](std::uint32_t events_seen) { self->on_events(events_seen); });
+    update_interest();
+  });
 }
 
 void Connection::send(const Frame& frame) {

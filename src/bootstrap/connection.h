@@ -25,8 +25,9 @@ using SharedBytes = std::shared_ptr<const std::vector<std::byte>>;
 
 /// How a connection came to its end.
 struct Ending {
-  std::string reason;        ///< to be put behind a sentence: " (reason)", or nothing if the peer just closed
-  bool closed_here = false;  ///< not the peer did it: somebody in this process has closed what is not his
+  std::string reason;         ///< to be put behind a sentence: " (reason)", or nothing if the peer just closed
+  bool closed_here = false;   ///< not the peer did it: somebody in this process has closed what is not his
+  bool lacks_memory = false;  ///< and it was for that
 };
 
 class Connection : public Reactor::Leaver, public std::enable_shared_from_this<Connection> {
@@ -38,9 +39,10 @@ class Connection : public Reactor::Leaver, public std::enable_shared_from_this<C
     std::function<void(const Ending&)> on_closed;
   };
 
-  static std::shared_ptr<Connection> start(UniqueFd fd, Reactor& reactor, Events events);
+  /// Takes the descriptor only if it throws nothing.
+  static std::shared_ptr<Connection> start(UniqueFd&& fd, Reactor& reactor, Events events);
 
-  Connection(GuardedFd fd, Reactor& reactor, Events events);
+  Connection(Reactor& reactor, Events events);
   ~Connection() override;
 
   void send(const Frame& frame);
@@ -68,6 +70,7 @@ class Connection : public Reactor::Leaver, public std::enable_shared_from_this<C
     std::size_t offset = 0;
   };
 
+  void begin();
   void leave() override;
   void linger();
   void on_events(std::uint32_t events);

@@ -1,6 +1,11 @@
 // The root's state machine.
 #include "bootstrap/root.h"
 
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/error.h"
@@ -37,26 +42,63 @@ SocketAddress start_root(const Secret& secret, const SocketAddress& address, Roo
   auto listener = network.listen(address);
   const SocketAddress bound = listener->address();
   auto root = std::make_shared<Root>(std::move(listener), life, std::move(names));
-  auto service = network.services().add({root_key(secret), [root](UniqueFd fd) { root->accepted(std::move(fd)); }});
+  auto service =
+      network.services().add({root_key(secret), [root](UniqueFd fd) { root->accepted(std::move(fd)); }, root});
   if (service) network.reactor().post([root, service] { root->attach(service); });
   return bound;
+}
+
+void report_lack_to_own_root(const Secret& secret) {
+  Network& network = Network::instance();
+  const auto service = network.services().find(key_id(root_key(secret)));
+  if (!service) return;
+  if (auto root = service->served.lock()) network.reactor().ask_to_leave(std::move(root));
 }
 
 Root::Root(std::shared_ptr<Listener> listener, RootLife life, std::vector<std::string> names)
     : listener_(std::move(listener)), life_(life), names_(std::move(names)) {
   const PeerIdentity self = this_process();
-  lack_ = {-1, ncclSystemError,
-           formatted("the root of the unique id (host {}, pid {}) failed: out of memory", self.host, self.pid)};
+  const std::string name = names_.empty()
+                               ? formatted("the root of the unique id (host {}, pid {})", self.host, self.pid)
+                               : formatted("{}, where the ranks meet,", names_.front());
+  lack_ = {-1, ncclSystemError, formatted("{} failed: out of memory: {}", name, std::strerror(ENOMEM))};
   word_of_lack_ =
       std::make_shared<const std::vector<std::byte>>(encode_frame(make_frame(FrameType::kError, encode(lack_))));
 }
 
 void Root::attach(std::shared_ptr<void> service) {
   service_ = std::move(service);
-  if (state_ == State::kFinished && !timer_) finish();  // before it had that, which would keep it for ever
+  if (state_ != State::kFinished || timer_) return;
+  // It has ended before it had that, which would keep it for ever.
+  if (failure_ && !leaves_nothing()) {
+    start_timer(kAfterlife);
+  } else {
+    finish();
+  }
 }
 
 void Root::accepted(UniqueFd fd) {
+  attempt([&] { let_in(std::move(fd)); });
+  if (fd) static_cast<void>(::send(fd.get(), word_of_lack_->data(), word_of_lack_->size(), kNeverWait));
+}
+
+/// No rank is to wait for one that could not be served.
+template <typename Step>
+void Root::attempt(const Step& step) {
+  try {
+    step();
+  } catch (const std::bad_alloc&) {
+    fail_without_memory();
+  }
+}
+
+/// A rank of this process does not come, and could not connect to say so; see on_absent().
+void Root::leave() {
+  const bool is_for_later = life_ == RootLife::kReusable && state_ != State::kGathering;
+  if (!is_for_later) fail_without_memory();
+}
+
+void Root::let_in(UniqueFd&& fd) {
   tune_tcp(fd.get());
   auto visitor = std::make_shared<Visitor>();
   // Made before it is served: one that is not among the visitors would wait for ever.
@@ -67,7 +109,7 @@ void Root::accepted(UniqueFd fd) {
   events.on_frame = [weak, weak_visitor](const Frame& frame) {
     const auto root = weak.lock();
     const auto from = weak_visitor.lock();
-    if (root && from) root->on_frame(from, frame);
+    if (root && from) root->attempt([&] { root->on_frame(from, frame); });
   };
   events.on_closed = [weak, weak_visitor](const Ending& ending) {
     const auto root = weak.lock();
@@ -75,6 +117,7 @@ void Root::accepted(UniqueFd fd) {
     if (root && from) root->attempt([&] { root->on_closed(from, ending); });
   };
   visitor->connection = Connection::start(std::move(fd), Network::instance().reactor(), std::move(events));
+  visitor->connection->keep_last_word(word_of_lack_);
   visitors_.splice(visitors_.end(), newcomer);
   // One that was still proving itself when all was over: nobody keeps this root, and nobody else would answer.
   if (state_ == State::kFinished && leaves_nothing()) dismiss_visitors();
@@ -112,7 +155,7 @@ void Root::on_given_up(const Visitor& visitor, const Failure& failure) {
   if (std::exchange(has_hearsay_, true)) return;
   Network::instance().reactor().run_after(kHearsayPatience, [weak = weak_from_this(), failure] {
     const auto root = weak.lock();
-    if (root && root->state_ != State::kFinished) root->fail_all(failure);
+    if (root && root->state_ != State::kFinished) root->attempt([&] { root->fail_all(failure); });
   });
 }
 
@@ -190,6 +233,7 @@ void Root::on_first_registration(const Registration& registration) {
 
 void Root::start_timer(std::chrono::milliseconds delay) {
   if (timer_) Network::instance().reactor().cancel(*timer_);
+  timer_.reset();
   timer_ = Network::instance().reactor().run_after(delay, [weak = weak_from_this()] {
     if (const auto root = weak.lock()) root->attempt([&] { root->on_timeout(); });
   });
@@ -320,47 +364,33 @@ void Root::dismiss_visitors() {
 }
 
 void Root::fail_all(const Failure& failure) {
-  attempt([&] {
-    failure_ = failure;
-    for (const auto& visitor : visitors_) {
-      if (visitor->done || (!visitor->registration && !visitor->looks_up)) continue;
-      visitor->connection->send(make_frame(FrameType::kError, encode(failure)));
-    }
-    if (leaves_nothing()) return finish();
-    // Ranks that are still to come hear the same; the socket stays open for them until the id's time is over.
-    state_ = State::kFinished;
-    dismiss_visitors();
-    if (!timer_) start_timer(kAfterlife);
-  });
-}
-
-/// Nobody else would tell the ranks what a step was to tell them.
-template <typename Step>
-void Root::attempt(const Step& step) noexcept {
-  try {
-    step();
-  } catch (const std::exception&) {
-    end_without_memory();
+  failure_ = failure;
+  for (const auto& visitor : visitors_) {
+    if (visitor->done || (!visitor->registration && !visitor->looks_up)) continue;
+    visitor->connection->send(make_frame(FrameType::kError, encode(failure)));
   }
+  if (leaves_nothing()) return finish();
+  // Ranks that are still to come hear the same; the socket stays open for them until the id's time is over.
+  state_ = State::kFinished;
+  dismiss_visitors();
+  if (!timer_) start_timer(kAfterlife);
 }
 
-/// Whom the word does not reach sees at least that the root has gone.
-void Root::end_without_memory() noexcept {
-  if (!failure_) failure_ = std::move(lack_);
+/// Whom the word does not reach sees at least that the root has gone. Those who come later hear the same.
+void Root::fail_without_memory() noexcept {
+  if (state_ != State::kFinished && !failure_) failure_ = std::move(lack_);
   state_ = State::kFinished;
+  members_.clear();
   for (const auto& visitor : visitors_) {
     if (!visitor->done) static_cast<void>(visitor->connection->send_at_once(*word_of_lack_));
     visitor->connection->close_after_flush();
   }
-  members_.clear();
   visitors_.clear();
   if (leaves_nothing()) return finish();
-  if (timer_) return;
+  if (timer_ || !service_) return;
   try {
     start_timer(kAfterlife);
-  } catch (const std::exception&) {
-    listener_.reset();
-    service_.reset();
+  } catch (const std::exception&) {  // then it stays as long as its process
   }
 }
 
@@ -376,7 +406,9 @@ void Root::turn_away(const VisitorPointer& visitor) {
 
 void Root::on_closed(const VisitorPointer& visitor, const Ending& ending) {
   visitors_.remove(visitor);
-  if (state_ == State::kFinished || !visitor->registration || visitor->done) return;
+  if (state_ == State::kFinished || visitor->done) return;
+  if (ending.lacks_memory) return fail_without_memory();  // as the visitor has been told
+  if (!visitor->registration) return;
   const Registration& registration = *visitor->registration;
   const std::string rank = describe_rank(registration.rank, registration.identity);
   const PeerIdentity self = this_process();

@@ -34,11 +34,14 @@ SocketAddress start_root(const Secret& secret, const SocketAddress& address, Roo
 /// Is there a root for this secret in this process?
 bool has_root(const Secret& secret);
 
+/// Has the root for this secret, if it is in this process, tell all ranks that there is no memory. Takes none.
+void report_lack_to_own_root(const Secret& secret);
+
 /// The key that ranks prove to the root.
 Secret root_key(const Secret& secret);
 
 /// Lives on the network thread.
-class Root : public std::enable_shared_from_this<Root> {
+class Root : public Reactor::Leaver, public std::enable_shared_from_this<Root> {
  public:
   Root(std::shared_ptr<Listener> listener, RootLife life, std::vector<std::string> names);
   /// Takes the handle that keeps this root in the table of services.
@@ -55,6 +58,8 @@ class Root : public std::enable_shared_from_this<Root> {
   };
   using VisitorPointer = std::shared_ptr<Visitor>;
 
+  void leave() override;
+  void let_in(UniqueFd&& fd);
   void on_frame(const VisitorPointer& visitor, const Frame& frame);
   void on_closed(const VisitorPointer& visitor, const Ending& ending);
   void on_given_up(const Visitor& visitor, const Failure& failure);
@@ -78,9 +83,9 @@ class Root : public std::enable_shared_from_this<Root> {
   void finish();
   void dismiss_visitors();
   void fail_all(const Failure& failure);
+  void fail_without_memory() noexcept;
   template <typename Step>
-  void attempt(const Step& step) noexcept;
-  void end_without_memory() noexcept;
+  void attempt(const Step& step);
   void send_error(const VisitorPointer& visitor, const Failure& failure);
   void turn_away(const VisitorPointer& visitor);
   void start_timer(std::chrono::milliseconds delay);

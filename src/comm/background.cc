@@ -29,7 +29,8 @@ void Communicator::run_in_background(std::function<void()> work, Awaits awaits) 
     background_ = std::thread(run);
   } catch (const std::exception& thrown) {  // whoever polls is not to wait for it
     regroups_.store(false);
-    const std::string sentence = formatted("rank {}: no thread for a non-blocking call: {}", rank_, thrown.what());
+    const std::string sentence =
+        formatted("rank {}: no thread for a non-blocking call: {}", rank_, sentence_of(thrown));
     fail_with(ncclSystemError, sentence, true);
     fail(ncclSystemError, "{}", sentence);
   }

@@ -32,6 +32,7 @@ class Group {
   void fail_others(size_t index, const std::exception& thrown) noexcept;
 
  private:
+  void fail_self(size_t index, const std::exception& thrown) const noexcept;
   void put_into_streams(size_t index);
   void note(size_t& count);
   template <class Condition>
@@ -78,6 +79,15 @@ void Group::put_into_streams(size_t index) {
   await(self, [&] { return submitted_ == size(); });
 }
 
+void Group::fail_self(size_t index, const std::exception& thrown) const noexcept {
+  Communicator& self = communicator(index);
+  try {
+    self.fail_with(code_of(thrown), sentence_of(thrown), true);
+  } catch (const std::exception& lack) {
+    self.fail_because(lack);
+  }
+}
+
 void Group::carry_out(size_t index) {
   Communicator& self = communicator(index);
   try {
@@ -85,7 +95,7 @@ void Group::carry_out(size_t index) {
     const RelaxedCaptureGuard relaxed;  // the program may be capturing something else
     put_into_streams(index);
   } catch (const std::exception& thrown) {
-    self.fail_with(code_of(thrown), thrown.what(), true);
+    fail_self(index, thrown);
     fail_others(index, thrown);
     throw;
   }
@@ -98,7 +108,7 @@ void fail_because_of(const Communicator& cause, const std::exception& thrown, Co
   other.fail_with(
       code_of(thrown),
       formatted("rank {}: a group was not carried out, because its communicator {} (there rank {}) failed: {}",
-                other.rank(), ras::text_of(cause.identity()), cause.rank(), thrown.what()),
+                other.rank(), ras::text_of(cause.identity()), cause.rank(), sentence_of(thrown)),
       !(was_revoked(cause.phase()) && cause.identity() == other.identity()));
 }
 

@@ -127,8 +127,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// with. Null if there is none.
   const char* last_error() const;
   /// A repair of one that had failed has failed, too.
-  void note_failed_repair(const std::exception& thrown) noexcept { failed_repairs_.set(thrown.what()); }
-  void note_failed_call(const std::exception& thrown) noexcept { failed_calls_.set(thrown.what()); }
+  void note_failed_repair(const std::exception& thrown) noexcept { failed_repairs_.set(sentence_of(thrown)); }
+  void note_failed_call(const std::exception& thrown) noexcept { failed_calls_.set(sentence_of(thrown)); }
 
   /// Writes what the flight recorder knows, as text if the name ends in .txt. Any thread. Throws Error.
   void dump_to(const std::string& path) const;
@@ -190,6 +190,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void shrink(const std::vector<int>& excluded, Communicator& child, bool stop);
   /// A shrink will not come to that, because of what was thrown. Takes no memory.
   void tell_of_failed_shrink(std::span<const int> excluded, const std::exception& thrown) noexcept;
+  /// The same of a split, if this one was revoked: of others all ranks hear anyway when they fail.
+  void tell_of_failed_split(const std::exception& thrown) noexcept;
   /// Releases what is held; after finalise() or abort(). Bounded: what a thread that is still inside a call uses stays
   /// until this object goes.
   void tear_down();

@@ -1,6 +1,7 @@
 #include "comm/create.h"
 
 #include <algorithm>
+#include <new>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -75,6 +76,7 @@ void split_now(Communicator& parent, SplitChoice mine, Communicator* child) {
 }
 
 void fail_split(Communicator& parent, const std::exception& thrown) noexcept {
+  if (code_of(thrown) != ncclRemoteError) parent.tell_of_failed_split(thrown);
   try {
     const Error error = as_error(thrown);
     // Whoever aborts the parent because of this must not seem to be the cause.
@@ -243,6 +245,11 @@ void record_split(const std::shared_ptr<Communicator>& parent, SplitChoice mine,
       throw;
     }
   };
+  job.dropped = [parent](const std::exception* why) {
+    if (why == nullptr) return;
+    const Communicator::Visit visit(*parent);
+    fail_split(*parent, *why);
+  };
   if (child) hand_over(job, child, handle);
   group::add(std::move(job));
 }
@@ -257,7 +264,12 @@ void split(ncclComm_t parent_handle, int color, int key, ncclComm_t* handle, con
   if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
     fail(ncclInvalidArgument, "ncclCommSplit : invalid color {}; it must be non-negative or NCCL_SPLIT_NOCOLOR", color);
   }
-  group::record_for(*parent, [&] { record_split(parent, {color, key}, handle, config); });
+  try {
+    group::record_for(*parent, [&] { record_split(parent, {color, key}, handle, config); });
+  } catch (const std::bad_alloc& lack) {
+    parent->tell_of_failed_split(lack);
+    throw;
+  }
 }
 
 }  // namespace nitinol

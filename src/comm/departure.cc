@@ -194,7 +194,8 @@ void finalise(const std::shared_ptr<Communicator>& communicator) {
     arrive(communicator, false);
     if (!communicator->config().blocking) wait_for_ranks_of_process(*communicator);
   } catch (const std::exception& thrown) {
-    give_up(*communicator, thrown);
+    // One that is leaving already, by another call, leaves all the same.
+    if (code_of(thrown) != ncclInvalidUsage) give_up(*communicator, thrown);
     throw;
   }
   communicator->throw_failure();

@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <exception>
 #include <memory>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -234,17 +237,19 @@ void abandon(const State& group) noexcept {
 }
 
 constinit thread_local ThreadState* t_state = nullptr;
+/// Takes no memory: a thread's first call, which others may wait for, would fail before it knew whom to tell.
+alignas(ThreadState) constinit thread_local std::array<std::byte, sizeof(ThreadState)> t_room{};
 
 void end_thread_state(void*) {
   if (t_state->group.depth > 0) abandon(t_state->group);
-  delete t_state;
+  std::destroy_at(t_state);
   t_state = nullptr;
 }
 
 /// A thread that has ended its state may still call, out of another object's destructor, and starts a new one. An owner
 /// in a thread_local would not be made again for that.
 ThreadState& make_thread_state() {
-  t_state = new ThreadState;
+  t_state = new (t_room.data()) ThreadState;
   abi::__cxa_thread_atexit(end_thread_state, nullptr, &__dso_handle);
   return *t_state;
 }
@@ -275,7 +280,7 @@ void end_all(const Chains& chains, size_t begun, const std::exception& why) {
 
 void end_all_because(const Chains& chains, size_t begun, const std::exception& thrown) {
   try {
-    const Error error(code_of(thrown), formatted("a group was not carried out: {}", thrown.what()));
+    const Error error(code_of(thrown), formatted("a group was not carried out: {}", sentence_of(thrown)));
     end_all(chains, begun, error);
   } catch (const std::bad_alloc& lack) {
     end_all(chains, begun, lack);

@@ -116,12 +116,14 @@ void revoke(ncclComm_t handle, int flags) {
   std::shared_ptr<Communicator> communicator = shared_communicator_of(handle, "ncclCommRevoke");
   if (flags != NCCL_REVOKE_DEFAULT) fail(ncclInvalidArgument, "ncclCommRevoke : invalid flags {}", flags);
   if (!group::require(*communicator, Call::kRevoke, "ncclCommRevoke")) return;
-  Job job;
-  job.communicator = communicator;
-  job.run = [communicator] { communicator->finish_revoke(!communicator->config().blocking); };
-  job.awaits = Communicator::Awaits::kNoRank;
-  revoke_at_the_end(job);
-  group::add(std::move(job));
+  group::record_for(*communicator, [&] {
+    Job job;
+    job.communicator = communicator;
+    job.run = [communicator] { communicator->finish_revoke(!communicator->config().blocking); };
+    job.awaits = Communicator::Awaits::kNoRank;
+    revoke_at_the_end(job);
+    group::add(std::move(job));
+  });
 }
 
 const char* Communicator::last_error() const {
@@ -282,7 +284,17 @@ void Communicator::tell_of_failed_shrink(std::span<const int> excluded, const st
   try {
     const Visit visit(*this);
     if (desk_) desk_->report_absence(excluded, key_id(next_meeting(excluded).secret), thrown);
-  } catch (const Error&) {
+  } catch (const std::exception&) {
+    // It is aborted, which others see.
+  }
+}
+
+void Communicator::tell_of_failed_split(const std::exception& thrown) noexcept {
+  if (!was_revoked(phase()) || code_of(thrown) == ncclInvalidArgument) return;
+  try {
+    const Visit visit(*this);
+    tell_of_failed_set_up(*bootstrap_, thrown);
+  } catch (const std::exception&) {
     // It is aborted, which others see.
   }
 }

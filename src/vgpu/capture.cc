@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <set>
 
 namespace nitinol::vgpu {
@@ -25,8 +26,8 @@ Capture* find_capture(uint64_t id) {
 }
 
 void enter(Stream& stream, Capture& capture, std::vector<GraphNode*> dependencies) {
-  stream.capture_dependencies = std::move(dependencies);
   capture.streams.push_back(&stream);
+  stream.capture_dependencies = std::move(dependencies);
   if (stream.blocking()) ++device_at(stream.device).capturing;
   stream.capture.store(&capture, std::memory_order_release);
 }
@@ -76,6 +77,16 @@ cudaError_t append(Stream& stream, GraphNode node) {
   return cudaSuccess;
 }
 
+// The capture ends, whatever is to be said of it.
+cudaError_t verdict_on(const Capture& capture) {
+  if (capture.invalid) return cudaErrorStreamCaptureInvalidated;
+  try {
+    return joined(capture) ? cudaSuccess : cudaErrorStreamCaptureUnjoined;
+  } catch (const std::bad_alloc&) {
+    return cudaErrorMemoryAllocation;
+  }
+}
+
 // Under the capture mutex. What is left of the graph comes back, to be given to the caller or deleted.
 cudaError_t take_apart(Stream& stream, std::unique_ptr<Capture>* ended) {
   Capture* capture = stream.capture.load(std::memory_order_relaxed);
@@ -86,12 +97,7 @@ cudaError_t take_apart(Stream& stream, std::unique_ptr<Capture>* ended) {
   }
   const bool relaxed = capture->mode == cudaStreamCaptureModeRelaxed;
   if (!relaxed && capture->thread != thread_state().id) return cudaErrorStreamCaptureWrongThread;
-  cudaError_t error = cudaSuccess;
-  if (capture->invalid) {
-    error = cudaErrorStreamCaptureInvalidated;
-  } else if (!joined(*capture)) {
-    error = cudaErrorStreamCaptureUnjoined;
-  }
+  const cudaError_t error = verdict_on(*capture);
   for (Stream* member : capture->streams) leave(*member);
   if (!relaxed) --thread_state().captures;
   if (capture->mode == cudaStreamCaptureModeGlobal) --g_global_captures;
@@ -119,15 +125,18 @@ cudaError_t begin_capture(Stream& stream, cudaStreamCaptureMode mode, Graph* int
   std::lock_guard lock(capture_mutex());
   if (capturing(stream)) return cudaErrorIllegalState;
   auto capture = std::make_unique<Capture>();
+  auto own = into == nullptr ? std::make_unique<Graph>() : nullptr;
+  ThreadState& thread = thread_state();
+  captures().reserve(captures().size() + 1);
+  enter(stream, *capture, std::move(after));  // the last that needs memory
   capture->id = g_next_capture.fetch_add(1);
   capture->origin = &stream;
   capture->owns_graph = into == nullptr;
-  capture->graph = into != nullptr ? into : new Graph;
+  capture->graph = into != nullptr ? into : own.release();
   capture->mode = mode;
-  capture->thread = thread_state().id;
-  if (mode != cudaStreamCaptureModeRelaxed) ++thread_state().captures;
+  capture->thread = thread.id;
+  if (mode != cudaStreamCaptureModeRelaxed) ++thread.captures;
   if (mode == cudaStreamCaptureModeGlobal) ++g_global_captures;
-  enter(stream, *capture, std::move(after));
   captures().push_back(std::move(capture));
   return cudaSuccess;
 }

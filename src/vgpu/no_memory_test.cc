@@ -86,5 +86,55 @@ TEST(NoMemory, ACaptureThatFailsLeavesTheStateToTheCaller) {
   });
 }
 
+/// The stream is captured if the capture has begun, and goes on to be used.
+void expect_capture_to_end(cudaStream_t stream, cudaError_t begun) {
+  cudaGraph_t graph = nullptr;
+  if (begun == cudaSuccess) {
+    EXPECT_CUDA(cudaStreamEndCapture(stream, &graph));
+  }
+  Counted counted;
+  EXPECT_CUDA(launch(stream, counted));
+  EXPECT_CUDA(cudaStreamSynchronize(stream));
+  EXPECT_EQ(counted.runs, 1);
+  if (graph != nullptr) {
+    EXPECT_CUDA(cudaGraphDestroy(graph));
+  }
+}
+
+TEST(NoMemory, ACaptureThatCouldNotBeginIsNone) {
+  for (int nth = 0; nth < 20; ++nth) {
+    const StreamOwner stream;
+    cudaError_t begun = cudaSuccess;
+    {
+      const FailingAllocation failing(nth, FailsIn::kThisThread, Fails::kAllFromThere);
+      begun = cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+    }
+    expect_capture_to_end(stream, begun);
+  }
+  static_cast<void>(cudaGetLastError());
+}
+
+TEST(NoMemory, ACaptureEndsAlsoWithAnError) {
+  for (int nth = 0; nth < 20; ++nth) {
+    const StreamOwner stream;
+    Counted counted;
+    cudaGraph_t graph = nullptr;
+    EXPECT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    EXPECT_CUDA(launch(stream, counted));
+    cudaError_t ended = cudaSuccess;
+    {
+      const FailingAllocation failing(nth, FailsIn::kThisThread, Fails::kAllFromThere);
+      ended = cudaStreamEndCapture(stream, &graph);
+    }
+    EXPECT_EQ(graph == nullptr, ended != cudaSuccess);
+    EXPECT_EQ(counted.releases, ended == cudaSuccess ? 0 : 1);
+    if (graph != nullptr) {
+      EXPECT_CUDA(cudaGraphDestroy(graph));
+    }
+    expect_capture_to_end(stream, cudaErrorUnknown);
+  }
+  static_cast<void>(cudaGetLastError());
+}
+
 }  // namespace
 }  // namespace nitinol::vgpu::test

@@ -6,6 +6,8 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -72,22 +74,13 @@ TEST(ScarceMemory, OperationsFailOrNot) {
   });
 }
 
-/// Once it is not in progress any more, or should not be.
-ncclResult_t state_in_the_end(ncclComm_t comm) {
-  ncclResult_t state = ncclInProgress;
-  const auto deadline = std::chrono::steady_clock::now() + kInTime;
-  while (state == ncclInProgress && std::chrono::steady_clock::now() < deadline) {
-    EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
-    usleep(1000);
-  }
-  return state;
-}
-
-/// Process 1 has no memory at an allocation, or from there on, each time at a later one, and lives on: process 0 does
-/// not wait for it, and hears that of it unless all went well.
-void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* data)>& act,
-                       Fails which = Fails::kAllFromThere, int blocking = 1) {
+/// Process 1 has no memory at an allocation, or from it on, each time a later one, and lives on: process 0 does not
+/// wait for it, and hears that of it unless all went well.
+void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* data)>& act, bool blocking = true,
+                       Fails which = Fails::kAllFromThere) {
   constexpr int kRounds = 40;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = blocking ? 1 : 0;
   const SharedCount rounds;
   EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
               ncclComm_t parent = nullptr;
@@ -98,10 +91,7 @@ void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* 
               for (int nth = 0; nth < kRounds; ++nth) {
                 ncclComm_t comm = nullptr;
                 ncclResult_t result = ncclSuccess;
-                ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-                config.blocking = blocking;
-                EXPECT_CALL(ncclCommSplit(parent, 0, process, &comm, &config));
-                EXPECT_EQ(ncclSuccess, state_in_the_end(comm));
+                EXPECT_CALL(settled(ncclCommSplit(parent, 0, process, &comm, &config), comm));
                 const auto begin = std::chrono::steady_clock::now();
                 if (process == 0) {
                   result = act(comm, data);
@@ -111,9 +101,13 @@ void tell_of_no_memory(const std::function<ncclResult_t(ncclComm_t comm, float* 
                 } else {
                   std::optional<FailingAllocation> failing(std::in_place, nth, FailsIn::kEveryThread, which);
                   // What is in a stream needs a thread of the virtual GPU, and that needs memory.
-                  if (act(comm, data) == ncclSuccess) failing.reset();
+                  result = act(comm, data);
+                  const char* const sentence = ncclGetLastError(comm);
+                  if (result == ncclSuccess) failing.reset();
                   rounds.add();
                   while (rounds.value() < kProcesses * (nth + 1)) usleep(1000);
+                  failing.reset();
+                  expect_that(std::string_view(sentence).find("bad_alloc") == std::string_view::npos, sentence);
                 }
                 expect_that(std::chrono::steady_clock::now() - begin < kInTime, "it took too long");
                 rounds.wait_for(kProcesses * (nth + 1));
@@ -139,6 +133,13 @@ TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneToWriteItsFlightRecorder) {
   unsetenv("NITINOL_DUMP_FILE");
 }
 
+TEST(ScarceMemory, OthersWhoRevokedAreToldOfARankThatHasNoneForThat) {
+  tell_of_no_memory([](ncclComm_t comm, float* data) {
+    const ncclResult_t result = ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);
+    return result == ncclSuccess ? split(comm, data) : result;
+  });
+}
+
 /// An id that process 0 makes, on all ranks of the communicator. `data` has room for it.
 ncclUniqueId new_id(int process, ncclComm_t comm, float* data) {
   ncclUniqueId id{};
@@ -151,9 +152,29 @@ ncclUniqueId new_id(int process, ncclComm_t comm, float* data) {
 
 using Join = std::function<ncclResult_t(ncclComm_t (&comms)[2], const ncclUniqueId& id, int process)>;
 
-/// Process 1 has no memory at an allocation of `join`, each time at a later one, until all were tried: process 0 does
-/// not wait for it.
-void join_without_memory(const Join& join, FailsIn where, Fails which) {
+/// The root's process is told of by its number, as a rank of it may not have come yet.
+bool names_poor(const std::string& sentence, int poor) {
+  const auto names = [&](const char* who) { return sentence.find(who) != std::string::npos; };
+  if (poor == 0) return names("rank 0 (host ") || names("the root of the unique id (host ");
+  return names("rank 1 (host ") || names("rank 2 (host ");
+}
+
+/// In a thread that calls for the first time. Whether an allocation failed.
+bool join_in_poverty(const Join& join, ncclComm_t (&comms)[2], const ncclUniqueId& id, int process,
+                     const std::function<FailingAllocation()>& fail) {
+  bool failed = false;
+  std::thread([&] {
+    use_device_of(process);
+    const FailingAllocation failing = fail();
+    static_cast<void>(join(comms, id, process));
+    failed = failing.has_failed();
+  }).join();
+  return failed;
+}
+
+/// The poor one of two processes has no memory at an allocation of `join`, each time at a later one, until all were
+/// tried: the other one does not wait for it. Process 0 has the root.
+void join_without_memory(const Join& join, FailsIn where, Fails which, int poor = 1) {
   const SharedCount rounds;
   const SharedCount tried_all;
   EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& first) {
@@ -166,19 +187,16 @@ void join_without_memory(const Join& join, FailsIn where, Fails which) {
                 ncclComm_t comms[2] = {};
                 const ncclUniqueId id = new_id(process, parent, data);
                 const auto begin = std::chrono::steady_clock::now();
-                if (process == 0) {
+                if (process == poor) {
+                  const auto fail = [&] { return FailingAllocation(nth, where, which); };
+                  if (!join_in_poverty(join, comms, id, process, fail)) tried_all.add();
+                } else {
                   const ncclResult_t result = join(comms, id, process);
                   const std::string sentence = ncclGetLastError(nullptr);
                   // Without memory on its network thread a rank may say no more than that it goes.
                   const bool says_why = where == FailsIn::kEveryThread || sentence.find(" memory") != std::string::npos;
-                  const bool names_it = sentence.find("rank 1 (host ") != std::string::npos ||
-                                        sentence.find("rank 2 (host ") != std::string::npos;
-                  const bool tells = names_it && says_why;
+                  const bool tells = names_poor(sentence, poor) && says_why;
                   expect_that(result == ncclSuccess || tells, std::to_string(nth) + ": " + sentence);
-                } else {
-                  const FailingAllocation failing(nth, where, which);
-                  static_cast<void>(join(comms, id, process));
-                  if (!failing.has_failed()) tried_all.add();
                 }
                 expect_that(std::chrono::steady_clock::now() - begin < kInTime,
                             std::to_string(nth) + ": it took too long");
@@ -209,6 +227,11 @@ TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneWhenItJoins) {
   join_without_memory(join_alone, FailsIn::kThisThread, Fails::kOne);
   join_without_memory(join_alone, FailsIn::kEveryThread, Fails::kOne);
   join_without_memory(join_alone, FailsIn::kThisThread, Fails::kAllFromThere);
+}
+
+TEST(ScarceMemory, OthersAreToldOfARootThatHasNone) {
+  join_without_memory(join_alone, FailsIn::kEveryThread, Fails::kOne, 0);
+  join_without_memory(join_alone, FailsIn::kEveryThread, Fails::kAllFromThere, 0);
 }
 
 TEST(ScarceMemory, OthersAreToldOfAGroupThatHasNoneToLetItsRanksJoin) {
@@ -308,7 +331,7 @@ TEST(ScarceMemory, NobodyPollsInVainACommunicatorWhoseCallWasNotRecorded) {
                   failed = failing.has_failed();
                 }
                 if (comm == nullptr) continue;
-                expect_that(state_in_the_end(comm) != ncclInProgress, std::to_string(nth) + ": it is in progress");
+                static_cast<void>(settled(ncclInProgress, comm));  // without an end the process is killed
                 EXPECT_CALL(ncclCommAbort(comm));
               }
             }));
@@ -338,14 +361,8 @@ TEST(ScarceMemory, InitAllEnds) {
 
 TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneWhenItFinalises) {
   tell_of_no_memory([](ncclComm_t comm, float*) { return ncclCommFinalize(comm); });
-}
-
-TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneWhenItFinalisesInTheBackground) {
-  const auto finalise = [](ncclComm_t comm, float*) {
-    const ncclResult_t result = ncclCommFinalize(comm);
-    return result == ncclInProgress ? state_in_the_end(comm) : result;
-  };
-  for (const Fails which : {Fails::kOne, Fails::kAllFromThere}) tell_of_no_memory(finalise, which, 0);
+  const auto in_background = [](ncclComm_t comm, float*) { return settled(ncclCommFinalize(comm), comm); };
+  for (const Fails which : {Fails::kOne, Fails::kAllFromThere}) tell_of_no_memory(in_background, false, which);
 }
 
 TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneForAnOperation) {
