@@ -31,8 +31,8 @@ void unlock_all() {
 
 void keep_free_across_forks(std::mutex& mutex) {
   const std::lock_guard lock(kept().mutex);
-  if (kept().others.empty()) pthread_atfork(lock_all, unlock_all, unlock_all);
   kept().others.push_back(&mutex);
+  if (kept().others.size() == 1) pthread_atfork(lock_all, unlock_all, unlock_all);
 }
 
 }  // namespace nitinol

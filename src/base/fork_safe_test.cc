@@ -7,6 +7,8 @@
 #include <atomic>
 #include <thread>
 
+#include "failing_allocation.h"
+
 namespace nitinol {
 namespace {
 
@@ -28,6 +30,15 @@ TEST(ForkSafe, AChildFindsTheMutexFreeThoughAnotherThreadWasAtIt) {
   busy.join();
   EXPECT_TRUE(mutex->try_lock()) << "in the parent";
   mutex->unlock();
+}
+
+/// Where it is the first of its process: forks would take the same locks twice, and wait for ever.
+TEST(ForkSafe, ForksGoOnThoughThereWasNoMemoryForTheFirstMutex) {
+  static auto* const mutex = new std::mutex;
+  testing::fail_each_allocation_of([] { keep_free_across_forks(*mutex); });
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
 
 }  // namespace

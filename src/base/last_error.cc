@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -21,9 +22,9 @@ struct Sentences {
 // Never destroyed: the pointers that programs hold must survive static destruction.
 Sentences& sentences() {
   static Sentences* const instance = [] {
-    Sentences* const made = new Sentences;
+    auto made = std::make_unique<Sentences>();
     keep_free_across_forks(made->mutex);
-    return made;
+    return made.release();
   }();
   return *instance;
 }

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -42,9 +43,9 @@ struct Log {
 
 Log& the_log() {
   static Log* const instance = [] {
-    Log* const log = new Log;
+    auto log = std::make_unique<Log>();
     keep_free_across_forks(log->mutex);
-    return log;
+    return log.release();
   }();
   return *instance;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <memory>
 #include <mutex>
 
 #include "base/error.h"
@@ -26,9 +27,9 @@ struct Handles {
 
 Handles& handles() {
   static Handles* const instance = [] {  // outlives static destruction: programs destroy communicators late
-    auto* const made = new Handles;
+    auto made = std::make_unique<Handles>();
     keep_free_across_forks(made->mutex);
-    return made;
+    return made.release();
   }();
   return *instance;
 }
