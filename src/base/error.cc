@@ -13,23 +13,23 @@ std::string format_arguments(fmt::string_view text, fmt::format_args arguments) 
   return fmt::vformat(text, arguments);
 }
 
+bool lacks_memory(const std::exception& thrown) noexcept {
+  return dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr;
+}
+
 ncclResult_t code_of(const std::exception& thrown) noexcept {
   if (const auto* error = dynamic_cast<const Error*>(&thrown)) return error->code();
-  const bool of_the_system = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr ||
-                             dynamic_cast<const std::system_error*>(&thrown) != nullptr;
+  const bool of_the_system = lacks_memory(thrown) || dynamic_cast<const std::system_error*>(&thrown) != nullptr;
   return of_the_system ? ncclSystemError : ncclInternalError;
 }
 
 const char* sentence_of(const std::exception& thrown) noexcept {
-  const bool lacks_memory = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr;
-  return lacks_memory ? "out of memory: Cannot allocate memory" : thrown.what();
+  return lacks_memory(thrown) ? "out of memory: Cannot allocate memory" : thrown.what();
 }
 
 Error as_error(const std::exception& thrown) {
   if (const auto* error = dynamic_cast<const Error*>(&thrown)) return *error;
-  if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr) {
-    return {code_of(thrown), sentence_of(thrown)};
-  }
+  if (lacks_memory(thrown)) return {code_of(thrown), sentence_of(thrown)};
   if (const auto* error = dynamic_cast<const std::system_error*>(&thrown)) {
     return {code_of(thrown), std::string("the system refused a thread or a lock: ") + error->what()};
   }

@@ -64,6 +64,8 @@ template <typename... Args>
 Error as_error(const std::exception& thrown);
 /// What that says, as far as it takes no memory.
 const char* sentence_of(const std::exception& thrown) noexcept;
+/// Whether it is lack of memory.
+bool lacks_memory(const std::exception& thrown) noexcept;
 /// The code of that.
 ncclResult_t code_of(const std::exception& thrown) noexcept;
 

@@ -53,13 +53,12 @@ UniqueId parsed(const ncclUniqueId& id) { return parse_unique_id(id); }
 template <typename Id>
 void tell_all(std::span<const Id> ids, int rank, const std::exception& thrown) noexcept {
   if (code_of(thrown) == ncclInvalidArgument) return;
-  const bool lacks_memory = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr;
   try {
     const Absence absence(rank, thrown, "before it had joined");
     const Deadline deadline = Clock::now() + kPatience;
     for (const Id& each : ids) {
       const UniqueId& id = parsed(each);
-      if (!is_told(absence, id, deadline) && lacks_memory) report_lack_to_own_root(id.secret);
+      if (!is_told(absence, id, deadline) && lacks_memory(thrown)) report_lack_to_own_root(id.secret);
       if (id.from_address) return;  // the others are the same
     }
   } catch (const std::exception&) {
@@ -73,10 +72,9 @@ Absence::Absence(int rank, const std::exception& thrown, const char* where,
                  const std::optional<KeyId>& meeting) noexcept {
   std::array<char, 64> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
-  const bool lacks_memory = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr;
   std::array<char, 400> sentence{};
   std::snprintf(sentence.data(), sentence.size(), "rank %d (host %s, pid %d) failed %s: %s", rank, host.data(),
-                static_cast<int>(getpid()), where, lacks_memory ? "out of memory" : thrown.what());
+                static_cast<int>(getpid()), where, lacks_memory(thrown) ? "out of memory" : thrown.what());
   const ncclResult_t told = code_of(thrown) == ncclInvalidUsage ? ncclInvalidUsage : ncclRemoteError;
   std::array<std::byte, 480> payload_room{};
   ByteWriter payload(payload_room);

@@ -31,11 +31,10 @@ Ending ending_by(int error) {
 }
 
 Ending ending_because(const std::exception& thrown) noexcept {
-  const bool lacks_memory = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr;
   try {
-    return {formatted(" ({})", as_error(thrown).what()), true, lacks_memory};
+    return {formatted(" ({})", as_error(thrown).what()), true, lacks_memory(thrown)};
   } catch (const std::exception&) {
-    return {" (no memory)", true, lacks_memory};  // short enough to need none
+    return {" (no memory)", true, lacks_memory(thrown)};  // short enough to need none
   }
 }
 

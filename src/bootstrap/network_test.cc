@@ -8,6 +8,7 @@
 #include <memory>
 #include <thread>
 
+#include "bootstrap/loopback_testing.h"
 #include "bootstrap/testing.h"
 
 namespace nitinol {
@@ -20,17 +21,9 @@ using Clock = std::chrono::steady_clock;
 /// close a socket.
 TEST(Network, BuriesWhileSomebodyWaitsForAPort) {
   Network& network = Network::instance();
-  SocketAddress any;
-  any.family = AF_INET;
-  any.host = {127, 0, 0, 1};
   const UniqueFd holder(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage storage;
-  socklen_t length = any.to_sockaddr(storage);
-  auto* const address = reinterpret_cast<sockaddr*>(&storage);
-  ASSERT_EQ(::bind(holder.get(), address, length), 0);
+  const SocketAddress taken = bind_to_loopback(holder.get());
   ASSERT_EQ(::listen(holder.get(), 1), 0);
-  ASSERT_EQ(getsockname(holder.get(), address, &length), 0);
-  const SocketAddress taken = *SocketAddress::from_sockaddr(address);
   std::promise<void> begins;
   std::thread waiting([&] {
     begins.set_value();

@@ -288,9 +288,8 @@ void Communicator::tell(Bootstrap& bootstrap, ncclResult_t code, const std::stri
 
 void Communicator::fail_because(const std::exception& thrown) noexcept {
   const ncclResult_t code = code_of(thrown);
-  const bool lacks_memory = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr;
   try {
-    return fail_with(code, as_error(thrown).what(), lacks_memory);
+    return fail_with(code, as_error(thrown).what(), lacks_memory(thrown));
   } catch (const std::exception&) {  // now there is no memory
   }
   try {

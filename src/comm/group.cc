@@ -449,7 +449,7 @@ void note_error(ncclResult_t code, const char* sentence) noexcept {
 void note_lost_record(Communicator& communicator, const std::exception& thrown) noexcept {
   const ncclResult_t code = code_of(thrown);
   if (code != ncclSystemError && code != ncclInternalError) return;
-  if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr) return communicator.fail_because(thrown);
+  if (lacks_memory(thrown)) return communicator.fail_because(thrown);
   try {
     communicator.fail_with(code, thrown.what(), true);
   } catch (const std::exception& lack) {

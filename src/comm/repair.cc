@@ -26,8 +26,6 @@ constexpr std::chrono::milliseconds kLookForTheDeadEvery{200};
 constexpr std::chrono::milliseconds kPatienceWithTheDying{300};
 constexpr const char* kShrink = "ncclCommShrink";
 
-bool lacks_memory(const std::exception& thrown) { return dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr; }
-
 /// Rather than of other ranks, or of the call.
 bool is_of_the_system(const std::exception& thrown) {
   const ncclResult_t code = code_of(thrown);
