@@ -84,7 +84,7 @@ struct StandingTable {
   static constexpr int kCtas = 320;        ///< that a launch has at most
   static constexpr uint32_t kWhole = 512;  ///< that its CTAs make together in a count
   uint32_t begun[1 << kProtocols];         ///< counts, by the protocols of launches that run beside each other
-  alignas(16) uint8_t mark[kCtas][8];      ///< of the warps
+  alignas(16) uint16_t mark[kCtas][8];     ///< of the warps
 };
 static_assert(StandingTable::kWhole > StandingTable::kCtas);
 

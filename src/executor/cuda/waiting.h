@@ -38,14 +38,6 @@ template <class Noted>
 class Patience {
  public:
   __device__ __forceinline__ explicit Patience(const Waiter& waiter) : waiter_(waiter) {}
-  /// The wait is over.
-  __device__ __forceinline__ ~Patience() {
-    if constexpr (Noted::kMessages) {
-      if (__builtin_expect(marked_, 0)) Standing<Noted>(waiter_.queue).go_on();
-    }
-  }
-  Patience(const Patience&) = delete;
-  Patience& operator=(const Patience&) = delete;
 
   /// Once a turn: whether to give up. Now and then, if not, `note_all(late)` is to call note() for each peer
   /// that is waited for.
@@ -58,27 +50,28 @@ class Patience {
     note_all(over > 0);
     return over > kPatienceWithHost;
   }
-  __device__ __forceinline__ void note(int peer, For what, bool late) {
-    volatile Signals& signals = *waiter_.queue.signals;
+  __device__ __forceinline__ void note(int peer, For what, bool late) const {
     const uint32_t waited = now() - first_look_ + 1;
     if constexpr (Noted::kMessages) {
-      if (threadIdx.x % 32 == 0) {
-        const Standing<Noted> standing(waiter_.queue);
-        if (!marked_) standing.wait(what == For::kData);
-        marked_ = true;
-        const uint32_t protocols = waited < kBeforeMarksCount ? 0 : standing.protocols();
-        const uint32_t time = waited & ((1U << Signals::kTimeBits) - 1);
-        note_in(Signals::of_messages(Noted::kProtocol), peer, what, protocols << Signals::kTimeBits | time);
-      }
+      if (threadIdx.x % 32 == 0) note_message(waiter_.queue, peer, what, waited);
     } else {
-      note_in(Signals::kOfCollectives, peer, what, waited);
+      note_in(waiter_.queue, Signals::kOfCollectives, peer, what, waited);
     }
-    if (late) signals.late[peer] = 1;
+    if (late) const_cast<volatile uint32_t&>(waiter_.queue.signals->late[peer]) = 1;
   }
 
  private:
-  __device__ __forceinline__ void note_in(int which, int peer, For what, uint32_t waited) const {
-    volatile Signals::Waits& waits = waiter_.queue.signals->waits[which];
+  /// A function of its own: what happens rarely must not stand between what is fetched for every message.
+  __device__ __noinline__ static void note_message(const QueueView& queue, int peer, For what, uint32_t waited) {
+    const Standing<Noted> standing(queue);
+    standing.wait(what == For::kData);
+    const uint32_t protocols = waited < kBeforeMarksCount ? 0 : standing.protocols();
+    const uint32_t time = waited & ((1U << Signals::kTimeBits) - 1);
+    note_in(queue, Signals::of_messages(Noted::kProtocol), peer, what, protocols << Signals::kTimeBits | time);
+  }
+  __device__ __forceinline__ static void note_in(const QueueView& queue, int which, int peer, For what,
+                                                 uint32_t waited) {
+    volatile Signals::Waits& waits = queue.signals->waits[which];
     volatile uint32_t* const of_kind = what == For::kRoom ? waits.for_room : waits.for_data;
     of_kind[peer] = waited;
   }
@@ -106,8 +99,7 @@ class Patience {
   uint32_t turns_ = 0;
   // Set, though nobody reads them before the first look: else ptxas 13.0 keeps both in one register.
   uint32_t first_look_ = 0;
-  uint32_t began_ = 0;   ///< since when it counts
-  bool marked_ = false;  ///< that this warp waits
+  uint32_t began_ = 0;  ///< since when it counts
 };
 
 /// Tells the host what lies where a kernel waits for data.
