@@ -91,8 +91,10 @@ class Connections {
     __syncwarp();
     stopped_ = __any_sync(0xffffffffU, stopped);
   }
-  /// The same for one direction of one connection, which this CTA alone works on.
-  __device__ __forceinline__ void resume_lane(int peer, bool sends) {
+  /// The same for one direction of one connection, which this CTA alone works on. `meanwhile` is done by the first lane
+  /// of each warp while its steps are on their way.
+  template <class Meanwhile>
+  __device__ __forceinline__ void resume_lane(int peer, bool sends, Meanwhile&& meanwhile) {
     __syncthreads();
     for (int other = lane_; other < ranks(); other += 32) {
       counters_[other] = Counters{};
@@ -103,6 +105,7 @@ class Connections {
       Counters c = read(peer);
       const bool stopped = read(rank()).sent != 0;
       refresh_credit(peer);
+      meanwhile();
       locate(peer);
       if (stopped) c.sent = c.credit + kBeyondReach;  // so that no slot is free
       keep(peer, c, !sends);

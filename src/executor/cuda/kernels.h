@@ -265,9 +265,10 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
   const bool is_first = Wire::kCounted && lane.channel == 0 && threadIdx.x == blockDim.x - 1;
   RunCounter runs(parameters.queue, lane.peer, lane.sends != 0, is_first);
   const Standing<Wire> standing(parameters.queue);
-  if (threadIdx.x % 32 == 0 && !connections.is_clerk()) standing.begin();
-  connections.resume_lane(lane.peer, lane.sends != 0);
-  if (threadIdx.x == blockDim.x - 1) standing.count();  // short messages do without the last warp
+  connections.resume_lane(lane.peer, lane.sends != 0, [&] {
+    if (!connections.is_clerk()) standing.begin();
+    if (threadIdx.x / 32 == blockDim.x / 32 - 1) standing.count();  // short messages do without the last warp
+  });
   if (connections.is_clerk()) {
     note_runs(runs, lane, parameters);
     Clerk<Wire> clerk(connections);

@@ -3,13 +3,13 @@
 // that has not begun as a whole does not stand, nor does one that the system keeps waiting for memory.
 //
 // Every warp that moves data has a mark, which it stores as it begins, as it ends, and again and again while it waits
-// for long. Nothing else is stored, nor asked, as it moves data: what that costs shows in short messages. So a mark of a
-// wait holds for some moments alone, in which a warp that still waits stores it again; those who look must find the same
-// for longer than that. (A count at the end made messages of up to 256 KB 0.4 us longer.)
+// for long. Nothing else is stored, nor asked, as it moves data: what that costs shows in short messages. So a mark of
+// a wait holds for some moments alone, in which a warp that still waits stores it again; those who look must find the
+// same for longer than that. (A count at the end made messages of up to 256 KB 0.4 us longer.)
 //
 // Who has waited for long looks at all marks. A CTA stands if each of its warps waits or is done; one that receives by
-// LL or LL128 if any waits, as the others may do so at a barrier, and those that still move data do what only its sender
-// waits for.
+// LL or LL128 if any waits, as the others may do so at a barrier, and those that still move data do what only its
+// sender waits for.
 //
 // Launches come one after the other, and their CTAs count themselves as they begin, so that those of a launch are a
 // whole. Launches by several protocols that run beside each other are counted apart: if the counts of two are the same,
@@ -38,7 +38,7 @@ class Standing {
     const uint32_t kind = receives && !Wire::kCounted ? kWaits | kWaitsForAll : kWaits;
     *mine_ = static_cast<uint16_t>(now() << kTimeAt | kind);
   }
-  /// By one thread of the CTA, once its warps have begun.
+  /// By one thread of the CTA as it begins.
   __device__ __forceinline__ void count() const {
     const uint32_t share = blockIdx.x == 0 ? StandingTable::kWhole - (gridDim.x - 1) : 1;
     atomicAdd(&table()->begun[beside_launch(queue_)], share);
@@ -74,8 +74,8 @@ class Standing {
 #pragma unroll 4
     for (int cta = 0; cta < StandingTable::kCtas; ++cta) {
       const uint4 marks = load_live(of->mark[cta]);
-      const uint32_t found = found_in(marks.x, time) | found_in(marks.y, time) | found_in(marks.z, time) |
-                             found_in(marks.w, time);
+      const uint32_t found =
+          found_in(marks.x, time) | found_in(marks.y, time) | found_in(marks.z, time) | found_in(marks.w, time);
       if ((found & kMoves) != 0 && (found & kWaitsForAll) == 0) return false;
     }
     return true;

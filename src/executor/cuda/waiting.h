@@ -51,29 +51,29 @@ class Patience {
     return over > kPatienceWithHost;
   }
   __device__ __forceinline__ void note(int peer, For what, bool late) const {
+    volatile Signals& signals = *waiter_.queue.signals;
     const uint32_t waited = now() - first_look_ + 1;
     if constexpr (Noted::kMessages) {
       if (threadIdx.x % 32 == 0) note_message(waiter_.queue, peer, what, waited);
     } else {
-      note_in(waiter_.queue, Signals::kOfCollectives, peer, what, waited);
+      note_in(signals.waits[Signals::kOfCollectives], peer, what, waited);
     }
-    if (late) const_cast<volatile uint32_t&>(waiter_.queue.signals->late[peer]) = 1;
+    if (late) signals.late[peer] = 1;
   }
 
  private:
-  /// A function of its own: what happens rarely must not stand between what is fetched for every message.
+  /// A function of its own: it is rare, and its instructions would stand among those that every message needs.
   __device__ __noinline__ static void note_message(const QueueView& queue, int peer, For what, uint32_t waited) {
     const Standing<Noted> standing(queue);
     standing.wait(what == For::kData);
     const uint32_t protocols = waited < kBeforeMarksCount ? 0 : standing.protocols();
     const uint32_t time = waited & ((1U << Signals::kTimeBits) - 1);
-    note_in(queue, Signals::of_messages(Noted::kProtocol), peer, what, protocols << Signals::kTimeBits | time);
+    volatile Signals& signals = *queue.signals;
+    note_in(signals.waits[Signals::of_messages(Noted::kProtocol)], peer, what, protocols << Signals::kTimeBits | time);
   }
-  __device__ __forceinline__ static void note_in(const QueueView& queue, int which, int peer, For what,
-                                                 uint32_t waited) {
-    volatile Signals::Waits& waits = queue.signals->waits[which];
+  __device__ __forceinline__ static void note_in(volatile Signals::Waits& waits, int peer, For what, uint32_t note) {
     volatile uint32_t* const of_kind = what == For::kRoom ? waits.for_room : waits.for_data;
-    of_kind[peer] = waited;
+    of_kind[peer] = note;
   }
 
   /// For how long the time has been up, in units of Signals::patience; not positive: it is not. For ever after an
