@@ -26,7 +26,10 @@ struct Limits {
   /// Where the parts of a rank's program have CTAs of their own (algorithm/parts.h); channels of each part.
   Small apart_sums;
   Small apart_moves;
-  const Small& apart(Collective what) const { return reduces(what) ? apart_sums : apart_moves; }
+  Small apart_reduce;  ///< to a root
+  const Small& apart(Collective what) const {
+    return what == Collective::kReduce ? apart_reduce : reduces(what) ? apart_sums : apart_moves;
+  }
   /// Where each rank takes from the one before it alone: broadcast by Ring, and reduce by OneShot between two.
   Small line;
   Small small_sums;  ///< all-reduce by TwoShot

@@ -328,6 +328,7 @@ Limits limits_with_parts() {
   Limits p = limits();
   p.apart_sums = {16, 32768};
   p.apart_moves = {12, 65536};
+  p.apart_reduce = {10, 32768};
   p.apart_bytes[static_cast<size_t>(Collective::kAllReduce)] = size_t{1} << 24;
   p.apart_bytes[static_cast<size_t>(Collective::kAllGather)] = size_t{1} << 22;
   p.apart_bytes[static_cast<size_t>(Collective::kReduce)] = 0;
@@ -348,6 +349,10 @@ TEST(Choose, LargeSumsAndCopiesRunInPartsWhereThatIsOffered) {
   Question reduce = all_reduce(1 << 24);
   reduce.what = Collective::kReduce;
   EXPECT_FALSE(choose(reduce, limits_with_parts(), Rules::any()).apart) << "never, by its limit";
+  Limits with_reduce = limits_with_parts();
+  with_reduce.apart_bytes[static_cast<size_t>(Collective::kReduce)] = size_t{1} << 26;
+  EXPECT_TRUE(choose(reduce, with_reduce, Rules::any()).apart);
+  EXPECT_EQ(choose(reduce, with_reduce, Rules::any()).channels, 10) << "of its own";
 }
 
 TEST(Choose, WhatIsNoSumOrLimitedByTheUserDoesNotRunInParts) {

@@ -304,7 +304,7 @@ class LongWait : public ::testing::Test {
     blockDim.x = 32;
     for (size_t i = 0; i < own_.size(); ++i) own_[i] = 1000 * static_cast<int32_t>(i);
   }
-  ~LongWait() override { cuda::meanwhile = nullptr; }
+  ~LongWait() override { cuda::at_each_look = nullptr; }
 
   std::array<char*, kRanks> slots() { return {slots_[0].get(), slots_[1].get(), slots_[2].get()}; }
   /// Rank `from` sends i + 10 * from as its i-th element, by the first `lanes` lanes.
@@ -342,7 +342,7 @@ class LongWait : public ::testing::Test {
 
 TEST_F(LongWait, ForDataOfAllEndsWhenTheLastHasCome) {
   int looks = 0;
-  cuda::meanwhile = [&] {
+  cuda::at_each_look = [&] {
     if (++looks == 3) send(0, kMark, 1);
     if (looks == 6) send(2, kMark);
     if (looks == 9) send(0, kMark);
@@ -360,7 +360,7 @@ TEST_F(LongWait, ForDataOfAllEndsWhenTheLastHasCome) {
 
 TEST_F(LongWait, ForDataOfOneTellsOfThatOneAlone) {
   int looks = 0;
-  cuda::meanwhile = [&] {
+  cuda::at_each_look = [&] {
     if (++looks == 3) send(0, kMark);
   };
   EXPECT_TRUE(run([](Worker& worker, const Job& job) { worker.take_first(job); }));
@@ -393,7 +393,7 @@ class StandingLaunch : public ::testing::Test {
   ~StandingLaunch() override {
     gridDim.x = 1;
     threadIdx.x = blockIdx.x = 0;
-    cuda::meanwhile = nullptr;
+    cuda::at_each_look = nullptr;
   }
 
   /// The first thread of a warp.
@@ -407,8 +407,8 @@ class StandingLaunch : public ::testing::Test {
   }
   template <class Wire>
   void begin(unsigned cta) {
-    const auto standing = warp<Wire>(cta, 0);
-    for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x) standing.begin();
+    for (const unsigned which : {0U, 1U}) warp<Wire>(cta, which).begin();
+    warp<Wire>(cta, 0).count();
   }
   template <class Wire>
   void wait(unsigned cta, unsigned which) {
@@ -422,6 +422,7 @@ class StandingLaunch : public ::testing::Test {
   uint32_t protocols() {
     return warp<Wire>(kReceiver, 0).protocols();
   }
+  static void pass(uint64_t milliseconds) { cuda::clock += milliseconds << 20; }
   /// What the host is told by a wait that lasts for so many milliseconds and is aborted then.
   template <class Wire>
   uint32_t told_after(uint32_t milliseconds, int peer) {
@@ -429,7 +430,7 @@ class StandingLaunch : public ::testing::Test {
     cuda::Seen seen{};
     cuda::Awaited one{&word, &seen, 0, 1, peer, cuda::For::kData};
     cuda::clock = 0;
-    cuda::meanwhile = [&] {
+    cuda::at_each_look = [&] {
       if (cuda::clock > uint64_t{milliseconds} << 20) signals_.aborted = 1;
       cuda::clock += uint64_t{1} << 20;
     };
@@ -456,8 +457,10 @@ TEST_F(StandingLaunch, IsOneOfWhichAllWarpsWaitOrAreDone) {
     EXPECT_EQ(protocols<Simple>(), 3U) << "its other warp moves data";
     warp<Simple>(kReceiver, 1).end();
     EXPECT_EQ(protocols<Simple>(), kAll);
-    warp<Simple>(kReceiver, 0).go_on();
-    EXPECT_EQ(protocols<Simple>(), 3U);
+    pass(40);
+    EXPECT_EQ(protocols<Simple>(), kAll) << "it may still wait";
+    pass(40);
+    EXPECT_EQ(protocols<Simple>(), 3U) << "it would have told so again";
     wait<Simple>(kReceiver, 0);
     EXPECT_EQ(protocols<Simple>(), kAll);
     warp<Simple>(kReceiver, 0).end();
@@ -483,7 +486,7 @@ TEST_F(StandingLaunch, NeedsOneWarpThatWaitsOfThoseThatReceiveByLines) {
   EXPECT_EQ(protocols<LL128>(), 5U);
   wait<LL128>(kReceiver, 1);
   EXPECT_EQ(protocols<LL128>(), kAll) << "the other may wait for this one";
-  warp<LL128>(kSender, 0).go_on();
+  warp<LL128>(kSender, 0).begin();
   wait<LL128>(kSender, 1);
   EXPECT_EQ(protocols<LL128>(), 5U) << "those that send do not";
   wait<LL128>(kSender, 0);
@@ -518,9 +521,10 @@ TEST_F(StandingLaunch, IsToldByLongWaitsWhileTheyLast) {
   const uint32_t told = told_after<LL128>(150, 5);
   EXPECT_NEAR(told & kTime, 150, 5);
   EXPECT_EQ(told >> cuda::Signals::kTimeBits, kAll);
+  pass(100);
   EXPECT_EQ(protocols<LL128>(), 5U) << "the wait is over";
   EXPECT_EQ(told_after<LL128>(20, 5) >> cuda::Signals::kTimeBits, 0U) << "nobody looks at the marks so soon";
-  warp<LL128>(kOther, 1).go_on();
+  warp<LL128>(kOther, 1).begin();
   EXPECT_EQ(told_after<LL128>(150, 5) >> cuda::Signals::kTimeBits, 5U);
 }
 
@@ -529,7 +533,7 @@ TEST_F(LongWait, TellsOfDataOfAnotherCallAndEndsWithAnAbort) {
   send(0, kOther);
   send(2, kMark);
   int looks = 0;
-  cuda::meanwhile = [&] {
+  cuda::at_each_look = [&] {
     if (++looks == 5) signals_.aborted = 1;
   };
   EXPECT_FALSE(run([](Worker& worker, const Job& job) { worker.add_all(job); }));

@@ -15,6 +15,7 @@ namespace {
 constexpr uint32_t kKi = 1024;
 constexpr size_t kGrain = 128;  ///< channels begin at multiples of so many bytes
 constexpr size_t kMega = size_t{1} << 20;
+constexpr uint32_t kSimpleSlots = 4;
 
 struct Wish {
   int channels;
@@ -58,9 +59,10 @@ void set_crossovers_to_parts(const Machine& m, Limits& limits) {
   const auto from = [&](Collective what, size_t mega) { limits.apart_bytes[static_cast<size_t>(what)] = mega << 20; };
   const bool pair = m.ranks == 2;
   if (limits.apart_sums.channels > 0) {
-    // All-reduce between more, not measured: small CTAs of few ranks do all (set_crossovers_to_small_ctas). Reduce
-    // never: 64 MB took 268 us so and 249 with LL128.
+    // All-reduce between more, not measured: small CTAs of few ranks do all (set_crossovers_to_small_ctas).
     if (m.ranks > 4) from(Collective::kAllReduce, 48);
+    // Between 4 reduce of 16 MB took 92 us so and 78 with LL128, of 64 MB 250 and 265, of 256 MB 864 and 958.
+    if (m.ranks == 3 || m.ranks == 4) from(Collective::kReduce, 48);
     from(Collective::kReduceScatter, pair ? 24 : 12);
   }
   if (limits.apart_moves.channels > 0) {
@@ -150,6 +152,16 @@ void set_crossovers_of_pair_through_host(Limits& limits) {
   }
 }
 
+/// Of what is under way between more than two at a time the memory of hosts bears little: with 24 MB of it, of all 4
+/// ranks together, 64 MB of all-gather took 1478 us, with 48 MB 1897 and with 192 MB 2585. So chunks are as short as
+/// can be, however long the operation, and with more ranks there are fewer channels. What goes one way did best with
+/// slots of 32 KB: broadcast of 64 MB took 1575 us, with 16 KB 1753 and with 128 KB 2065, messages of 16 MB to a
+/// neighbour 510, 521 and 705.
+constexpr size_t kChunkThroughHost = 16 * kKi;
+constexpr size_t kRoundsThroughHost = size_t{1} << 20;
+constexpr uint32_t kSlotThroughHost = 32 * kKi;
+constexpr size_t kUnderWayThroughHost = 48 * kMega;
+
 /// Measured with 2 H100, one shot of more with 4 H200. A message costs 8 us less with LL than with Simple, which fences
 /// and counters take, but twice of what passes the bus of a GPU, or half as much again in lines. That bears 38 GB/s
 /// each way if data goes both ways at once, 51 if one way.
@@ -161,9 +173,13 @@ void set_crossovers_through_host(const Machine& m, Limits& limits) {
   limits.ll_bytes = std::clamp<size_t>(192 * kKi / peers, 16 * kKi, 128 * kKi);
   limits.lines_bytes.fill(std::clamp<size_t>(512 * kKi / peers, 16 * kKi, 512 * kKi));
   limits.bytes_per_channel = 2 * kKi;
-  limits.least_chunk_bytes = 16 * kKi;  // 4 MB of all-gather took 84 us so, 115 with whole slots
-  limits.rooted_channels = 16;          // reduce of 4 MB took 94 us, with 32 channels 104
-  if (m.ranks == 2) set_crossovers_of_pair_through_host(limits);
+  limits.least_chunk_bytes = kChunkThroughHost;  // 4 MB of all-gather took 84 us so, 115 with whole slots
+  limits.rooted_channels = 16;                   // reduce of 4 MB took 94 us, with 32 channels 104
+  if (m.ranks == 2) {
+    set_crossovers_of_pair_through_host(limits);
+  } else {
+    limits.least_rounds = kRoundsThroughHost;
+  }
 }
 
 /// Measured with 2 and 4 H200 over NVLink; between more ranks what follows from that.
@@ -251,10 +267,18 @@ void set_message_protocols(const Machine& m, Sizes& sizes) {
 /// 96 between 2; all-gather of 8 MB 28 and 25.5, and 19.0 and 17.9.
 int usual_channels(const Machine& m) { return m.ranks > 4 || m.in_host_memory ? 32 : 96; }
 
+/// The largest slot with Simple, unless the user asks for another.
+uint32_t usual_slot(const Machine& m) { return m.in_host_memory && m.ranks > 2 ? kSlotThroughHost : 128 * kKi; }
+
 /// With chunks that go as a whole more CTAs gain nothing,
 constexpr int kMostOfSimple = 64;
 /// and to one peer through host memory they lose.
-int most_of_simple(const Machine& m) { return m.in_host_memory && m.ranks == 2 ? 16 : kMostOfSimple; }
+int most_of_simple(const Machine& m) {
+  if (!m.in_host_memory || m.ranks == 1) return kMostOfSimple;
+  if (m.ranks == 2) return 16;
+  const size_t of_a_channel = static_cast<size_t>(m.ranks * (m.ranks - 1)) * kSimpleSlots * kChunkThroughHost;
+  return static_cast<int>(std::clamp<size_t>(kUnderWayThroughHost / of_a_channel, 8, kMostOfSimple));
+}
 
 }  // namespace
 
@@ -277,9 +301,8 @@ Sizes sizes_for(const Machine& m) {
 
   const int sums = channels_apart(m, true, simple_channels);
 
-  const uint32_t simple_slots = 4;
-  const auto asked = static_cast<uint32_t>(m.buffer_bytes / simple_slots) / kKi * kKi;
-  const auto most = m.buffer_bytes == 0 ? 128 * kKi : std::max<uint32_t>(asked, kKi);
+  const auto asked = static_cast<uint32_t>(m.buffer_bytes / kSimpleSlots) / kKi * kKi;
+  const auto most = m.buffer_bytes == 0 ? usual_slot(m) : std::max<uint32_t>(asked, kKi);
   // Between 2 GPUs all-reduce of 256 MB took 829 us with 256 KB, 871 with 128 KB; reduce of 64 MB 197 and 209.
   const bool near_pair = m.buffer_bytes == 0 && m.ranks == 2 && !m.in_host_memory;
   sizes.layouts = {
@@ -288,7 +311,7 @@ Sizes sizes_for(const Machine& m) {
       // Between 2 all-gather of 64 MB took 121 us with 4 slots of a channel, 111 with 8.
       fit(m.ranks, Wish{channels, channels > 32 && m.ranks > 2 ? 4U : 8U, 1 * kKi, 32 * kKi,
                         size_t{m.ranks == 2 ? 24U : 28U} << 20}),
-      fit(m.ranks, Wish{simple_channels, simple_slots, 2 * kKi, near_pair ? 2 * most : most, size_t{116} << 20}),
+      fit(m.ranks, Wish{simple_channels, kSimpleSlots, 2 * kKi, near_pair ? 2 * most : most, size_t{116} << 20}),
       fit(m.ranks, Wish{.channels = message_channels(m, 16),
                         .slots = 8,
                         .least = kGrainOfLL16,
@@ -297,9 +320,9 @@ Sizes sizes_for(const Machine& m) {
                         .grain = kGrainOfLL16}),
       fit(m.ranks, Wish{message_lines, 8, 1 * kKi, 16 * kKi, size_t{14} << 20}),
       // 256 MB to a neighbour took 780 us with 512 KB of slots for a connection, 940 with 256 KB.
-      fit(m.ranks, Wish{message_slots, simple_slots, 2 * kKi, most, size_t{52} << 20}),
+      fit(m.ranks, Wish{message_slots, kSimpleSlots, 2 * kKi, most, size_t{52} << 20}),
       // Between 2 GPUs reduce-scatter of 64 MB was 1.26 times as fast as NCCL's so, with twice as many slots 1.09.
-      fit(m.ranks, Wish{2 * std::max(sums, 1), simple_slots, 2 * kKi, std::min(most, 32 * kKi), size_t{128} << 20}),
+      fit(m.ranks, Wish{2 * std::max(sums, 1), kSimpleSlots, 2 * kKi, std::min(most, 32 * kKi), size_t{128} << 20}),
       fit(m.ranks, Wish{2 * std::max(sums, 1), 8, 2 * kKi, std::min(most, 32 * kKi), size_t{128} << 20}),
       fit(m.ranks, Wish{channels_in_line(m), 16, 1 * kKi, std::min(most, 32 * kKi), size_t{65} << 20, true}),
       fit(m.ranks, BriefWish{least_channels, 8, 8 * kKi, size_t{5} << 20}),
@@ -339,6 +362,8 @@ Sizes sizes_for(const Machine& m) {
   sizes.limits.bytes_per_channel = 1 * kKi;
   sizes.limits.apart_sums = {sums, sizes.layouts[static_cast<size_t>(Queue::kSums)].slot_bytes};
   sizes.limits.apart_moves = {channels_apart(m, false, simple_channels), sizes.limits.slot_bytes[2]};
+  // Reduce of 64 MB between 4 took 250 us with 48 channels, 260 with 64 and 258 with 36; of 256 MB 864, 886 and 929.
+  sizes.limits.apart_reduce = {sums * 3 / 4, sizes.limits.apart_sums.slot_bytes};
   const QueueLayout& line = sizes.layouts[static_cast<size_t>(Queue::kLine)];
   if (m.ranks > 1) sizes.limits.line = {line.channels, line.slot_bytes};
   const QueueLayout& small_sums = sizes.layouts[static_cast<size_t>(Queue::kSmallSums)];

@@ -214,6 +214,30 @@ TEST(Sizes, RulesForLargeMessagesHoldWhereTheyWereMeasured) {
   EXPECT_EQ(sizes_for(host).limits.broadcast_ring_bytes, Limits{}.broadcast_ring_bytes);
 }
 
+TEST(Sizes, ThroughHostMemoryLittleOfAnOperationIsUnderWayAtATimeHoweverLongItIs) {
+  for (int ranks = 3; ranks <= 8; ++ranks) {
+    Machine host = machine(ranks);
+    host.in_host_memory = true;
+    const Sizes sizes = sizes_for(host);
+    const auto connections = static_cast<size_t>(ranks * (ranks - 1) * sizes.limits.simple_channels);
+    const size_t slots = connections * sizes.layouts[static_cast<size_t>(Queue::kSimple)].slots;
+    EXPECT_LE(slots * sizes.limits.least_chunk_bytes, size_t{48} << 20) << ranks << " ranks";
+    EXPECT_GE(sizes.limits.simple_channels, 8);
+    const size_t rounds = sizes.limits.least_rounds * sizes.limits.least_chunk_bytes;
+    EXPECT_GE(rounds * static_cast<size_t>(sizes.limits.simple_channels), size_t{64} << 30) << "chunks are no longer";
+  }
+}
+
+TEST(Sizes, LargeReducesBetweenFourGoInParts) {
+  const auto from = [](int ranks) {
+    return sizes_for(machine(ranks)).limits.apart_bytes[static_cast<size_t>(Collective::kReduce)];
+  };
+  EXPECT_EQ(from(4), size_t{48} << 20);
+  EXPECT_EQ(from(2), 0U);
+  EXPECT_EQ(from(8), 0U) << "not measured";
+  EXPECT_EQ(sizes_for(machine(4)).limits.apart(Collective::kReduce).channels, 48);
+}
+
 TEST(Sizes, APairWithFewCtasStaysLongerWithOneShot) {
   const auto most_of_one_shot = [](int ranks, int max_channels) {
     Machine few = machine(ranks);

@@ -50,11 +50,11 @@ inline uint32_t load_live_word(const uint32_t* from) { return *from; }
 inline void store_live_word(uint32_t* to, uint32_t value) { *to = value; }
 inline uint32_t load_acquire(const uint32_t* from) { return *from; }
 inline void fence_all_gpus() {}
-/// What happens meanwhile whenever whoever waits looks at the clock, if anything does.
-inline std::function<void()> meanwhile;
+/// What happens whenever whoever waits looks at the clock, if anything does.
+inline std::function<void()> at_each_look;
 inline uint64_t clock = 0;
 inline uint64_t nanoseconds() {
-  if (meanwhile) meanwhile();
+  if (at_each_look) at_each_look();
   return clock;
 }
 
