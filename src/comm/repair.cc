@@ -216,10 +216,12 @@ RegroupDesk& Communicator::desk() {
   return *desk_;
 }
 
-/// Others may shrink with this rank, and wait for it, though it has never done so.
+/// Others may shrink with this rank, and wait for it, though it has never done so; also if it has come through
+/// finalising by a failure.
 void Communicator::leave_desk() {
   const Phase now = phase();
-  const bool is_awaited = now != Phase::kInitialising && now != Phase::kFinalised;
+  const bool is_through = now == Phase::kFinalised && !has_failed();
+  const bool is_awaited = now != Phase::kInitialising && !is_through;
   if (desk_ && (is_awaited || !shrinks_.empty())) desk_->leave();
 }
 
