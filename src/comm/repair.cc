@@ -336,6 +336,18 @@ std::string Communicator::members_that_are(ProcessState state, const std::vector
   return list;
 }
 
+/// What is to be said of a wait that was in vain: a rank that is stopped holds up those, too, who wait for others, and
+/// no word of a failure passes that goes by way of it.
+std::string Communicator::naming_the_stopped(const std::string& sentence) const {
+  std::string list;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const std::string stopped = members_that_are(ProcessState::kStopped, {rank});
+    if (stopped.empty() || sentence.find(stopped) != std::string::npos) continue;
+    list += (list.empty() ? "" : ", ") + stopped;
+  }
+  return list.empty() ? sentence : formatted("{}; stopped (SIGSTOP, or a debugger): {}", sentence, list);
+}
+
 /// What is to be said of the members of a shrink that failed. A connection that broke is seen before the end of the
 /// process at its other end.
 std::string Communicator::word_of_members(const std::vector<int>& members) const {

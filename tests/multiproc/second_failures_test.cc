@@ -4,7 +4,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "cluster.h"
 #include "nccl.h"
 #include "observe.h"
+#include "shared.h"
 #include "shared_count.h"
 
 namespace nitinol::testing {
@@ -112,6 +115,53 @@ TEST(SecondFailure, OfAMemberThatEndsWhatItCouldNotFinalizeIsToldToThoseWhoShrin
               }
               EXPECT_CALL(ncclCommAbort(another));
             }));
+}
+
+/// Each rank sends to the next one and receives from the one before, until the communicator fails.
+void pass_on_until_failure(ncclComm_t comm, int rank, int ranks) {
+  constexpr size_t kCount = 64;
+  float* data = nullptr;
+  EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 2 * kCount * sizeof(float)));
+  while (state_of(comm) == ncclSuccess) {
+    EXPECT_CALL(ncclGroupStart());
+    static_cast<void>(ncclSend(data, kCount, ncclFloat, (rank + 1) % ranks, comm, nullptr));
+    static_cast<void>(ncclRecv(data + kCount, kCount, ncclFloat, (rank + ranks - 1) % ranks, comm, nullptr));
+    static_cast<void>(ncclGroupEnd());
+    EXPECT_CALL(cudaDeviceSynchronize());
+  }
+  EXPECT_CALL(cudaFree(data));
+}
+
+/// Rank 0 is stopped. It passes on no word between the others, of whom all but one wait for others than it.
+void stop_who_passes_words_on() {
+  constexpr int kRanks = 5;
+  const Shared<std::atomic<pid_t>> stopped;
+  const SharedCount joined;
+  const SharedCount through;
+  EXPECT_EQ(killed(0), run_processes(kRanks, [&](int process, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              use_device_of(process);
+              EXPECT_CALL(ncclCommInitRank(&comm, kRanks, id, process));
+              if (process == 0) *stopped = getpid();
+              joined.meet(kRanks);
+              if (process == 0) raise(SIGSTOP);
+              pass_on_until_failure(comm, process, kRanks);
+              through.meet(kRanks - 1);
+              if (process == 1) kill(*stopped, SIGKILL);
+              const std::string sentence = ncclGetLastError(comm);
+              const bool names = sentence.find("pid " + std::to_string(*stopped) + ",") != std::string::npos;
+              EXPECT_CALL(ncclCommAbort(comm));
+              expect_that(names, "the sentence does not name who is stopped: " + sentence);
+            }));
+}
+
+TEST(SecondFailure, OfThoseWhoGiveUpBehindARankThatIsStoppedNamesThatRank) {
+  setenv("NITINOL_TIMEOUT", "2", 1);
+  stop_who_passes_words_on();
+  setenv("NITINOL_CHECK", "strict", 1);
+  stop_who_passes_words_on();
+  unsetenv("NITINOL_CHECK");
+  unsetenv("NITINOL_TIMEOUT");
 }
 
 }  // namespace
