@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -117,19 +118,43 @@ TEST(SecondFailure, OfAMemberThatEndsWhatItCouldNotFinalizeIsToldToThoseWhoShrin
             }));
 }
 
-/// Each rank sends to the next one and receives from the one before, until the communicator fails.
+constexpr size_t kCount = 64;
+
+class Data {
+ public:
+  Data() { EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&at_), 2 * kCount * sizeof(float))); }
+  ~Data() { static_cast<void>(cudaFree(at_)); }
+  Data(const Data&) = delete;
+  Data& operator=(const Data&) = delete;
+  float* first() const { return at_; }
+  float* second() const { return at_ + kCount; }
+
+ private:
+  float* at_ = nullptr;
+};
+
+/// Each rank sends to the next one and receives from the one before.
+void pass_on(ncclComm_t comm, int rank, int ranks) {
+  const Data data;
+  EXPECT_CALL(ncclGroupStart());
+  static_cast<void>(ncclSend(data.first(), kCount, ncclFloat, (rank + 1) % ranks, comm, nullptr));
+  static_cast<void>(ncclRecv(data.second(), kCount, ncclFloat, (rank + ranks - 1) % ranks, comm, nullptr));
+  static_cast<void>(ncclGroupEnd());
+  EXPECT_CALL(cudaDeviceSynchronize());
+}
+
 void pass_on_until_failure(ncclComm_t comm, int rank, int ranks) {
-  constexpr size_t kCount = 64;
-  float* data = nullptr;
-  EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 2 * kCount * sizeof(float)));
-  while (state_of(comm) == ncclSuccess) {
-    EXPECT_CALL(ncclGroupStart());
-    static_cast<void>(ncclSend(data, kCount, ncclFloat, (rank + 1) % ranks, comm, nullptr));
-    static_cast<void>(ncclRecv(data + kCount, kCount, ncclFloat, (rank + ranks - 1) % ranks, comm, nullptr));
-    static_cast<void>(ncclGroupEnd());
-    EXPECT_CALL(cudaDeviceSynchronize());
-  }
-  EXPECT_CALL(cudaFree(data));
+  while (state_of(comm) == ncclSuccess) pass_on(comm, rank, ranks);
+}
+
+void reduce(ncclComm_t comm) {
+  const Data data;
+  static_cast<void>(ncclAllReduce(data.first(), data.first(), kCount, ncclFloat, ncclSum, comm, nullptr));
+  EXPECT_CALL(cudaDeviceSynchronize());
+}
+
+void reduce_until_failure(ncclComm_t comm, int /*rank*/, int /*ranks*/) {
+  while (state_of(comm) == ncclSuccess) reduce(comm);
 }
 
 /// Rank 0 is stopped. It passes on no word between the others, of whom all but one wait for others than it.
@@ -162,6 +187,43 @@ TEST(SecondFailure, OfThoseWhoGiveUpBehindARankThatIsStoppedNamesThatRank) {
   stop_who_passes_words_on();
   unsetenv("NITINOL_CHECK");
   unsetenv("NITINOL_TIMEOUT");
+}
+
+/// Rank 0 is stopped, and rank 3 dies, of whose end it would be the one to tell the others. No time limits their wait.
+void die_behind_who_is_stopped(const std::function<void(ncclComm_t comm, int rank, int ranks)>& wait) {
+  constexpr int kRanks = 4;
+  const Shared<std::atomic<pid_t>> stopped;
+  const SharedCount joined;
+  const SharedCount waiting;
+  const SharedCount through;
+  EXPECT_EQ(killed(0) + killed(3), run_processes(kRanks, [&](int process, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              use_device_of(process);
+              EXPECT_CALL(ncclCommInitRank(&comm, kRanks, id, process));
+              reduce(comm);
+              pass_on(comm, process, kRanks);
+              if (process == 0) *stopped = getpid();
+              joined.meet(kRanks);
+              if (process == 0) raise(SIGSTOP);
+              if (process == 3) {
+                waiting.wait_for(2);
+                while (!is_stopped(*stopped)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                std::this_thread::sleep_for(kOnTheirWay);
+                raise(SIGKILL);
+              }
+              waiting.add();
+              wait(comm, process, kRanks);
+              through.meet(2);
+              if (process == 1) kill(*stopped, SIGKILL);
+              const std::string sentence = ncclGetLastError(comm);
+              EXPECT_CALL(ncclCommAbort(comm));
+              expect_that(sentence.find("rank 3 (host ") != std::string::npos, "does not name the dead: " + sentence);
+            }));
+}
+
+TEST(SecondFailure, OfARankThatDiesBehindOneThatIsStoppedIsToldToThoseInOperations) {
+  die_behind_who_is_stopped(pass_on_until_failure);
+  die_behind_who_is_stopped(reduce_until_failure);
 }
 
 }  // namespace

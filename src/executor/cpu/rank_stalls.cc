@@ -17,6 +17,7 @@ namespace {
 constexpr std::chrono::milliseconds kStallNoticedAfter{100};
 constexpr std::chrono::milliseconds kPatienceWithOtherReports{1000};
 constexpr std::chrono::milliseconds kPatienceWithOtherCalls{800};
+constexpr std::chrono::milliseconds kBetweenLooksForDead{500};
 constexpr std::chrono::milliseconds kCirclesSearchedAfter{250};
 
 /// Whether all that its owner has launched is through, as far as that can be known.
@@ -105,6 +106,27 @@ bool Rank::find_stopped(const std::string& call, const std::vector<int>& peers) 
   return true;
 }
 
+/// The process of another rank has died: reports it, and returns true. Not before word of that could have come, which
+/// does not where it goes by way of a rank that is stopped. Who has left in order may end while this rank has, too.
+bool Rank::find_dead(const std::string& call) {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_look_for_dead_ || own_->header().leaving.load(std::memory_order_acquire) != 0) return false;
+  next_look_for_dead_ = now + kBetweenLooksForDead;
+  const Home& self = homes_[static_cast<size_t>(rank_)];
+  const auto dead = std::find_if(homes_.begin(), homes_.end(), [&](const Home& home) {
+    return home.host == self.host && home.process != self.process &&
+           process_state(home.pid, home.pid_namespace) == ProcessState::kDead;
+  });
+  if (dead == homes_.end()) {
+    dead_since_.reset();
+    return false;
+  }
+  if (!dead_since_) dead_since_ = now;
+  if (now - *dead_since_ < kPatienceWithOtherReports) return false;
+  report(ncclRemoteError, dead_sentence(rank_, call, dead->name));
+  return true;
+}
+
 /// Whether the peer's host waits for this rank to make another call, and there is nothing more for the peer to run
 /// before, nor will this rank's host make that call in a moment.
 bool Rank::waits_on_host(int peer) const {
@@ -145,6 +167,7 @@ void Rank::on_stall() {
   if (find_mismatch() || find_leaver()) return;
   const auto waited = stalled_for();
   if (find_stopped(current().text(), peers_inside_or_late()) || find_waiting_on_host()) return;
+  if (find_dead(current().text())) return;
   if (waited >= kCirclesSearchedAfter && find_long_circle({current(), {}}, [] { return false; })) return;
   if (!is_to_be_told_of(waited)) return;
   std::vector<int> known;
@@ -255,7 +278,7 @@ void Rank::on_message_stall(const std::vector<Awaited>& all, const std::function
   if (waited >= kCirclesSearchedAfter && (find_circle() || find_long_circle({{}, &all}, ready))) return;
   std::vector<int> peers;
   for (const Awaited& awaited : all) peers.push_back(awaited.peer);
-  if (find_stopped("a group of sends and receives", peers)) return;
+  if (find_stopped("a group of sends and receives", peers) || find_dead("a group of sends and receives")) return;
   if (!is_to_be_told_of(waited)) return;
   std::string late;
   for (const Awaited& awaited : all) {
