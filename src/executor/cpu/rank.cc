@@ -51,7 +51,7 @@ Rank::Rank(ExecutorSetup setup)
   own_->header().pid_namespace = self.pid_namespace;
   own_->header().device = self.device;
   for (const Peer& peer : setup.peers) {
-    homes_.push_back({peer.host, peer.process, peer.pid, peer.pid_namespace, describe_rank(peer.rank, peer)});
+    homes_.push_back({peer.host, peer.process, peer.pid, peer.pid_namespace});
   }
   enter_arena({identity_, rank_}, own_);
   if (shareable_) handles_->offer(kArenaName, [arena = own_] { return arena->share(); });

@@ -240,6 +240,7 @@ class Rank {
   bool will_say_themselves(const std::vector<int>& peers) const;
   bool find_stopped(const std::string& call, const std::vector<int>& peers);
   bool find_dead(const std::string& call);
+  bool is_dead(int peer) const;
   struct Difference {
     Signature mine;
     Signature theirs;
@@ -278,7 +279,6 @@ class Rank {
     uint64_t process;
     int pid;
     uint64_t pid_namespace;
-    std::string name;  ///< of the rank that lives there
   };
   struct Reached {
     std::shared_ptr<Arena> arena;

@@ -106,25 +106,30 @@ bool Rank::find_stopped(const std::string& call, const std::vector<int>& peers) 
   return true;
 }
 
-/// The process of another rank has died: reports it, and returns true. Not before word of that could have come, which
-/// does not where it goes by way of a rank that is stopped. Who has left in order may end while this rank has, too.
+/// The process of a rank that is known and has not left has died: reports it, and returns true. Not before word of that
+/// could have come, which does not where it goes by way of a rank that is stopped.
 bool Rank::find_dead(const std::string& call) {
   const auto now = std::chrono::steady_clock::now();
-  if (now < next_look_for_dead_ || own_->header().leaving.load(std::memory_order_acquire) != 0) return false;
+  if (now < next_look_for_dead_) return false;
   next_look_for_dead_ = now + kBetweenLooksForDead;
-  const Home& self = homes_[static_cast<size_t>(rank_)];
-  const auto dead = std::find_if(homes_.begin(), homes_.end(), [&](const Home& home) {
-    return home.host == self.host && home.process != self.process &&
-           process_state(home.pid, home.pid_namespace) == ProcessState::kDead;
-  });
-  if (dead == homes_.end()) {
+  int dead = 0;
+  while (dead < ranks() && !is_dead(dead)) ++dead;
+  if (dead == ranks()) {
     dead_since_.reset();
     return false;
   }
   if (!dead_since_) dead_since_ = now;
   if (now - *dead_since_ < kPatienceWithOtherReports) return false;
-  report(ncclRemoteError, dead_sentence(rank_, call, dead->name));
+  report(ncclRemoteError, dead_sentence(rank_, call, describe(dead, *arena_of(dead))));
   return true;
+}
+
+bool Rank::is_dead(int peer) const {
+  const Arena* const arena = arena_of(peer);
+  const Home& home = homes_[static_cast<size_t>(peer)];
+  return arena != nullptr && home.host == homes_[static_cast<size_t>(rank_)].host && !in_this_process(peer) &&
+         process_state(home.pid, home.pid_namespace) == ProcessState::kDead &&
+         arena->header().leaving.load(std::memory_order_acquire) == 0;
 }
 
 /// Whether the peer's host waits for this rank to make another call, and there is nothing more for the peer to run
