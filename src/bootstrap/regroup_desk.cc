@@ -375,12 +375,26 @@ bool RegroupDesk::waits_for(const RegroupWord& word, const RegroupWord& other) {
   return wanted || (word.repairs && other.repairs && !leaves_out(other, word.rank));
 }
 
+/// One that has left though `word`'s rank waits for it, and neither has left the other out; null if there is none.
+const RegroupWord* RegroupDesk::leaver_missed_by(const RegroupWord& word, const Words& words) {
+  for (const auto& [rank, other] : words) {
+    if (other.state == State::kLeft && !leaves_out(word, rank) && !leaves_out(other, word.rank)) return &other;
+  }
+  return nullptr;
+}
+
 /// Those who wait for nobody but ranks that may yet come are left out, then those who wait for nobody but these and the
-/// first, and so on: the others wait for ever.
+/// first, and so on: the others wait for ever. A rank that others miss may leave while they meet, and not all find that
+/// at the same time: who has is in another meeting by then, but does not contradict who has not. So it is the cause for
+/// whoever misses it, and who misses it comes again when it has found that, too.
 std::optional<RegroupDesk::Stuck> RegroupDesk::stuck(const RegroupWord& mine, const Words& words) const {
+  if (const RegroupWord* const leaver = leaver_missed_by(mine, words)) {
+    return Stuck{sentence_about(mine, *leaver), ncclRemoteError, {{leaver->rank, leaver->meeting}}};
+  }
   std::map<int, const RegroupWord*> held{{mine.rank, &mine}};
   for (const auto& [rank, word] : words) {
-    if (word.state == State::kMeets || word.state == State::kLeft) held[rank] = &word;
+    const bool will_come_again = word.state == State::kMeets && leaver_missed_by(word, words) != nullptr;
+    if ((word.state == State::kMeets && !will_come_again) || word.state == State::kLeft) held[rank] = &word;
   }
   const auto waits = [&](const RegroupWord& word) {
     if (word.state == State::kLeft) return true;
@@ -405,8 +419,6 @@ std::optional<RegroupDesk::Stuck> RegroupDesk::stuck(const RegroupWord& mine, co
     if (named == nullptr || (named->state == State::kLeft && word->state == State::kMeets)) named = word;
   }
   if (named == nullptr) return std::nullopt;
-  const bool gone = named->state == State::kLeft && !leaves_out(*named, mine.rank);
-  result.code = gone ? ncclRemoteError : ncclInvalidUsage;
   result.sentence = sentence_about(mine, *named);
   return result;
 }

@@ -98,6 +98,7 @@ class RegroupDesk : public std::enable_shared_from_this<RegroupDesk> {
   static bool waits_for(const RegroupWord& word, const RegroupWord& other);
   void throw_word_of_failure(const RegroupWord& mine, const Words& words);
   void take_note(const RegroupWord& mine, const Words& words);
+  static const RegroupWord* leaver_missed_by(const RegroupWord& word, const Words& words);
   std::optional<Stuck> stuck(const RegroupWord& mine, const Words& words) const;
   std::string excludes(const RegroupWord& word) const;
   std::string sentence_about(const RegroupWord& mine, const RegroupWord& other) const;

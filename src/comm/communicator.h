@@ -215,6 +215,9 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void fail_with(ncclResult_t code, const std::string& sentence, bool tell_others);
   /// Because of what was thrown, as far as there is memory to tell it. The others are told of lack of memory alone.
   void fail_because(const std::exception& thrown) noexcept;
+  /// The sentence, of a wait that was in vain, and the ranks of this host that are stopped as far as it has none of
+  /// them.
+  std::string naming_the_stopped(const std::string& sentence) const;
   /// For one that is being made, perhaps by another thread: it has failed now, and that thread ends soon.
   void give_up(const Error& error);
 
@@ -275,6 +278,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   bool finds_peer_access(const std::vector<Peer>& peers);
   /// Waits a little for word of an earlier failure elsewhere, and throws it if it comes.
   void throw_first_failure() const;
+  void fail_in_operation(ncclResult_t code, const std::string& sentence);
   void follow_failures();
 
   int rank_ = -1;

@@ -216,10 +216,12 @@ RegroupDesk& Communicator::desk() {
   return *desk_;
 }
 
-/// Others may shrink with this rank, and wait for it, though it has never done so.
+/// Others may shrink with this rank, and wait for it, though it has never done so; also if it has come through
+/// finalising by a failure.
 void Communicator::leave_desk() {
   const Phase now = phase();
-  const bool is_awaited = now != Phase::kInitialising && now != Phase::kFinalised;
+  const bool is_through = now == Phase::kFinalised && !has_failed();
+  const bool is_awaited = now != Phase::kInitialising && !is_through;
   if (desk_ && (is_awaited || !shrinks_.empty())) desk_->leave();
 }
 
@@ -332,6 +334,18 @@ std::string Communicator::members_that_are(ProcessState state, const std::vector
     list += (list.empty() ? "" : ", ") + describe_rank(member, peer);
   }
   return list;
+}
+
+/// What is to be said of a wait that was in vain: a rank that is stopped holds up those, too, who wait for others, and
+/// no word of a failure passes that goes by way of it.
+std::string Communicator::naming_the_stopped(const std::string& sentence) const {
+  std::string list;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const std::string stopped = members_that_are(ProcessState::kStopped, {rank});
+    if (stopped.empty() || sentence.find(stopped) != std::string::npos) continue;
+    list += (list.empty() ? "" : ", ") + stopped;
+  }
+  return list.empty() ? sentence : formatted("{}; stopped (SIGSTOP, or a debugger): {}", sentence, list);
 }
 
 /// What is to be said of the members of a shrink that failed. A connection that broke is seen before the end of the

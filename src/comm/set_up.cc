@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -326,7 +327,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers, bool peer_access) 
       StrictBoard::hold_up(teller.get(), *held, {});
     };
   }
-  setup.failed = [this](ncclResult_t code, const std::string& sentence) { fail_with(code, sentence, true); };
+  setup.failed = [this](ncclResult_t code, const std::string& sentence) { fail_in_operation(code, sentence); };
   setup.warned = [](const std::string& sentence) { log_note("{}", sentence); };
   std::unique_ptr<Executor> executor = make_executor(std::move(setup));
   limits_ = executor->limits();
@@ -334,6 +335,16 @@ void Communicator::make_executor_for(std::vector<Peer> peers, bool peer_access) 
   const std::lock_guard lock(executor_mutex_);
   executor_ = std::move(executor);
   if (aborted_.load(std::memory_order_acquire)) executor_->abort();
+}
+
+/// As the executor says, which waits in vain where that is a remote error.
+void Communicator::fail_in_operation(ncclResult_t code, const std::string& sentence) {
+  std::string more;
+  try {
+    if (code == ncclRemoteError) more = naming_the_stopped(sentence);
+  } catch (const std::bad_alloc&) {
+  }
+  fail_with(code, more.empty() ? sentence : more, true);
 }
 
 void Communicator::follow_failures() {

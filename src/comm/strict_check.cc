@@ -77,16 +77,21 @@ class Patience {
     if (doings.stopped && !stopped_since_) stopped_since_ = waited;
     const std::string who = communicator_.strict_board()->describe(peer);
     if (stopped_since_ && waited - *stopped_since_ >= kPatienceWithStopped) {
-      fail(ncclRemoteError, "{}", stopped_sentence(communicator_.rank(), message.message().text(), who));
+      give_up(stopped_sentence(communicator_.rank(), message.message().text(), who));
     }
     const std::chrono::milliseconds limit = communicator_.timeout();
     if (limit.count() <= 0 || waited < limit) return;
-    fail(ncclRemoteError, "rank {} waited {} ms (NITINOL_TIMEOUT) for {} to make the call that matches {}; {}{}{}",
-         communicator_.rank(), waited.count(), who, message.message().text(),
-         words_for(communicator_.strict_board()->process_of(peer)), doings.text.empty() ? "" : "; ", doings.text);
+    give_up(formatted("rank {} waited {} ms (NITINOL_TIMEOUT) for {} to make the call that matches {}; {}{}{}",
+                      communicator_.rank(), waited.count(), who, message.message().text(),
+                      words_for(communicator_.strict_board()->process_of(peer)), doings.text.empty() ? "" : "; ",
+                      doings.text));
   }
 
  private:
+  [[noreturn]] void give_up(const std::string& sentence) const {
+    fail(ncclRemoteError, "{}", communicator_.naming_the_stopped(sentence));
+  }
+
   Communicator& communicator_;
   Attendance attendance_;
   std::chrono::milliseconds away_{};

@@ -35,6 +35,10 @@ std::string stopped_sentence(int rank, const std::string& mine, const std::strin
       rank, mine, peer);
 }
 
+std::string dead_sentence(int rank, const std::string& mine, const std::string& peer) {
+  return formatted("rank {} waits in {}, but the process of {} is dead", rank, mine, peer);
+}
+
 std::string message_sentence(int rank, const std::string& mine, const std::string& peer, const std::string& reason) {
   return formatted(
       "the ranks' calls do not match: rank {} waits in {} for {}, {}; all ranks must make the same calls in the same "

@@ -29,6 +29,9 @@ std::string leaver_sentence(int rank, const std::string& mine, const std::string
 /// Rank `rank` is in `mine`, in which the peer will do nothing any more.
 std::string stopped_sentence(int rank, const std::string& mine, const std::string& peer);
 
+/// Rank `rank` is in `mine`, of which the peer's process has died.
+std::string dead_sentence(int rank, const std::string& mine, const std::string& peer);
+
 /// `mine`, a send or receive of rank `rank`, can never meet its other end at the peer; `reason` begins with "which".
 std::string message_sentence(int rank, const std::string& mine, const std::string& peer, const std::string& reason);
 /// `first`: the first of the sender's messages to rank `to` that was not received, of `sent` in all.

@@ -239,6 +239,8 @@ class Rank {
   std::string doings_of_all(const std::vector<int>& peers) const;
   bool will_say_themselves(const std::vector<int>& peers) const;
   bool find_stopped(const std::string& call, const std::vector<int>& peers);
+  bool find_dead(const std::string& call);
+  bool is_dead(int peer) const;
   struct Difference {
     Signature mine;
     Signature theirs;
@@ -296,7 +298,9 @@ class Rank {
     int peer;
     std::chrono::steady_clock::time_point since;  ///< when that was seen
   };
-  std::optional<StoppedPeer> stopped_;                                  ///< the first of those that this rank waits for
+  std::optional<StoppedPeer> stopped_;  ///< the first of those that this rank waits for
+  std::chrono::steady_clock::time_point next_look_for_dead_;
+  std::optional<std::chrono::steady_clock::time_point> dead_since_;     ///< when a process was first seen to be
   std::optional<std::chrono::steady_clock::time_point> on_host_since_;  ///< when one was first seen to wait on the host
   uint64_t stalled_wait_ = 0;                                           ///< which of the waiter's long waits that was
   uint64_t told_groups_ = 0;          ///< of messages in which this rank has told what it waits for

@@ -17,6 +17,7 @@ namespace {
 constexpr std::chrono::milliseconds kStallNoticedAfter{100};
 constexpr std::chrono::milliseconds kPatienceWithOtherReports{1000};
 constexpr std::chrono::milliseconds kPatienceWithOtherCalls{800};
+constexpr std::chrono::milliseconds kBetweenLooksForDead{500};
 constexpr std::chrono::milliseconds kCirclesSearchedAfter{250};
 
 /// Whether all that its owner has launched is through, as far as that can be known.
@@ -105,6 +106,32 @@ bool Rank::find_stopped(const std::string& call, const std::vector<int>& peers) 
   return true;
 }
 
+/// The process of a rank that is known and has not left has died: reports it, and returns true. Not before word of that
+/// could have come, which does not where it goes by way of a rank that is stopped.
+bool Rank::find_dead(const std::string& call) {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_look_for_dead_) return false;
+  next_look_for_dead_ = now + kBetweenLooksForDead;
+  int dead = 0;
+  while (dead < ranks() && !is_dead(dead)) ++dead;
+  if (dead == ranks()) {
+    dead_since_.reset();
+    return false;
+  }
+  if (!dead_since_) dead_since_ = now;
+  if (now - *dead_since_ < kPatienceWithOtherReports) return false;
+  report(ncclRemoteError, dead_sentence(rank_, call, describe(dead, *arena_of(dead))));
+  return true;
+}
+
+bool Rank::is_dead(int peer) const {
+  const Arena* const arena = arena_of(peer);
+  const Home& home = homes_[static_cast<size_t>(peer)];
+  return arena != nullptr && home.host == homes_[static_cast<size_t>(rank_)].host && !in_this_process(peer) &&
+         process_state(home.pid, home.pid_namespace) == ProcessState::kDead &&
+         arena->header().leaving.load(std::memory_order_acquire) == 0;
+}
+
 /// Whether the peer's host waits for this rank to make another call, and there is nothing more for the peer to run
 /// before, nor will this rank's host make that call in a moment.
 bool Rank::waits_on_host(int peer) const {
@@ -145,6 +172,7 @@ void Rank::on_stall() {
   if (find_mismatch() || find_leaver()) return;
   const auto waited = stalled_for();
   if (find_stopped(current().text(), peers_inside_or_late()) || find_waiting_on_host()) return;
+  if (find_dead(current().text())) return;
   if (waited >= kCirclesSearchedAfter && find_long_circle({current(), {}}, [] { return false; })) return;
   if (!is_to_be_told_of(waited)) return;
   std::vector<int> known;
@@ -255,7 +283,7 @@ void Rank::on_message_stall(const std::vector<Awaited>& all, const std::function
   if (waited >= kCirclesSearchedAfter && (find_circle() || find_long_circle({{}, &all}, ready))) return;
   std::vector<int> peers;
   for (const Awaited& awaited : all) peers.push_back(awaited.peer);
-  if (find_stopped("a group of sends and receives", peers)) return;
+  if (find_stopped("a group of sends and receives", peers) || find_dead("a group of sends and receives")) return;
   if (!is_to_be_told_of(waited)) return;
   std::string late;
   for (const Awaited& awaited : all) {
