@@ -28,6 +28,18 @@ constexpr std::chrono::milliseconds kOnTheirWay{300};  // so that it mostly stri
 
 std::string killed(int process) { return "process " + std::to_string(process) + " ended by signal 9\n"; }
 
+/// One process for each rank, with a communicator of all; some of them end as `ends` says.
+void run_ranks(int ranks, const std::string& ends, const std::function<void(int rank, ncclComm_t comm)>& run) {
+  const SharedCount joined;
+  EXPECT_EQ(ends, run_processes(ranks, [&](int process, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              use_device_of(process);
+              EXPECT_CALL(ncclCommInitRank(&comm, ranks, id, process));
+              joined.meet(ranks);
+              run(process, comm);
+            }));
+}
+
 /// Leaves out these ranks, in abort mode.
 ncclResult_t shrink(ncclComm_t comm, std::vector<int> excluded, ncclComm_t* child) {
   return ncclCommShrink(comm, excluded.data(), static_cast<int>(excluded.size()), child, nullptr, NCCL_SHRINK_ABORT);
@@ -55,67 +67,55 @@ void must_shrink(ncclComm_t comm, const std::vector<int>& excluded, int rank, in
 /// Rank 3 is dead, and rank 0 leaves while others wait for it. Rank 1 has found that, and waits for rank 2 without
 /// both, before rank 2 looks.
 TEST(SecondFailure, OfAMemberThatLeavesIsNoContradictionBetweenThoseWhoFindItSoonerAndLater) {
-  constexpr int kRanks = 4;
-  const SharedCount joined;
   const SharedCount found;
   const SharedCount through;
-  EXPECT_EQ(killed(3), run_processes(kRanks, [&](int process, const ncclUniqueId& id) {
-              ncclComm_t comm = nullptr;
-              use_device_of(process);
-              EXPECT_CALL(ncclCommInitRank(&comm, kRanks, id, process));
-              joined.meet(kRanks);
-              if (process == 3) raise(SIGKILL);
-              wait_for_failure(comm);
-              if (process == 0) {
-                EXPECT_CALL(ncclCommAbort(comm));
-                return through.wait_for(2);
-              }
-              if (process == 2) found.wait_for(1);
-              must_not_shrink(comm, {3}, "rank 0 (host ");
-              if (process == 1) found.add();
-              must_shrink(comm, {0, 3}, process - 1, 2);
-              through.add();
-              EXPECT_CALL(ncclCommAbort(comm));
-            }));
+  run_ranks(4, killed(3), [&](int rank, ncclComm_t comm) {
+    if (rank == 3) raise(SIGKILL);
+    wait_for_failure(comm);
+    if (rank == 0) {
+      EXPECT_CALL(ncclCommAbort(comm));
+      return through.wait_for(2);
+    }
+    if (rank == 2) found.wait_for(1);
+    must_not_shrink(comm, {3}, "rank 0 (host ");
+    if (rank == 1) found.add();
+    must_shrink(comm, {0, 3}, rank - 1, 2);
+    through.add();
+    EXPECT_CALL(ncclCommAbort(comm));
+  });
 }
 
 /// Rank 2 dies while the others, who wait for it in an operation, finalize; rank 1, whose process lives on with another
 /// communicator, ends its own.
 TEST(SecondFailure, OfAMemberThatEndsWhatItCouldNotFinalizeIsToldToThoseWhoShrinkWithIt) {
-  constexpr int kRanks = 3;
-  const SharedCount joined;
   const SharedCount finalizing;
   const SharedCount left;
   const SharedCount through;
-  EXPECT_EQ(killed(2), run_processes(kRanks, [&](int process, const ncclUniqueId& id) {
-              ncclComm_t another = nullptr;
-              ncclComm_t comm = nullptr;
-              use_device_of(process);
-              float* data = nullptr;
-              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
-              EXPECT_CALL(ncclCommInitRank(&another, kRanks, id, process));
-              EXPECT_CALL(ncclCommSplit(another, 0, process, &comm, nullptr));
-              joined.meet(kRanks);
-              if (process == 2) {
-                finalizing.wait_for(2);
-                std::this_thread::sleep_for(kOnTheirWay);
-                raise(SIGKILL);
-              }
-              EXPECT_CALL(ncclAllReduce(data, data, 10, ncclFloat, ncclSum, comm, nullptr));
-              finalizing.add();
-              expect_that(ncclCommFinalize(comm) == ncclRemoteError, "finalized all the same");
-              if (process == 1) {
-                EXPECT_CALL(ncclCommAbort(comm));
-                left.add();
-                through.wait_for(1);
-              } else {
-                left.wait_for(1);
-                must_not_shrink(comm, {2}, ") has left the communicator");
-                through.add();
-                EXPECT_CALL(ncclCommAbort(comm));
-              }
-              EXPECT_CALL(ncclCommAbort(another));
-            }));
+  run_ranks(3, killed(2), [&](int rank, ncclComm_t another) {
+    ncclComm_t comm = nullptr;
+    float* data = nullptr;
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+    EXPECT_CALL(ncclCommSplit(another, 0, rank, &comm, nullptr));
+    if (rank == 2) {
+      finalizing.wait_for(2);
+      std::this_thread::sleep_for(kOnTheirWay);
+      raise(SIGKILL);
+    }
+    EXPECT_CALL(ncclAllReduce(data, data, 10, ncclFloat, ncclSum, comm, nullptr));
+    finalizing.add();
+    expect_that(ncclCommFinalize(comm) == ncclRemoteError, "finalized all the same");
+    if (rank == 1) {
+      EXPECT_CALL(ncclCommAbort(comm));
+      left.add();
+      through.wait_for(1);
+    } else {
+      left.wait_for(1);
+      must_not_shrink(comm, {2}, ") has left the communicator");
+      through.add();
+      EXPECT_CALL(ncclCommAbort(comm));
+    }
+    EXPECT_CALL(ncclCommAbort(another));
+  });
 }
 
 constexpr size_t kCount = 64;
@@ -161,23 +161,20 @@ void reduce_until_failure(ncclComm_t comm, int /*rank*/, int /*ranks*/) {
 void stop_who_passes_words_on() {
   constexpr int kRanks = 5;
   const Shared<std::atomic<pid_t>> stopped;
-  const SharedCount joined;
+  const SharedCount ready;
   const SharedCount through;
-  EXPECT_EQ(killed(0), run_processes(kRanks, [&](int process, const ncclUniqueId& id) {
-              ncclComm_t comm = nullptr;
-              use_device_of(process);
-              EXPECT_CALL(ncclCommInitRank(&comm, kRanks, id, process));
-              if (process == 0) *stopped = getpid();
-              joined.meet(kRanks);
-              if (process == 0) raise(SIGSTOP);
-              pass_on_until_failure(comm, process, kRanks);
-              through.meet(kRanks - 1);
-              if (process == 1) kill(*stopped, SIGKILL);
-              const std::string sentence = ncclGetLastError(comm);
-              const bool names = sentence.find("pid " + std::to_string(*stopped) + ",") != std::string::npos;
-              EXPECT_CALL(ncclCommAbort(comm));
-              expect_that(names, "the sentence does not name who is stopped: " + sentence);
-            }));
+  run_ranks(kRanks, killed(0), [&](int rank, ncclComm_t comm) {
+    if (rank == 0) *stopped = getpid();
+    ready.meet(kRanks);
+    if (rank == 0) raise(SIGSTOP);
+    pass_on_until_failure(comm, rank, kRanks);
+    through.meet(kRanks - 1);
+    if (rank == 1) kill(*stopped, SIGKILL);
+    const std::string sentence = ncclGetLastError(comm);
+    const bool names = sentence.find("pid " + std::to_string(*stopped) + ",") != std::string::npos;
+    EXPECT_CALL(ncclCommAbort(comm));
+    expect_that(names, "the sentence does not name who is stopped: " + sentence);
+  });
 }
 
 TEST(SecondFailure, OfThoseWhoGiveUpBehindARankThatIsStoppedNamesThatRank) {
@@ -193,32 +190,29 @@ TEST(SecondFailure, OfThoseWhoGiveUpBehindARankThatIsStoppedNamesThatRank) {
 void die_behind_who_is_stopped(const std::function<void(ncclComm_t comm, int rank, int ranks)>& wait) {
   constexpr int kRanks = 4;
   const Shared<std::atomic<pid_t>> stopped;
-  const SharedCount joined;
+  const SharedCount ready;
   const SharedCount waiting;
   const SharedCount through;
-  EXPECT_EQ(killed(0) + killed(3), run_processes(kRanks, [&](int process, const ncclUniqueId& id) {
-              ncclComm_t comm = nullptr;
-              use_device_of(process);
-              EXPECT_CALL(ncclCommInitRank(&comm, kRanks, id, process));
-              reduce(comm);
-              pass_on(comm, process, kRanks);
-              if (process == 0) *stopped = getpid();
-              joined.meet(kRanks);
-              if (process == 0) raise(SIGSTOP);
-              if (process == 3) {
-                waiting.wait_for(2);
-                while (!is_stopped(*stopped)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-                std::this_thread::sleep_for(kOnTheirWay);
-                raise(SIGKILL);
-              }
-              waiting.add();
-              wait(comm, process, kRanks);
-              through.meet(2);
-              if (process == 1) kill(*stopped, SIGKILL);
-              const std::string sentence = ncclGetLastError(comm);
-              EXPECT_CALL(ncclCommAbort(comm));
-              expect_that(sentence.find("rank 3 (host ") != std::string::npos, "does not name the dead: " + sentence);
-            }));
+  run_ranks(kRanks, killed(0) + killed(3), [&](int rank, ncclComm_t comm) {
+    reduce(comm);
+    pass_on(comm, rank, kRanks);
+    if (rank == 0) *stopped = getpid();
+    ready.meet(kRanks);
+    if (rank == 0) raise(SIGSTOP);
+    if (rank == 3) {
+      waiting.wait_for(2);
+      while (!is_stopped(*stopped)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::this_thread::sleep_for(kOnTheirWay);
+      raise(SIGKILL);
+    }
+    waiting.add();
+    wait(comm, rank, kRanks);
+    through.meet(2);
+    if (rank == 1) kill(*stopped, SIGKILL);
+    const std::string sentence = ncclGetLastError(comm);
+    EXPECT_CALL(ncclCommAbort(comm));
+    expect_that(sentence.find("rank 3 (host ") != std::string::npos, "does not name the dead: " + sentence);
+  });
 }
 
 TEST(SecondFailure, OfARankThatDiesBehindOneThatIsStoppedIsToldToThoseInOperations) {
