@@ -18,6 +18,7 @@
 #include "executor/cpu/occupancy.h"
 #include "executor/cpu/turn.h"
 #include "executor/cpu/waiter.h"
+#include "executor/dead_peers.h"
 #include "executor/executor.h"
 #include "executor/label.h"
 
@@ -299,8 +300,7 @@ class Rank {
     std::chrono::steady_clock::time_point since;  ///< when that was seen
   };
   std::optional<StoppedPeer> stopped_;  ///< the first of those that this rank waits for
-  std::chrono::steady_clock::time_point next_look_for_dead_;
-  std::optional<std::chrono::steady_clock::time_point> dead_since_;     ///< when a process was first seen to be
+  DeadPeers dead_peers_;
   std::optional<std::chrono::steady_clock::time_point> on_host_since_;  ///< when one was first seen to wait on the host
   uint64_t stalled_wait_ = 0;                                           ///< which of the waiter's long waits that was
   uint64_t told_groups_ = 0;          ///< of messages in which this rank has told what it waits for

@@ -17,7 +17,6 @@ namespace {
 constexpr std::chrono::milliseconds kStallNoticedAfter{100};
 constexpr std::chrono::milliseconds kPatienceWithOtherReports{1000};
 constexpr std::chrono::milliseconds kPatienceWithOtherCalls{800};
-constexpr std::chrono::milliseconds kBetweenLooksForDead{500};
 constexpr std::chrono::milliseconds kCirclesSearchedAfter{250};
 
 /// Whether all that its owner has launched is through, as far as that can be known.
@@ -106,21 +105,12 @@ bool Rank::find_stopped(const std::string& call, const std::vector<int>& peers) 
   return true;
 }
 
-/// The process of a rank that is known and has not left has died: reports it, and returns true. Not before word of that
-/// could have come, which does not where it goes by way of a rank that is stopped.
+/// The process of a rank that is known and has not left has died: reports it, and returns true.
 bool Rank::find_dead(const std::string& call) {
-  const auto now = std::chrono::steady_clock::now();
-  if (now < next_look_for_dead_) return false;
-  next_look_for_dead_ = now + kBetweenLooksForDead;
-  int dead = 0;
-  while (dead < ranks() && !is_dead(dead)) ++dead;
-  if (dead == ranks()) {
-    dead_since_.reset();
-    return false;
-  }
-  if (!dead_since_) dead_since_ = now;
-  if (now - *dead_since_ < kPatienceWithOtherReports) return false;
-  report(ncclRemoteError, dead_sentence(rank_, call, describe(dead, *arena_of(dead))));
+  const auto dead =
+      dead_peers_.look(ranks(), std::chrono::steady_clock::now(), [this](int peer) { return is_dead(peer); });
+  if (!dead) return false;
+  report(ncclRemoteError, dead_sentence(rank_, call, describe(*dead, *arena_of(*dead))));
   return true;
 }
 

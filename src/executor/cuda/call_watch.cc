@@ -18,6 +18,9 @@ namespace {
 /// Kernels that wait say so every few milliseconds.
 constexpr std::chrono::milliseconds kBetweenLooksAtKernels{40};
 
+/// Kernels have told for so long that they wait before anybody looks for dead processes.
+constexpr std::chrono::milliseconds kLongWait{1000};
+
 constexpr const char* kForgotten = "something that is too long ago to tell (NITINOL_CHECK=strict tells)";
 
 }  // namespace
@@ -157,7 +160,9 @@ void CallWatch::look_at_calls(const CallBoard& board) {
     if (const auto finding = look_at_kernels(board, now)) return report(finding->code, finding->sentence);
   }
   present_->look(domain_->setup().through, now);
-  if (present_->number() != 0) look_at_collectives(board, now);
+  if (present_->number() != 0) {
+    if (const auto sentence = look_at_collectives(board, now)) return report(ncclRemoteError, *sentence);
+  }
   if (const auto sentence = stopped_peers_.look(*present_, peers, now)) return report(ncclRemoteError, *sentence);
   if (const auto sentence = circle_->look()) return report(ncclInvalidUsage, *sentence);
 }
@@ -213,18 +218,36 @@ std::optional<KernelWaits::Finding> CallWatch::look_at_kernels(const CallBoard& 
   looked_at_kernels_ = now;
   const KernelWait wait = kernel_wait_.read();
   write_kernel_wait(board.page(rank_), wait);
-  auto finding = kernel_waits_->look();
-  if (!finding) warn_of(board, wait);
-  return finding;
+  if (auto finding = kernel_waits_->look()) return finding;
+  warn_of(board, wait);
+  auto sentence = find_dead(board, wait.text(), now);
+  return sentence ? std::optional(KernelWaits::Finding{ncclRemoteError, std::move(*sentence)}) : std::nullopt;
 }
 
 /// Where there are none.
-void CallWatch::look_at_collectives(const CallBoard& board, std::chrono::steady_clock::time_point now) {
-  if (now - looked_at_kernels_ < kBetweenLooksAtKernels) return;
+std::optional<std::string> CallWatch::look_at_collectives(const CallBoard& board,
+                                                          std::chrono::steady_clock::time_point now) {
+  if (now - looked_at_kernels_ < kBetweenLooksAtKernels) return std::nullopt;
   looked_at_kernels_ = now;
   const KernelWait wait = kernel_wait_.read();
   note_waits_in_collectives(board);
   warn_of(board, wait);
+  return find_dead(board, present_->text(), now);
+}
+
+/// A rank of this host has died without having left, while kernels wait.
+std::optional<std::string> CallWatch::find_dead(const CallBoard& board, const std::string& call,
+                                                std::chrono::steady_clock::time_point now) {
+  if (kernel_wait_.waited() < kLongWait) return std::nullopt;
+  const std::vector<Peer>& peers = domain_->setup().peers;
+  const Peer& self = peers[static_cast<size_t>(rank_)];
+  const auto dead = dead_peers_.look(ranks_, now, [&](int peer) {
+    const Peer& who = peers[static_cast<size_t>(peer)];
+    return who.host == self.host && process_of(who, self) == ProcessState::kDead &&
+           board.page(peer).leaving.load(std::memory_order_acquire) == 0;
+  });
+  if (!dead) return std::nullopt;
+  return dead_sentence(rank_, call, describe_rank(*dead, peers[static_cast<size_t>(*dead)]));
 }
 
 /// What is seen but once may be of the launch before, which has ended since; and of an earlier one if there are more

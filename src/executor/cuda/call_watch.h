@@ -20,6 +20,7 @@
 #include "executor/cuda/gpu_progress.h"
 #include "executor/cuda/kernel_wait_reader.h"
 #include "executor/cuda/late_ranks.h"
+#include "executor/dead_peers.h"
 #include "executor/long_circle.h"
 #include "executor/marked_calls.h"
 #include "executor/raised_flag.h"
@@ -92,7 +93,9 @@ class CallWatch {
                                                       std::chrono::steady_clock::time_point now);
   void note_waits_in_collectives(const CallBoard& board);
   void warn_of(const CallBoard& board, const KernelWait& wait);
-  void look_at_collectives(const CallBoard& board, std::chrono::steady_clock::time_point now);
+  std::optional<std::string> look_at_collectives(const CallBoard& board, std::chrono::steady_clock::time_point now);
+  std::optional<std::string> find_dead(const CallBoard& board, const std::string& call,
+                                       std::chrono::steady_clock::time_point now);
   std::optional<std::string> look_at_data() const;
   void take_over_runs(const CallBoard& board);
   std::optional<std::string> look_at_runs(const CallBoard& board) const;
@@ -129,6 +132,7 @@ class CallWatch {
   std::unique_ptr<PresentLaunch> present_;
   std::unique_ptr<LongCircle> circle_;
   StoppedPeers stopped_peers_;
+  DeadPeers dead_peers_;
   CallNames names_;
   KernelWaitReader kernel_wait_;
   CollectiveWaits seen_waits_;  ///< by the last look at what was not captured

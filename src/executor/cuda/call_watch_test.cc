@@ -3,6 +3,8 @@
 #include "executor/cuda/call_watch.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -13,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/process_state.h"
 #include "executor/cuda/late_watch.h"
 
 // The linker puts them in the place of the runtime's (--wrap).
@@ -36,10 +39,10 @@ namespace {
 /// One of two ranks of a process, of whose launches none comes to its end.
 class WatchedRank {
  public:
-  WatchedRank(int rank, uint64_t communicator, bool check = true) {
+  WatchedRank(int rank, uint64_t communicator, bool check = true, const Peer& second = {}) {
     ExecutorSetup setup;
     setup.rank = rank;
-    setup.peers.resize(2);
+    setup.peers = {Peer{}, second};
     setup.identity = {communicator, 7};
     setup.check = check;
     setup.idle = [] { return false; };
@@ -220,6 +223,29 @@ TEST(CallWatch, WarnsOfAWaitThatIsLong) {
       << warning;
   EXPECT_NE(warning.find("; not arrived: rank 1 (host , pid 0, device -1): "), std::string::npos) << warning;
   EXPECT_TRUE(second.warnings().empty());
+}
+
+/// A process that has ended.
+Peer dead_peer() {
+  Peer peer;
+  peer.process = 1;
+  peer.pid = fork();
+  if (peer.pid == 0) _exit(0);
+  peer.pid_namespace = pid_namespace();
+  EXPECT_EQ(waitpid(peer.pid, nullptr, 0), peer.pid);
+  return peer;
+}
+
+TEST(CallWatch, TellsWhoWaitsForLongOfARankThatHasDiedThoughNoWordOfItComes) {
+  const Peer dead = dead_peer();
+  WatchedRank first(0, 8, true, dead);
+  EXPECT_TRUE(first.watch().meet());
+  first.all_reduce();
+  first.kernel_waits(300, [&] { return !first.told().empty(); });
+  EXPECT_TRUE(first.told().starts_with(
+      "rank 0 waits in AllReduce number 1 (count 4, type int32, op sum), but the process of rank 1 (host , pid " +
+      std::to_string(dead.pid)))
+      << first.told();
 }
 
 TEST(CallWatch, WithoutChecksThereIsNothingToMeetAt) {
