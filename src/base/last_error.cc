@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <deque>
-#include <memory>
 #include <mutex>
 #include <string>
 
@@ -21,12 +20,8 @@ struct Sentences {
 
 // Never destroyed: the pointers that programs hold must survive static destruction.
 Sentences& sentences() {
-  static Sentences* const instance = [] {
-    auto made = std::make_unique<Sentences>();
-    keep_free_across_forks(made->mutex);
-    return made.release();
-  }();
-  return *instance;
+  static Sentences& instance = make_free_across_forks<Sentences>();
+  return instance;
 }
 
 std::atomic<const char*> latest{""};

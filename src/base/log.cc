@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -42,12 +41,8 @@ struct Log {
 };
 
 Log& the_log() {
-  static Log* const instance = [] {
-    auto log = std::make_unique<Log>();
-    keep_free_across_forks(log->mutex);
-    return log.release();
-  }();
-  return *instance;
+  static Log& instance = make_free_across_forks<Log>();
+  return instance;
 }
 
 std::string text_of(Setting setting) {

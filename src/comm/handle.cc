@@ -25,13 +25,10 @@ struct Handles {
   std::deque<ncclComm*> retired;
 };
 
+// Never destroyed: programs destroy communicators late.
 Handles& handles() {
-  static Handles* const instance = [] {  // outlives static destruction: programs destroy communicators late
-    auto made = std::make_unique<Handles>();
-    keep_free_across_forks(made->mutex);
-    return made.release();
-  }();
-  return *instance;
+  static Handles& instance = make_free_across_forks<Handles>();
+  return instance;
 }
 
 void check(ncclComm_t handle, const char* function) {

@@ -172,11 +172,14 @@ std::optional<std::string> CallWatch::look_at_data() const {
   for (int peer = 0; peer < ranks_; ++peer) {
     const auto tags = tags_of(domain_->signals().arrived[peer]);
     if (!tags) continue;
-    const std::string who = describe_rank(peer, domain_->setup().peers[static_cast<size_t>(peer)]);
-    return mismatch_sentence(rank_, call_marked(rank_, peer, false, tags->expected), who,
+    return mismatch_sentence(rank_, call_marked(rank_, peer, false, tags->expected), describe(peer),
                              call_marked(peer, rank_, true, tags->found));
   }
   return std::nullopt;
+}
+
+std::string CallWatch::describe(int rank) const {
+  return describe_rank(rank, domain_->setup().peers[static_cast<size_t>(rank)]);
 }
 
 /// A call in which rank `rank` sends to the peer or receives from it.
@@ -220,8 +223,9 @@ std::optional<KernelWaits::Finding> CallWatch::look_at_kernels(const CallBoard& 
   write_kernel_wait(board.page(rank_), wait);
   if (auto finding = kernel_waits_->look()) return finding;
   warn_of(board, wait);
-  auto sentence = find_dead(board, wait.text(), now);
-  return sentence ? std::optional(KernelWaits::Finding{ncclRemoteError, std::move(*sentence)}) : std::nullopt;
+  const auto dead = find_dead(board, now);
+  if (!dead) return std::nullopt;
+  return KernelWaits::Finding{ncclRemoteError, dead_sentence(rank_, wait.text(), describe(*dead))};
 }
 
 /// Where there are none.
@@ -232,22 +236,21 @@ std::optional<std::string> CallWatch::look_at_collectives(const CallBoard& board
   const KernelWait wait = kernel_wait_.read();
   note_waits_in_collectives(board);
   warn_of(board, wait);
-  return find_dead(board, present_->text(), now);
+  const auto dead = find_dead(board, now);
+  if (!dead) return std::nullopt;
+  return dead_sentence(rank_, present_->text(), describe(*dead));
 }
 
 /// A rank of this host has died without having left, while kernels wait.
-std::optional<std::string> CallWatch::find_dead(const CallBoard& board, const std::string& call,
-                                                std::chrono::steady_clock::time_point now) {
+std::optional<int> CallWatch::find_dead(const CallBoard& board, std::chrono::steady_clock::time_point now) {
   if (kernel_wait_.waited() < kLongWait) return std::nullopt;
   const std::vector<Peer>& peers = domain_->setup().peers;
   const Peer& self = peers[static_cast<size_t>(rank_)];
-  const auto dead = dead_peers_.look(ranks_, now, [&](int peer) {
+  return dead_peers_.look(ranks_, now, [&](int peer) {
     const Peer& who = peers[static_cast<size_t>(peer)];
     return who.host == self.host && process_of(who, self) == ProcessState::kDead &&
            board.page(peer).leaving.load(std::memory_order_acquire) == 0;
   });
-  if (!dead) return std::nullopt;
-  return dead_sentence(rank_, call, describe_rank(*dead, peers[static_cast<size_t>(*dead)]));
 }
 
 /// What is seen but once may be of the launch before, which has ended since; and of an earlier one if there are more

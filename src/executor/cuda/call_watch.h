@@ -94,12 +94,12 @@ class CallWatch {
   void note_waits_in_collectives(const CallBoard& board);
   void warn_of(const CallBoard& board, const KernelWait& wait);
   std::optional<std::string> look_at_collectives(const CallBoard& board, std::chrono::steady_clock::time_point now);
-  std::optional<std::string> find_dead(const CallBoard& board, const std::string& call,
-                                       std::chrono::steady_clock::time_point now);
+  std::optional<int> find_dead(const CallBoard& board, std::chrono::steady_clock::time_point now);
   std::optional<std::string> look_at_data() const;
   void take_over_runs(const CallBoard& board);
   std::optional<std::string> look_at_runs(const CallBoard& board) const;
   std::string call_marked(int rank, int peer, bool sends, SeenTag tag) const;
+  std::string describe(int rank) const;
   void note_end();
   void answer();
   void report(ncclResult_t code, const std::string& sentence);
