@@ -10,19 +10,28 @@
 namespace nitinol::algorithm {
 namespace {
 
+template <class Entry, class Each>
+void for_tasks(Entry entry, Each& each) {
+  for (const int ranks : {2, 3, 4, 7, 8, 13, 64}) {
+    for (const int root : {0, ranks - 1}) {
+      for (const Share& share : {Share{0, 1, 100, 1}, Share{32, 132, 100, 300, ranks - 2}}) {
+        each(entry, Task{entry.row.what, ranks, root, share});
+      }
+    }
+  }
+}
+
 template <class Each>
 void for_one_shots(Each each) {
   Table::for_each([&](auto entry) {
-    if constexpr (decltype(entry)::row.algorithm == Algorithm::kOneShot) {
-      for (const int ranks : {2, 3, 4, 7, 8, 13, 64}) {
-        for (const int root : {0, ranks - 1}) {
-          for (const Share& share : {Share{0, 1, 100, 1}, Share{32, 132, 100, 300, ranks - 2}}) {
-            each(entry, Task{entry.row.what, ranks, root, share});
-          }
-        }
-      }
-    }
+    if constexpr (decltype(entry)::row.algorithm == Algorithm::kOneShot) for_tasks(entry, each);
   });
+}
+
+template <class Each>
+void for_one_and_two_shots(Each each) {
+  for_one_shots(each);
+  for_tasks(AllReduceTwoShot{}, each);
 }
 
 bool same(const Step& one, const Step& other) {
@@ -32,11 +41,20 @@ bool same(const Step& one, const Step& other) {
          one.into == other.into && one.count == other.count;
 }
 
+/// Without transfers of nothing.
+Program record_once(auto entry, const Task& task) {
+  Program program = record<decltype(entry), BasicRecorder<true>>(task);
+  for (Trace& trace : program.traces) {
+    std::erase_if(trace, [](const Step& step) { return step.count == 0; });
+  }
+  return program;
+}
+
 TEST(OneChunk, LoopsOverChunksAreLeftOutAndNothingElse) {
-  for_one_shots([](auto entry, const Task& task) {
+  for_one_and_two_shots([](auto entry, const Task& task) {
     using Entry = decltype(entry);
     const Program loops = record<Entry>(task);
-    const Program once = record<Entry, BasicRecorder<true>>(task);
+    const Program once = record_once(entry, task);
     ASSERT_EQ(once.traces.size(), loops.traces.size());
     for (size_t rank = 0; rank < loops.traces.size(); ++rank) {
       EXPECT_TRUE(std::equal(once.traces[rank].begin(), once.traces[rank].end(), loops.traces[rank].begin(),
@@ -66,6 +84,26 @@ TEST(OneChunk, EachConnectionOfAOneShotCarriesOneStepAtMostAndWithoutARootJustOn
                           << pair.second;
     }
   });
+}
+
+TEST(OneChunk, EachRankOfTwoShotsPassesOnOnceWhateverItsBlockBehindAllItSendsAndBeforeAllItReceives) {
+  const auto check = [](auto entry, const Task& task) {
+    const Program program = record<decltype(entry), BasicRecorder<true>>(task);
+    for (const Trace& trace : program.traces) {
+      const auto passes_on = [](const Step& step) {
+        return step.flow.from == Peers::kAll && step.flow.to == Peers::kAll;
+      };
+      const auto it = std::find_if(trace.begin(), trace.end(), passes_on);
+      ASSERT_NE(it, trace.end()) << task.ranks;
+      const auto sends = [](const Step& step) { return step.flow.from == Peers::kNone && step.flow.to == Peers::kOne; };
+      EXPECT_TRUE(std::all_of(trace.begin(), it, sends)) << task.ranks;
+      const auto receives = [](const Step& step) {
+        return step.flow.from == Peers::kOne && step.flow.to == Peers::kNone;
+      };
+      EXPECT_TRUE(std::all_of(it + 1, trace.end(), receives)) << task.ranks;
+    }
+  };
+  for_tasks(AllReduceTwoShot{}, check);
 }
 
 }  // namespace

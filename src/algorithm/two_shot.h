@@ -1,7 +1,8 @@
 // The common half of the two-shot algorithms: each round of the data is cut into one block per rank, and every rank
 // pushes to each other rank that rank's block: all ranks at the same distance, so that no two push to the same rank at
 // once, and in each channel beginning at another distance. Where all data comes from or goes to a root, the blocks are
-// those of the others alone: a block of the root's own would pass its link twice.
+// those of the others alone: a block of the root's own would pass its link twice. P may have its own way to send, or
+// receive, all blocks of a round at once.
 #pragma once
 
 #include "algorithm/row.h"
@@ -10,20 +11,28 @@ namespace nitinol::algorithm {
 
 template <class P>
 NITINOL_HOST_DEVICE void scatter_blocks(P& p, const Round& round, int turn) {
-  for (int i = 1; i < p.ranks(); ++i) {
-    const int peer = rank_after(p.rank(), distance_at(i, turn, p.ranks()), p.ranks());
-    const Run block = block_of(round, peer);
-    if (block.count > 0) p.send(peer, input(block.offset, block.count));
+  if constexpr (requires { p.send_input_blocks(round); }) {
+    p.send_input_blocks(round);
+  } else {
+    for (int i = 1; i < p.ranks(); ++i) {
+      const int peer = rank_after(p.rank(), distance_at(i, turn, p.ranks()), p.ranks());
+      const Run block = block_of(round, peer);
+      if (block.count > 0) p.send(peer, input(block.offset, block.count));
+    }
   }
 }
 
 /// Receives every other rank's block of the round into the output, nearest predecessor first.
 template <class P>
 NITINOL_HOST_DEVICE void gather_blocks(P& p, const Round& round) {
-  for (int distance = 1; distance < p.ranks(); ++distance) {
-    const int peer = rank_before(p.rank(), distance, p.ranks());
-    const Run block = block_of(round, peer);
-    if (block.count > 0) p.recv(peer, output(block.offset, block.count));
+  if constexpr (requires { p.recv_output_blocks(round); }) {
+    p.recv_output_blocks(round);
+  } else {
+    for (int distance = 1; distance < p.ranks(); ++distance) {
+      const int peer = rank_before(p.rank(), distance, p.ranks());
+      const Run block = block_of(round, peer);
+      if (block.count > 0) p.recv(peer, output(block.offset, block.count));
+    }
   }
 }
 

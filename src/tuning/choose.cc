@@ -45,14 +45,18 @@ bool goes_around(const Question& question, const Limits& limits, const Rules& ru
   return fast || goes_small(question, limits, rules, Algorithm::kRing);
 }
 
+size_t most_in_one_shot(const Question& question, const Limits& limits) {
+  if (question.what == Collective::kReduce) return limits.reduce_one_shot_bytes;
+  if (question.what == Collective::kBroadcast) return limits.broadcast_one_shot_bytes;
+  const bool long_sum = question.sum && algorithm::is_often_long(question.what, question.type);
+  return long_sum ? std::min(limits.one_shot_bytes, limits.sum_one_shot_bytes) : limits.one_shot_bytes;
+}
+
 Algorithm choose_algorithm(const Question& question, const Limits& limits, const Rules& rules) {
   const size_t bytes = question.count * bytes_of(question.type);
   // Between two ranks the second shot of these would only add a hop.
   const bool direct = question.what == Collective::kBroadcast || question.what == Collective::kReduce;
-  const size_t most = question.what == Collective::kReduce      ? limits.reduce_one_shot_bytes
-                      : question.what == Collective::kBroadcast ? limits.broadcast_one_shot_bytes
-                                                                : limits.one_shot_bytes;
-  const bool small = bytes <= most || (direct && question.ranks == 2);
+  const bool small = bytes <= most_in_one_shot(question, limits) || (direct && question.ranks == 2);
   const bool around = goes_around(question, limits, rules);
   const Algorithm shots[] = {small ? Algorithm::kOneShot : Algorithm::kTwoShot,
                              small ? Algorithm::kTwoShot : Algorithm::kOneShot};
@@ -120,7 +124,9 @@ int choose_channels(const Question& question, const Limits& limits, const Rules&
   const size_t bytes = question.count * bytes_of(question.type);
   const int offered = offered_channels(question, limits, rules, plan);
   const size_t wanted = std::max<size_t>(1, bytes / bytes_per_channel(question, limits, plan));
-  const int most = bytes < limits.many_channels_bytes ? std::min(offered, limits.few_channels) : offered;
+  const size_t block = plan.algorithm == Algorithm::kTwoShot ? message_bytes(question, plan.algorithm) : bytes;
+  const bool few = block < limits.many_channels_bytes;
+  const int most = few ? std::min(offered, limits.few_channels) : offered;
   int channels = static_cast<int>(std::min<size_t>(wanted, most));
   channels = std::max({channels, 1, std::min(rules.min_channels, offered)});
   return rules.max_channels > 0 ? std::min(channels, rules.max_channels) : channels;

@@ -124,11 +124,38 @@ TEST(Choose, SmallCtasAreForWhereTheUserSaysNeitherHowManyNorNoSimple) {
 
 TEST(Choose, OnlyLargeBlocksGetManyChannels) {
   Limits many = limits();
+  many.one_shot_bytes = SIZE_MAX;
   many.bytes_per_channel = 1024;
   many.many_channels_bytes = 32768;
   many.few_channels = 3;
   EXPECT_EQ(choose(all_reduce(8191), many, Rules::any()).channels, 3);
   EXPECT_EQ(choose(all_reduce(8192), many, Rules::any()).channels, 8);
+}
+
+TEST(Choose, BlocksOfTwoShotsAreThoseOfARound) {
+  Limits many = limits();
+  many.bytes_per_channel = 1024;
+  many.many_channels_bytes = 32768;
+  many.few_channels = 3;
+  many.one_shot_bytes = 0;
+  const auto all = static_cast<size_t>(all_reduce(1).ranks) * 8192;
+  EXPECT_EQ(choose(all_reduce(all - 1), many, Rules::any()).channels, 3);
+  EXPECT_EQ(choose(all_reduce(all), many, Rules::any()).channels, 8);
+}
+
+TEST(Choose, LongSumsMayTakeASecondShotSoonerThanOthers) {
+  Limits crossed = limits();
+  crossed.sum_one_shot_bytes = crossed.one_shot_bytes / 2;
+  Question question = all_reduce(crossed.one_shot_bytes / 8);
+  EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kOneShot);
+  question.count += 1;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kTwoShot);
+  EXPECT_EQ(choose(question, limits(), Rules::any()).algorithm, Algorithm::kOneShot);
+  question.sum = false;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kOneShot);
+  question.sum = true;
+  question.type = DataType::kInt32;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kOneShot);
 }
 
 TEST(Choose, SimpleMayHaveFewerChannelsThanTheOthers) {

@@ -39,7 +39,7 @@ class Worker : public cuda::WorkerBase<cuda::WorkerConnections<Simple>, type, cu
  public:
   explicit Worker(const Connections<Simple>& connections)
       : cuda::WorkerBase<cuda::WorkerConnections<Simple>, type, cuda::combiner_for(how)>(connections) {
-    this->how_ = how;
+    this->reduction_.how = how;
   }
 
   /// Sums as after the waiting, into job.into and into `sink`. The own rank's source is no address.

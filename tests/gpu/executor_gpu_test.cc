@@ -121,43 +121,70 @@ TEST_P(OverRanks, LargeBuffersGoThroughManyRounds) {
   });
 }
 
-TEST_P(OverRanks, GroupsOfCollectivesShareALaunch) {
-  REQUIRE_GPU();
-  const int n = GetParam();
-  Cluster cluster(n);
-  constexpr size_t kCount = 1000;
+/// All-reduces of floats in one launch, several times: `vary` makes the i-th what it is to be.
+template <class Vary>
+void expect_that_a_group_is_right(int ranks, int repeats, Vary&& vary) {
+  Cluster cluster(ranks);
+  constexpr size_t kMostElements = 1100;
   constexpr int kWorks = 40;
-  std::vector<Launch> launches(static_cast<size_t>(n));
+  std::vector<Launch> launches(static_cast<size_t>(ranks));
   std::vector<std::vector<Bytes>> inputs(kWorks);
   std::mt19937 random(7);
-  for (int rank = 0; rank < n; ++rank) {
+  for (int rank = 0; rank < ranks; ++rank) {
     for (int i = 0; i < kWorks; ++i) {
-      const size_t at = static_cast<size_t>(i) * kCount * 4;
-      inputs[static_cast<size_t>(i)].push_back(random_elements(DataType::kFloat32, kCount, false, random));
-      cuda_check(cudaMemcpy(cluster.input(rank) + at, inputs[static_cast<size_t>(i)].back().data(), kCount * 4,
-                            cudaMemcpyHostToDevice),
-                 "cudaMemcpy");
       CollectiveWork work;
       work.type = DataType::kFloat32;
-      work.count = kCount;
+      vary(work, i);
+      ASSERT_LE(work.count, kMostElements);
+      const size_t at = static_cast<size_t>(i) * kMostElements * 4;
+      inputs[static_cast<size_t>(i)].push_back(random_elements(work.type, work.count, false, random));
       work.input = cluster.input(rank) + at;
       work.output = cluster.output(rank) + at;
-      work.plan.channels = 1 + i % 3;
-      work.plan.protocol = i % 7 == 0 ? Protocol::kSimple : Protocol::kLL;
+      const Bytes& input = inputs[static_cast<size_t>(i)].back();
+      cuda_check(cudaMemcpy(cluster.input(rank) + at, input.data(), input.size(), cudaMemcpyHostToDevice),
+                 "cudaMemcpy");
       launches[static_cast<size_t>(rank)].collectives.push_back(work);
     }
   }
   cluster.ranks().prepare(launches);
-  cluster.ranks().launch(launches);
-  cluster.ranks().synchronize();
-  for (int rank = 0; rank < n; ++rank) {
-    for (int i = 0; i < kWorks; ++i) {
-      const CollectiveWork& work = launches[static_cast<size_t>(rank)].collectives[static_cast<size_t>(i)];
-      Bytes got(kCount * 4);
-      cuda_check(cudaMemcpy(got.data(), work.output, got.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
-      ASSERT_EQ(got, expected_output(work, rank, inputs[static_cast<size_t>(i)])) << "work " << i << " rank " << rank;
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const DeviceGuard on(cluster.ranks().device(rank));
+      cuda_check(cudaMemset(cluster.output(rank), kPoison, kWorks * kMostElements * 4), "cudaMemset");
+      cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    }
+    cluster.ranks().launch(launches);
+    cluster.ranks().synchronize();
+    for (int rank = 0; rank < ranks; ++rank) {
+      for (int i = 0; i < kWorks; ++i) {
+        const CollectiveWork& work = launches[static_cast<size_t>(rank)].collectives[static_cast<size_t>(i)];
+        Bytes got(work.count * 4);
+        cuda_check(cudaMemcpy(got.data(), work.output, got.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+        ASSERT_EQ(got, expected_output(work, rank, inputs[static_cast<size_t>(i)]))
+            << "work " << i << " rank " << rank << " repeat " << repeat;
+      }
     }
   }
+}
+
+TEST_P(OverRanks, GroupsOfCollectivesShareALaunch) {
+  REQUIRE_GPU();
+  expect_that_a_group_is_right(GetParam(), 1, [](CollectiveWork& work, int i) {
+    work.count = 1000;
+    work.plan.channels = 1 + i % 3;
+    work.plan.protocol = i % 7 == 0 ? Protocol::kSimple : Protocol::kLL;
+  });
+}
+
+/// By the same connections, in channels that some of them leave out.
+TEST_P(OverRanks, BriefOperationsOfOneAndOfTwoStepsFollowEachOther) {
+  REQUIRE_GPU();
+  expect_that_a_group_is_right(GetParam(), 12, [](CollectiveWork& work, int i) {
+    work.count = i % 4 == 1 ? 1 : 1000 + static_cast<size_t>(i % 5);  // some of them no whole vectors
+    work.plan.channels = 1 + i % 3;
+    work.plan.protocol = Protocol::kLL128;
+    work.plan.algorithm = i % 3 == 1 ? Algorithm::kOneShot : Algorithm::kTwoShot;
+  });
 }
 
 /// Collectives that run in parts use connections differently, but come one after the other all the same.

@@ -1,5 +1,5 @@
-// One warp's view of a channel's connections in a brief operation: one in which each rank takes from all others, once,
-// as its part for a channel fits into a slot.
+// One warp's view of a channel's connections in a brief operation: one in which each rank takes from all others, once
+// (in two shots twice), as its part for a channel fits into a slot.
 //
 // So all connections of a channel carry the same number of steps. One number, the epoch, is the step of all, a slot's
 // address and flag follow from it, and a kernel has one line to read before it may begin and nothing to keep in shared
@@ -9,8 +9,8 @@
 //
 // A slot is free once its receiver is done with the operation that used it. Each rank posts to all others up to which
 // epoch it is: when a kernel begins, as all earlier ones have ended then, and as soon as half of the slots may be in
-// use. A launch has no more operations than half of the slots, so what it needs has been posted by whoever has begun
-// the same launch: ranks do not wait for each other in a circle.
+// use. A launch has no more steps than half of the slots, so what it needs has been posted by whoever has begun the
+// same launch: ranks do not wait for each other in a circle.
 #pragma once
 
 #include "algorithm/primitives.h"
@@ -23,6 +23,7 @@ class BriefConnections {
  public:
   using Wire = WireOf;
   using Peers = algorithm::Peers;
+  static constexpr bool kOneChunk = true;
 
   __device__ __forceinline__ BriefConnections(const QueueView& queue, int channel)
       : queue_(queue), channel_(channel), lane_(threadIdx.x % 32), warp_(threadIdx.x / 32), workers_(blockDim.x / 32) {}
@@ -37,7 +38,7 @@ class BriefConnections {
     __syncthreads();  // the first warp writes the state at its end
     const BriefState state{words.x, words.y, words.z, words.w};
     aborted_ = state.stopped != 0;
-    began_ = epoch_ = state.epoch;
+    began_ = giving_.epoch = state.epoch;
     credit_ = state.credit;
     if (!is_first_warp()) return;
     if (began_ - state.posted >= queue_.layout.slots / 2) post();
@@ -55,18 +56,25 @@ class BriefConnections {
       const uint32_t credit = least_credit(next_credit_);
       if (lane_ == 0) state()->credit = credit;
     }
-    if (live && lane_ == 0) state()->epoch = epoch_;
+    if (live && lane_ == 0) state()->epoch = giving_.epoch;
   }
 
  protected:
   /// Makes a call the one that is under way.
   __device__ __forceinline__ void begin_call(uint32_t mark) {
     mark_ = mark & ~0U << (32 - 8 * Wire::kMarkedBytes);
-    ++epoch_;
-    slots_ = queue_.layout.brief_slots(channel_, epoch_);
-    if (epoch_ - credit_ > queue_.layout.slots && !aborted_) [[unlikely]]
+    begin_next_step();
+    end_step();
+  }
+  /// What is sent from now on is of the next step, but what is received is not: data is passed on from one to the
+  /// other.
+  __device__ __forceinline__ void begin_next_step() {
+    ++giving_.epoch;
+    giving_.slots = queue_.layout.brief_slots(channel_, giving_.epoch);
+    if (giving_.epoch - credit_ > queue_.layout.slots && !aborted_) [[unlikely]]
       await_room();
   }
+  __device__ __forceinline__ void end_step() { taking_ = giving_; }
   __device__ __forceinline__ bool is_own(const algorithm::Flow&, int, int) const { return true; }
 
   /// How many sinks a transfer has; all are free.
@@ -83,12 +91,10 @@ class BriefConnections {
   __device__ __forceinline__ Endpoint source(int index) const { return source_of(sender(index)); }
   __device__ __forceinline__ int sender(int index) const { return from_ >= 0 ? from_ : index; }
 
-  __device__ __forceinline__ Endpoint sink_of(int peer) const {
-    return endpoint(queue_.region[peer] + (slots_ + static_cast<uint32_t>(rank()) * queue_.layout.slot_bytes));
-  }
+  __device__ __forceinline__ Endpoint sink_of(int peer) const { return endpoint(giving_, queue_.region[peer], rank()); }
   /// The own rank has one too, which stays empty.
   __device__ __forceinline__ Endpoint source_of(int peer) const {
-    return endpoint(queue_.region[rank()] + (slots_ + static_cast<uint32_t>(peer) * queue_.layout.slot_bytes));
+    return endpoint(taking_, queue_.region[rank()], peer);
   }
 
   __device__ __forceinline__ void arrive() {
@@ -115,8 +121,14 @@ class BriefConnections {
   __device__ __forceinline__ BriefState* state() const {
     return queue_.layout.brief_state(queue_.counters, channel_, queue_.rank);
   }
-  __device__ __forceinline__ Endpoint endpoint(char* slot) const {
-    return {slot, epoch_, Wire::second_flag(epoch_, mark_)};
+  /// A step of all connections, and where its slots begin in every region.
+  struct Step {
+    uint32_t epoch = 0;
+    uint32_t slots = 0;
+  };
+  __device__ __forceinline__ Endpoint endpoint(const Step& step, char* region, int sender) const {
+    char* const slot = region + (step.slots + static_cast<uint32_t>(sender) * queue_.layout.slot_bytes);
+    return {slot, step.epoch, Wire::second_flag(step.epoch, mark_)};
   }
   __device__ __forceinline__ bool is_peer(int rank) const { return rank < ranks() && rank != queue_.rank; }
   /// The epoch up to which a rank is done; of others than peers that at which this kernel began.
@@ -149,12 +161,12 @@ class BriefConnections {
   __device__ __forceinline__ void await_room() {
     Patience<OfCollectives> patience(waiter());
     bool given_up = false;
-    while (epoch_ - credit_ > queue_.layout.slots && !given_up) {
+    while (giving_.epoch - credit_ > queue_.layout.slots && !given_up) {
       credit_ = least_credit(credit_of(lane_));
       given_up = patience.exhausted([&](bool late) {
 #pragma unroll 1
         for (int peer = lane_; peer < ranks(); peer += 32) {
-          const bool waits = is_peer(peer) && epoch_ - credit_of(peer) > queue_.layout.slots;
+          const bool waits = is_peer(peer) && giving_.epoch - credit_of(peer) > queue_.layout.slots;
           if (waits) patience.note(peer, For::kRoom, late);
         }
       });
@@ -164,8 +176,8 @@ class BriefConnections {
   }
 
   uint32_t began_ = 0;  ///< the epoch when this kernel began
-  uint32_t epoch_ = 0;
-  uint32_t slots_ = 0;        ///< where those of the epoch begin in every region
+  Step giving_;
+  Step taking_;
   uint32_t credit_ = 0;       ///< up to where all peers are known to be done
   bool renews_ = false;       ///< that, for the next kernel,
   uint32_t next_credit_ = 0;  ///< of which this is what the lane's peer has posted

@@ -11,13 +11,13 @@
 namespace nitinol::cuda {
 
 using algorithm::Peers;
+using algorithm::Round;
 using algorithm::Side;
 using algorithm::Span;
 
 template <class Wire, DataType type, Combiner with>
 class BriefWorker : public BriefConnections<Wire> {
  public:
-  static constexpr bool kOneChunk = true;
   static constexpr bool kRehearses = true;
   using Connections = BriefConnections<Wire>;
 
@@ -44,51 +44,32 @@ class BriefWorker : public BriefConnections<Wire> {
     char* const to = at(into);
     const uint32_t bytes = bytes_of_span(own);
     if constexpr (Wire::kPerWarp) {
-      reduce<Wire::kFlight>(from, to, bytes);
+      reduce<Wire::kFlight, Peers::kNone>(from, to, bytes);
     } else if (this->ranks() == 2) {
-      reduce<2>(from, to, bytes);
+      reduce<2, Peers::kNone>(from, to, bytes);
     } else if (this->ranks() <= 4) {
-      reduce<4>(from, to, bytes);
+      reduce<4, Peers::kNone>(from, to, bytes);
     } else {
-      reduce<8>(from, to, bytes);
+      reduce<8, Peers::kNone>(from, to, bytes);
     }
+  }
+  __device__ __forceinline__ void reduce_from_all_and_push_to_all(Span own, Span into) {
+    this->begin_next_step();
+    reduce<kFlight, Peers::kAll>(at(own), at(into), bytes_of_span(own));
+    this->end_step();
   }
 
   __device__ __forceinline__ void send_blocks(Span first, size_t stride, int) {
-    const char* const from = at(first);
-    const uint32_t bytes = bytes_of_span(first);
-    const size_t apart = stride * E::kSize;
-    for_units(bytes, [&](uint32_t unit) {
-#pragma unroll 1
-      for (int i = 1; i < this->ranks(); i += kFlight) {
-        uint32_t words[kFlight][Wire::kWords];
-#pragma unroll
-        for (int f = 0; f < kFlight; ++f) {
-          if (i + f < this->ranks()) load(from + peer_at(i + f) * apart, bytes, unit, words[f]);
-        }
-#pragma unroll
-        for (int f = 0; f < kFlight; ++f) {
-          if (i + f < this->ranks()) put(peer_at(i + f), unit, words[f]);
-        }
-      }
-    });
+    send_all(at(first), {stride * E::kSize, bytes_of_span(first), kNoEnd});
   }
   __device__ __forceinline__ void recv_blocks(Span first, size_t stride, int) {
-    char* const to = at(first);
-    const uint32_t bytes = bytes_of_span(first);
-    const size_t apart = stride * E::kSize;
-    for_units(bytes, [&](uint32_t unit) {
-#pragma unroll 1
-      for (int rank = 0; rank < this->ranks(); rank += kFlight) {
-        const uint32_t wanted = peers_from<kFlight>(rank);
-        Raw raw[kFlight];
-        if (!fetch(rank, wanted, unit, raw)) return;
-#pragma unroll
-        for (int f = 0; f < kFlight; ++f) {
-          if ((wanted >> f & 1U) != 0) store(to + (rank + f) * apart, bytes, unit, raw[f]);
-        }
-      }
-    });
+    recv_all(at(first), {stride * E::kSize, bytes_of_span(first), kNoEnd});
+  }
+  __device__ __forceinline__ void send_input_blocks(const Round& round) {
+    send_all(input_ + round.begin * E::kSize, blocks_of(round));
+  }
+  __device__ __forceinline__ void recv_output_blocks(const Round& round) {
+    recv_all(output_ + round.begin * E::kSize, blocks_of(round));
   }
 
  private:
@@ -124,6 +105,55 @@ class BriefWorker : public BriefConnections<Wire> {
 #pragma unroll 1
     for (uint32_t unit = first; unit < units && !this->aborted_; unit += apart) each(unit);
     if constexpr (Wire::kPerWarp) __syncwarp();
+  }
+  /// One block for each rank, by rank, in a buffer. In bytes.
+  struct Blocks {
+    size_t apart;
+    uint32_t bytes;
+    uint32_t end;  ///< of the last one, which may be shorter than the others, or missing
+  };
+  static constexpr uint32_t kNoEnd = ~0U;
+  __device__ __forceinline__ static Blocks blocks_of(const Round& round) {
+    return {round.block * E::kSize, static_cast<uint32_t>(round.block) * E::kSize,
+            static_cast<uint32_t>(round.end - round.begin) * E::kSize};
+  }
+  /// Each unit of this thread (warp) of all blocks but the rank's own, unless one before was given up: by threads one
+  /// block after the other, so that a warp stores to one peer; by warps the first units of all blocks first. `each` is
+  /// told where the block begins and how long it is.
+  template <class Each>
+  __device__ __forceinline__ void for_blocks(const Blocks& blocks, Each&& each) {
+    const auto peers = static_cast<uint32_t>(this->ranks() - 1);
+    const uint32_t first = Wire::kPerWarp ? this->warp_ : threadIdx.x;
+    const uint32_t units = (blocks.bytes + Wire::kShape.bytes - 1) / Wire::kShape.bytes;
+    const uint32_t end = live_ ? units * peers : first + 1;
+#pragma unroll 1
+    for (uint32_t i = first; i < end && !this->aborted_; i += Wire::kPerWarp ? blockDim.x / 32 : blockDim.x) {
+      uint32_t unit = i;
+      uint32_t turn = 0;
+      if (peers > 1) {  // else the division would take as long as what is stored
+        turn = Wire::kPerWarp ? i % peers : i / max(units, 1U);
+        unit = Wire::kPerWarp ? i / peers : i - turn * units;
+      }
+      const int peer = peer_at(static_cast<int>(turn) + 1);
+      const size_t begin = peer * blocks.apart;
+      uint32_t bytes = blocks.bytes;
+      if (blocks.end != kNoEnd) bytes = begin < blocks.end ? min(bytes, blocks.end - static_cast<uint32_t>(begin)) : 0;
+      if (unit * Wire::kShape.bytes < bytes || !live_) each(peer, begin, bytes, unit);
+    }
+    if constexpr (Wire::kPerWarp) __syncwarp();
+  }
+  __device__ __forceinline__ void send_all(const char* from, const Blocks& blocks) {
+    for_blocks(blocks, [&](int peer, size_t begin, uint32_t bytes, uint32_t unit) {
+      uint32_t words[Wire::kWords];
+      load(from + begin, bytes, unit, words);
+      put(peer, unit, words);
+    });
+  }
+  __device__ __forceinline__ void recv_all(char* to, const Blocks& blocks) {
+    for_blocks(blocks, [&](int peer, size_t begin, uint32_t bytes, uint32_t unit) {
+      Raw raw[1];
+      if (fetch(peer, 1, unit, raw)) store(to + begin, bytes, unit, raw[0]);
+    });
   }
   __device__ __forceinline__ void load(const char* from, uint32_t bytes, uint32_t unit,
                                        uint32_t (&words)[Wire::kWords]) const {
@@ -176,7 +206,7 @@ class BriefWorker : public BriefConnections<Wire> {
   }
 
   /// All ranks' data in rank order, kRanks ranks in flight at a time.
-  template <int kRanks>
+  template <int kRanks, Peers sinks>
   __device__ __forceinline__ void reduce(const char* own, char* into, uint32_t bytes) {
     using Accumulator = typename E::Accumulator;
     for_units(bytes, [&](uint32_t unit) {
@@ -204,6 +234,10 @@ class BriefWorker : public BriefConnections<Wire> {
         }
       }
       E::template narrow<Wire::kWords>(values, words);
+      if constexpr (sinks == Peers::kAll) {
+#pragma unroll 1
+        for (int i = 1; i < this->ranks(); ++i) put(peer_at(i), unit, words);
+      }
       store(into, bytes, unit, words);
     });
   }

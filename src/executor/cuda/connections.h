@@ -238,6 +238,7 @@ template <class WireOf>
 class WorkerConnections : public Connections<WireOf> {
  public:
   using Wire = WireOf;
+  static constexpr bool kOneChunk = false;
 
   __device__ __forceinline__ explicit WorkerConnections(const Connections<Wire>& connections)
       : Connections<Wire>(connections), aborted_(this->stopped_) {}

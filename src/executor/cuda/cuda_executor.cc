@@ -74,6 +74,12 @@ bool is_plain(const CollectiveWork& work) {
   return aligned && work.reduction.scalar == Reduction::Scalar::kNone && !work.reduction.average;
 }
 
+uint32_t steps_if_brief(const CollectiveWork& work) {
+  const Plan& plan = work.plan;
+  const Combiner with = reduces(work.what) ? combiner_for(work.reduction.combine) : Combiner::kNone;
+  return steps_if_brief(work.what, plan.algorithm, plan.protocol, work.type, with);
+}
+
 const void* kernel_of(const CollectiveWork& work, Queue queue, int ranks) {
   const KernelSet* set =
       reduces(work.what) ? find_reduce_kernels(work.type, combiner_for(work.reduction.combine)) : &move_kernels();
@@ -84,7 +90,8 @@ const void* kernel_of(const CollectiveWork& work, Queue queue, int ranks) {
   }
   if (is_brief(queue)) {
     const auto& kernels = is_plain(work) ? set->plain : set->any;
-    return kernels[static_cast<size_t>(work.what)][static_cast<size_t>(work.plan.protocol)];
+    const auto& protocols = kernels[static_cast<size_t>(work.what)][static_cast<size_t>(work.plan.algorithm)];
+    return protocols[static_cast<size_t>(work.plan.protocol)];
   }
   if (work.plan.apart || work.plan.small) {  // never with one rank: it is offered none
     const auto& kernels = work.plan.apart ? set->apart : set->small;
@@ -244,9 +251,10 @@ class CudaExecutor : public Executor {
   bool is_brief(const CollectiveWork& work) const {
     const Plan& plan = work.plan;
     const size_t most = sizes_.brief_bytes[static_cast<size_t>(plan.protocol)];
-    if (plan.algorithm != Algorithm::kOneShot || rooted(work.what) || most == 0) return false;
+    if (steps_if_brief(work) == 0 || most == 0) return false;
     const QueueLayout& layout = sizes_.layouts[static_cast<size_t>(brief_queue_of(plan.protocol))];
-    return work.count * bytes_of(work.type) <= most * static_cast<size_t>(channels_of(work, layout));
+    const size_t blocks = plan.algorithm == Algorithm::kTwoShot ? static_cast<size_t>(ranks_) : 1;
+    return work.count * bytes_of(work.type) <= blocks * most * static_cast<size_t>(channels_of(work, layout));
   }
   const void* kernel_for(const CollectiveWork& work) const { return kernel_of(work, queue_for(work), ranks_); }
 
@@ -291,7 +299,7 @@ class CudaExecutor : public Executor {
 
   size_t most_works(const CollectiveWork& work) const {
     if (!is_brief(work)) return kMaxWorks;
-    return domain_->layout(queue_for(work)).slots / 2;  // BriefConnections says why
+    return domain_->layout(queue_for(work)).slots / 2 / steps_if_brief(work);  // BriefConnections says why
   }
   /// Whether another operation may follow in the same launch. With copies in parts it may not: what a part forwards of
   /// a broadcast goes by connections that another part uses in an all-gather. Reductions use them alike.
@@ -311,10 +319,10 @@ class CudaExecutor : public Executor {
       work = translate(works[i]);
       channels = std::max(channels, channels_of(works[i], parameters.queue.layout));
       size_t elements = std::min<size_t>(work.chunk, work.per_channel);
-      if (work.algorithm == Algorithm::kTwoShot) {
-        const auto n = static_cast<size_t>(ranks_);
-        elements = std::min<size_t>(elements, (work.per_channel + n - 1) / n);
-      }
+      const auto n = static_cast<size_t>(ranks_);
+      if (work.algorithm == Algorithm::kTwoShot) elements = std::min<size_t>(elements, (work.per_channel + n - 1) / n);
+      const bool has_blocks = works[i].what != Collective::kAllReduce || work.algorithm == Algorithm::kTwoShot;
+      if (cuda::is_brief(queue) && has_blocks) elements *= n - 1;  // warps take all at once
       most_bytes = std::max(most_bytes, elements * bytes_of(works[i].type));
       bytes += work.count * bytes_of(works[i].type);
     }

@@ -5,11 +5,11 @@
 #include <array>
 #include <type_traits>
 
+#include "algorithm/table.h"
 #include "executor/cuda/combiner.h"
 #include "executor/cuda/parameters.h"
 
 #if defined(__CUDACC__)
-#include "algorithm/table.h"
 #include "executor/cuda/brief_worker.h"
 #include "executor/cuda/clerk.h"
 #include "executor/cuda/primitives.h"
@@ -24,6 +24,17 @@ constexpr int max_threads(Protocol protocol) { return (kMaxWorkers + (protocol =
 
 /// Warps of a small CTA that work; two of these CTAs fit on a multiprocessor.
 inline constexpr int kFewWorkers = 8;
+
+/// How many steps each connection carries of an operation that is brief (brief_connections.h); 0: it never is. Two
+/// shots are where much is reduced: kernels take room.
+constexpr uint32_t steps_if_brief(Collective what, Algorithm algorithm, Protocol protocol, DataType type,
+                                  Combiner with) {
+  if (protocol == Protocol::kSimple || rooted(what)) return 0;
+  if (algorithm == Algorithm::kOneShot) return 1;
+  const bool two_shots = what == Collective::kAllReduce && algorithm == Algorithm::kTwoShot;
+  const bool often_long = with == Combiner::kSum && algorithm::is_often_long(what, type);
+  return two_shots && often_long && protocol == Protocol::kLL128 ? 2 : 0;
+}
 
 /// Threads of the largest CTA that carries messages; two of these fit on a multiprocessor.
 inline constexpr int kMaxMessageThreads = 8 * 32;
@@ -275,7 +286,7 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
     carry_all<Wire>(clerk, lane, parameters);
     clerk.close();
   } else {
-    Worker<WorkerConnections<Wire>, DataType::kUint8, Combiner::kSum, true> worker(connections);
+    Worker<WorkerConnections<Wire>, DataType::kUint8, Combiner::kNone, true> worker(connections);
     carry_all<Wire>(worker, lane, parameters);
     if (threadIdx.x % 32 == 0) standing.end();
     worker.close();
@@ -296,8 +307,8 @@ struct KernelSet {
   /// and with such for each part of a rank's program.
   const void* apart[kCollectives][kAlgorithms] = {};
   /// For brief operations: those that BriefWorker can do, and all.
-  const void* plain[kCollectives][kProtocols] = {};
-  const void* any[kCollectives][kProtocols] = {};
+  const void* plain[kCollectives][kAlgorithms][kProtocols] = {};
+  const void* any[kCollectives][kAlgorithms][kProtocols] = {};
 };
 
 /// Defined in the generated files, one for each type and combiner of the build.
@@ -367,39 +378,42 @@ void add_kernels(KernelSet& set) {
   });
 }
 
-/// The entries of the table that go in one shot and reduce (or do not), where each rank takes from all others.
-template <bool kReduces, class... Chosen, class Entry, class... More>
-constexpr auto one_shots(algorithm::List<Chosen...>, algorithm::List<Entry, More...>) {
-  constexpr bool fits =
-      Entry::row.algorithm == Algorithm::kOneShot && !rooted(Entry::row.what) && reduces(Entry::row.what) == kReduces;
+/// The entries of the table that may be brief, in so many steps, and reduce (or do not).
+template <class Wire, DataType type, Combiner with, bool kReduces, uint32_t kSteps, class... Chosen, class Entry,
+          class... More>
+constexpr auto brief_entries(algorithm::List<Chosen...>, algorithm::List<Entry, More...>) {
+  constexpr uint32_t steps = steps_if_brief(Entry::row.what, Entry::row.algorithm, Wire::kProtocol, type, with);
+  constexpr bool fits = steps == kSteps && reduces(Entry::row.what) == kReduces;
   using Found = std::conditional_t<fits, algorithm::List<Chosen..., Entry>, algorithm::List<Chosen...>>;
   if constexpr (sizeof...(More) == 0) {
     return Found{};
   } else {
-    return one_shots<kReduces>(Found{}, algorithm::List<More...>{});
+    return brief_entries<Wire, type, with, kReduces, kSteps>(Found{}, algorithm::List<More...>{});
   }
 }
 
-template <class Wire, DataType type, Combiner with, bool kReduces>
+template <class Wire, DataType type, Combiner with, bool kReduces, uint32_t kSteps>
 void add_brief_kernels(KernelSet& set) {
-  using OneShots = decltype(one_shots<kReduces>(algorithm::List<>{}, algorithm::Table{}));
+  using Brief = decltype(brief_entries<Wire, type, with, kReduces, kSteps>(algorithm::List<>{}, algorithm::Table{}));
   constexpr auto kProtocol = static_cast<size_t>(Wire::kProtocol);
-  OneShots::for_each([&](auto entry) {
+  Brief::for_each([&](auto entry) {
     using Entry = decltype(entry);
     const auto what = static_cast<size_t>(Entry::row.what);
-    set.plain[what][kProtocol] = reinterpret_cast<const void*>(&run_plain<Wire, type, with, Entry>);
-    set.any[what][kProtocol] = reinterpret_cast<const void*>(&run_any<Wire, type, with, OneShots>);
+    const auto which = static_cast<size_t>(Entry::row.algorithm);
+    set.plain[what][which][kProtocol] = reinterpret_cast<const void*>(&run_plain<Wire, type, with, Entry>);
+    set.any[what][which][kProtocol] = reinterpret_cast<const void*>(&run_any<Wire, type, with, Brief>);
   });
 }
 
 template <DataType type, Combiner with, bool kReduces>
 KernelSet make_kernel_set() {
   KernelSet set;
-  add_brief_kernels<LL8, type, with, kReduces>(set);
-  add_brief_kernels<LL128, type, with, kReduces>(set);
+  add_brief_kernels<LL8, type, with, kReduces, 1>(set);
+  add_brief_kernels<LL128, type, with, kReduces, 1>(set);
+  add_brief_kernels<LL128, type, with, kReduces, 2>(set);
   add_kernels<LL8, type, with, kReduces>(set);
   add_kernels<LL128, type, with, kReduces>(set);
-  if constexpr (with == Combiner::kSum) {
+  if constexpr (with != Combiner::kOther) {
     add_kernels<LL16, type, with, kReduces>(set);
     add_kernels<Small, type, with, kReduces>(set);
     add_kernels<Apart<kReduces>, type, with, kReduces>(set);

@@ -10,7 +10,7 @@
 //                                     itself collectives
 //   standing                          of messages: StandingTable
 //   slots    [channel][sender][slot]  written by `sender`: all others, or the rank before R alone. In brief queue sets
-//                                     [channel][slot][sender], with an empty place for R itself
+//                                     [slot][channel][sender], with an empty place for R itself
 // Channels keep their credits and flags in lines of their own: looks at the same line of host memory wait for each
 // other, a microsecond each.
 #pragma once
@@ -119,8 +119,10 @@ struct QueueLayout {
     return reinterpret_cast<BriefState*>(state(counters, channel, rank));
   }
   /// Where the slots of a step of a channel begin in each rank's region: one for each sender, the rank itself included.
+  /// Those of all channels lie together: with those of a channel together all-reduces between 4 GPUs took 2 to 4 %
+  /// longer.
   NITINOL_HOST_DEVICE uint32_t brief_slots(int channel, uint32_t step) const {
-    const uint32_t index = static_cast<uint32_t>(channel) * slots + (step & (slots - 1));
+    const uint32_t index = (step & (slots - 1)) * static_cast<uint32_t>(channels) + static_cast<uint32_t>(channel);
     return slots_at + index * static_cast<uint32_t>(ranks) * slot_bytes;
   }
   NITINOL_HOST_DEVICE uint32_t counter_bytes() const { return slots_at - state_at; }

@@ -63,8 +63,12 @@ void LoadedKernels::load_set(const KernelSet& set) {
     for (const void* kernel : set.lines[what]) load(kernel);
     for (const void* kernel : set.small[what]) load(kernel);
     for (const void* kernel : set.apart[what]) load(kernel);
-    for (const void* kernel : set.plain[what]) load(kernel);
-    for (const void* kernel : set.any[what]) load(kernel);
+    for (const auto& protocols : set.plain[what]) {
+      for (const void* kernel : protocols) load(kernel);
+    }
+    for (const auto& protocols : set.any[what]) {
+      for (const void* kernel : protocols) load(kernel);
+    }
   }
 }
 

@@ -4,7 +4,7 @@
 namespace nitinol::cuda {
 
 const KernelSet& move_kernels() {
-  static const KernelSet set = make_kernel_set<DataType::kUint8, Combiner::kSum, false>();
+  static const KernelSet set = make_kernel_set<DataType::kUint8, Combiner::kNone, false>();
   return set;
 }
 

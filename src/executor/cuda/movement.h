@@ -20,6 +20,21 @@ struct Job {
   bool average;  ///< divide the result
 };
 
+/// The reduction of the call that is under way.
+template <Combiner with>
+struct ReductionOfCall {
+  Combine how = Combine::kSum;
+  bool scaled = false;
+  bool average = false;
+  uint64_t scalar = 0;
+};
+/// Registers are short: what only moves data keeps nothing of it.
+template <>
+struct ReductionOfCall<Combiner::kNone> {
+  static constexpr bool scaled = false;
+  static constexpr bool average = false;
+};
+
 /// `Link`: WorkerConnections, or BriefConnections.
 template <class Link, DataType type, Combiner with>
 class WorkerBase : public Link {
@@ -52,7 +67,7 @@ class WorkerBase : public Link {
     return job.bytes % Wire::kShape.piece == 0 ? units_in(job.bytes) : job.bytes / Wire::kShape.bytes;
   }
 
-  static constexpr bool kShifts = Wire::kCounted && with == Combiner::kSum;
+  static constexpr bool kShifts = Wire::kCounted && with != Combiner::kOther;
   /// Units of own data that may be loaded shifted: where the result goes is aligned but the own data is not. The last
   /// one would need a vector that ends beyond the buffer.
   __device__ __forceinline__ static uint32_t shifted_units(const Job& job) {
@@ -69,7 +84,9 @@ class WorkerBase : public Link {
       load_shifted(job.own + unit * Wire::kShape.bytes, words);
     } else {
       Memory::load(job.own, Memory::aligned(job.own), job.bytes, unit, this->lane_, words);
-      if (job.scale) scale_words(words);
+      if constexpr (with != Combiner::kNone) {
+        if (job.scale) scale_words(words);
+      }
     }
   }
   template <Access kAccess>
@@ -98,8 +115,8 @@ class WorkerBase : public Link {
   __device__ __forceinline__ void scale_words(uint32_t (&words)[kWords]) const {
     Accumulator values[kElements];
     E::template widen<kWords>(words, values);
-    if (scaled_) {
-      const Accumulator factor = Arithmetic<type>::to_accumulator(E::element_of(scalar_));
+    if (reduction_.scaled) {
+      const Accumulator factor = Arithmetic<type>::to_accumulator(E::element_of(reduction_.scalar));
 #pragma unroll
       for (int i = 0; i < kElements; ++i) values[i] = nitinol::combine<Combine::kProduct>(values[i], factor);
     }
@@ -110,7 +127,7 @@ class WorkerBase : public Link {
     Accumulator more[kElements];
     E::template widen<kWords>(words, more);
 #pragma unroll
-    for (int i = 0; i < kElements; ++i) values[i] = E::template combine<with>(how_, values[i], more[i]);
+    for (int i = 0; i < kElements; ++i) values[i] = E::template combine<with>(reduction_.how, values[i], more[i]);
   }
   __device__ __forceinline__ void finish_words(Accumulator (&values)[kElements], bool divide,
                                                uint32_t (&words)[kWords]) const {
@@ -324,7 +341,7 @@ class WorkerBase : public Link {
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
 #pragma unroll
-      for (int i = 0; i < kElements; ++i) values[u][i] = E::template identity<with>(how_);
+      for (int i = 0; i < kElements; ++i) values[u][i] = E::template identity<with>(reduction_.how);
     }
     for (int first = 0; first < this->ranks(); first += kRanks) {
       const uint32_t wanted = peers_from<kRanks>(first);
@@ -378,7 +395,7 @@ class WorkerBase : public Link {
       for (int u = 0; u < kUnits; ++u) {
         Accumulator values[kElements];
 #pragma unroll
-        for (int i = 0; i < kElements; ++i) values[i] = E::template identity<with>(how_);
+        for (int i = 0; i < kElements; ++i) values[i] = E::template identity<with>(reduction_.how);
 #pragma unroll
         for (int r = 0; r < kRanks; ++r) {
           Wire::open(raw[r][u], this->lane_, words[u]);
@@ -429,10 +446,7 @@ class WorkerBase : public Link {
     }
   }
 
-  Combine how_ = Combine::kSum;
-  uint64_t scalar_ = 0;
-  bool scaled_ = false;
-  bool average_ = false;
+  ReductionOfCall<with> reduction_;
 };
 
 }  // namespace nitinol::cuda

@@ -17,6 +17,7 @@ class Worker : public WorkerBase<Link, type, with>, public algorithm::Verbs<Work
  public:
   using Base = WorkerBase<Link, type, with>;
   using Wire = typename Link::Wire;
+  static constexpr bool kOneChunk = Link::kOneChunk;
   static constexpr bool kRehearses = false;
 
   template <class Seen>
@@ -29,11 +30,7 @@ class Worker : public WorkerBase<Link, type, with>, public algorithm::Verbs<Work
     input_ = work.input;
     output_ = work.output;
     root_ = work.root;
-    this->average_ = work.average;
-    this->how_ = work.combine;
-    this->scaled_ = work.scalar != Reduction::Scalar::kNone;
-    this->scalar_ = work.immediate;
-    if (work.scalar == Reduction::Scalar::kDevice) read_scalar(reinterpret_cast<const char*>(work.immediate));
+    if constexpr (with != Combiner::kNone) begin_reduction(work);
   }
   /// The same for a message, which is both.
   __device__ __forceinline__ void begin(const Message& message) {
@@ -46,15 +43,17 @@ class Worker : public WorkerBase<Link, type, with>, public algorithm::Verbs<Work
   template <Flow flow>
   __device__ __forceinline__ void transfer(const Operands& o) {
     if (!this->is_own(flow, o.from, o.to)) return;
+    constexpr bool begins_step = Link::kOneChunk && flow.from == Peers::kAll && flow.to != Peers::kNone;
+    if constexpr (begins_step) this->begin_next_step();
     if (!this->aborted_) {
       Job job{};
       if constexpr (flow.own) job.own = buffer(o.own.side) + o.own.offset * Base::kElementBytes;
       if constexpr (flow.into) job.into = output_ + o.into.offset * Base::kElementBytes;
       job.bytes = static_cast<uint32_t>(o.count) * Base::kElementBytes;
       // The rule for one rank: its numbers still take the form that reductions give.
-      constexpr bool alone = flow.finish && flow.from == Peers::kNone;
-      job.scale = flow.own && ((o.own.side == Side::kInput && this->scaled_) || alone);
-      job.average = flow.finish && this->average_;
+      constexpr bool alone = flow.finish && flow.from == Peers::kNone && with != Combiner::kNone;
+      job.scale = flow.own && ((o.own.side == Side::kInput && this->reduction_.scaled) || alone);
+      job.average = flow.finish && this->reduction_.average;
       if constexpr (flow.own && flow.into && flow.from == Peers::kNone) {
         if (job.into == job.own && !job.scale) job.into = nullptr;  // in place: it is there
       }
@@ -66,6 +65,7 @@ class Worker : public WorkerBase<Link, type, with>, public algorithm::Verbs<Work
     } else if constexpr (!Wire::kCounted) {
       this->skip(flow.from, o.from, flow.to, o.to);
     }
+    if constexpr (begins_step) this->end_step();
     this->arrive();
   }
 
@@ -108,10 +108,17 @@ class Worker : public WorkerBase<Link, type, with>, public algorithm::Verbs<Work
   }
   __device__ __noinline__ void call_combine_all(Job job, Peers to_kind, int to) { this->combine_all(job, to_kind, to); }
 
+  __device__ __forceinline__ void begin_reduction(const Work& work) {
+    this->reduction_.average = work.average;
+    this->reduction_.how = work.combine;
+    this->reduction_.scaled = work.scalar != Reduction::Scalar::kNone;
+    this->reduction_.scalar = work.immediate;
+    if (work.scalar == Reduction::Scalar::kDevice) read_scalar(reinterpret_cast<const char*>(work.immediate));
+  }
   __device__ void read_scalar(const char* from) {
-    this->scalar_ = 0;
+    this->reduction_.scalar = 0;
     for (uint32_t i = 0; i < Base::kElementBytes; ++i) {
-      this->scalar_ |= static_cast<uint64_t>(static_cast<uint8_t>(from[i])) << (8 * i);
+      this->reduction_.scalar |= static_cast<uint64_t>(static_cast<uint8_t>(from[i])) << (8 * i);
     }
   }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "algorithm/parts.h"
@@ -250,6 +251,17 @@ TEST(Sizes, APairWithFewCtasStaysLongerWithOneShot) {
   EXPECT_EQ(most_of_one_shot(4, 32), size_t{512} << 10);
 }
 
+TEST(Sizes, SumsOfMoreThanTwoRanksTakeASecondShotSoonerWhereTwoShotsAreBrief) {
+  const Sizes sizes = sizes_for(machine(4));
+  EXPECT_EQ(sizes.limits.sum_one_shot_bytes, size_t{256} << 10);
+  const size_t block = (size_t{2} << 20) / 4;
+  EXPECT_GE(sizes.brief_bytes[static_cast<size_t>(Protocol::kLL128)] * 96, block) << "2 MB are brief";
+  EXPECT_EQ(sizes_for(machine(2)).limits.sum_one_shot_bytes, SIZE_MAX);
+  Machine cut = machine(4);
+  cut.lines_stay_whole = false;
+  EXPECT_EQ(sizes_for(cut).limits.sum_one_shot_bytes, SIZE_MAX);
+}
+
 TEST(Sizes, APairWithFewerCtasThanNcclsReducesBySimpleSooner) {
   const auto most_of_ll128 = [](Collective what, int max_channels) {
     Machine pair = machine(2);
@@ -414,14 +426,15 @@ TEST(Sizes, SlotsOfBriefOperationsOfDifferentChannelsStepsAndSendersDoNotOverlap
     for (const Protocol protocol : {Protocol::kLL, Protocol::kLL128}) {
       const QueueLayout& layout = sizes.layouts[static_cast<size_t>(brief_queue_of(protocol))];
       uint32_t next = layout.slots_at;
-      for (int channel = 0; channel < layout.channels; ++channel) {
-        for (uint32_t step = 0; step < layout.slots; ++step) {
+      for (uint32_t step = 0; step < layout.slots; ++step) {
+        for (int channel = 0; channel < layout.channels; ++channel) {
           ASSERT_EQ(layout.brief_slots(channel, step), next);
           ASSERT_EQ(layout.brief_slots(channel, step + 5 * layout.slots), next);
           next += static_cast<uint32_t>(ranks) * layout.slot_bytes;
         }
       }
       EXPECT_EQ(next, layout.bytes());
+      EXPECT_TRUE(std::has_single_bit(layout.slot_bytes)) << "others are slower";
       EXPECT_GE(sizes.brief_bytes[static_cast<size_t>(protocol)], 512U);
       EXPECT_LE(sizes.brief_bytes[static_cast<size_t>(protocol)],
                 payload_of(brief_queue_of(protocol), layout.slot_bytes));
