@@ -142,6 +142,27 @@ class BriefWorker : public BriefConnections<Wire> {
     }
     if constexpr (Wire::kPerWarp) __syncwarp();
   }
+  /// Whether a thread would have to wait for several units one after the other. Then it is better to wait for those of
+  /// several blocks at a time: else through host memory all-gather of 8 to 32 KB between 4 GPUs took 1.15 to 1.2 times
+  /// as long.
+  __device__ __forceinline__ bool needs_flights(const Blocks& blocks) const {
+    const uint32_t units = (blocks.bytes + Wire::kShape.bytes - 1) / Wire::kShape.bytes;
+    return !Wire::kPerWarp && units * static_cast<uint32_t>(this->ranks() - 1) > blockDim.x;
+  }
+  __device__ __forceinline__ void recv_in_flights(char* to, const Blocks& blocks) {
+    for_units(blocks.bytes, [&](uint32_t unit) {
+#pragma unroll 1
+      for (int rank = 0; rank < this->ranks(); rank += kFlight) {
+        const uint32_t wanted = peers_from<kFlight>(rank);
+        Raw raw[kFlight];
+        if (!fetch(rank, wanted, unit, raw)) return;
+#pragma unroll
+        for (int f = 0; f < kFlight; ++f) {
+          if ((wanted >> f & 1U) != 0) store(to + (rank + f) * blocks.apart, blocks.bytes, unit, raw[f]);
+        }
+      }
+    });
+  }
   __device__ __forceinline__ void send_all(const char* from, const Blocks& blocks) {
     for_blocks(blocks, [&](int peer, size_t begin, uint32_t bytes, uint32_t unit) {
       uint32_t words[Wire::kWords];
@@ -150,6 +171,9 @@ class BriefWorker : public BriefConnections<Wire> {
     });
   }
   __device__ __forceinline__ void recv_all(char* to, const Blocks& blocks) {
+    if constexpr (!Wire::kPerWarp) {
+      if (needs_flights(blocks)) return recv_in_flights(to, blocks);
+    }
     for_blocks(blocks, [&](int peer, size_t begin, uint32_t bytes, uint32_t unit) {
       Raw raw[1];
       if (fetch(peer, 1, unit, raw)) store(to + begin, bytes, unit, raw[0]);
