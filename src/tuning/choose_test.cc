@@ -132,15 +132,22 @@ TEST(Choose, OnlyLargeBlocksGetManyChannels) {
   EXPECT_EQ(choose(all_reduce(8192), many, Rules::any()).channels, 8);
 }
 
-TEST(Choose, BlocksOfTwoShotsAreThoseOfARound) {
+TEST(Choose, BlocksOfLongSumsInTwoShotsAreThoseOfARound) {
   Limits many = limits();
   many.bytes_per_channel = 1024;
   many.many_channels_bytes = 32768;
   many.few_channels = 3;
   many.one_shot_bytes = 0;
+  many.ll128_bytes.fill(1 << 20);
   const auto all = static_cast<size_t>(all_reduce(1).ranks) * 8192;
   EXPECT_EQ(choose(all_reduce(all - 1), many, Rules::any()).channels, 3);
   EXPECT_EQ(choose(all_reduce(all), many, Rules::any()).channels, 8);
+  Question other = all_reduce(all - 1);
+  other.type = DataType::kInt32;
+  EXPECT_EQ(choose(other, many, Rules::any()).channels, 8);
+  Rules rules = Rules::any();
+  restrict_protocols("Simple", rules);
+  EXPECT_EQ(choose(all_reduce(all - 1), many, rules).channels, 8);
 }
 
 TEST(Choose, LongSumsMayTakeASecondShotSoonerThanOthers) {
@@ -156,6 +163,10 @@ TEST(Choose, LongSumsMayTakeASecondShotSoonerThanOthers) {
   question.sum = true;
   question.type = DataType::kInt32;
   EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kOneShot);
+  question.type = DataType::kFloat32;
+  Rules rules = Rules::any();
+  restrict_protocols("^LL128", rules);
+  EXPECT_EQ(choose(question, crossed, rules).algorithm, Algorithm::kOneShot);
 }
 
 TEST(Choose, SimpleMayHaveFewerChannelsThanTheOthers) {

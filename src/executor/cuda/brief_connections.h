@@ -103,7 +103,7 @@ class BriefConnections {
       aborted_ = __any_sync(0xffffffffU, aborted_);
     }
   }
-  /// All connections count a step with each operation.
+  /// All connections count the same steps in any case.
   __device__ __forceinline__ void skip(Peers, int, Peers, int) const {}
   __device__ __forceinline__ Waiter waiter() const { return {queue_, work_}; }
 
@@ -157,7 +157,8 @@ class BriefConnections {
     }
     return began_ - behind;
   }
-  /// What the first warp has found out before is enough mostly.
+  /// For one step what the first warp has found out before is enough mostly. Of operations of two steps that follow
+  /// each other at once each looks for itself: what is known then is from the beginning of the last but one.
   __device__ __forceinline__ void await_room() {
     Patience<OfCollectives> patience(waiter());
     bool given_up = false;

@@ -96,11 +96,14 @@ class BriefWorker : public BriefConnections<Wire> {
     return own >= 0 && own < kRanks ? there & ~(1U << own) : there;
   }
 
+  __device__ __forceinline__ static uint32_t units_in(uint32_t bytes) {
+    return (bytes + Wire::kShape.bytes - 1) / Wire::kShape.bytes;
+  }
   /// Each unit of this thread (warp), unless one before was given up.
   template <class Each>
   __device__ __forceinline__ void for_units(uint32_t bytes, Each&& each) {
     const uint32_t first = Wire::kPerWarp ? this->warp_ : threadIdx.x;
-    const uint32_t units = live_ ? (bytes + Wire::kShape.bytes - 1) / Wire::kShape.bytes : first + 1;
+    const uint32_t units = live_ ? units_in(bytes) : first + 1;
     const uint32_t apart = Wire::kPerWarp ? blockDim.x / 32 : blockDim.x;
 #pragma unroll 1
     for (uint32_t unit = first; unit < units && !this->aborted_; unit += apart) each(unit);
@@ -124,7 +127,7 @@ class BriefWorker : public BriefConnections<Wire> {
   __device__ __forceinline__ void for_blocks(const Blocks& blocks, Each&& each) {
     const auto peers = static_cast<uint32_t>(this->ranks() - 1);
     const uint32_t first = Wire::kPerWarp ? this->warp_ : threadIdx.x;
-    const uint32_t units = (blocks.bytes + Wire::kShape.bytes - 1) / Wire::kShape.bytes;
+    const uint32_t units = units_in(blocks.bytes);
     const uint32_t end = live_ ? units * peers : first + 1;
 #pragma unroll 1
     for (uint32_t i = first; i < end && !this->aborted_; i += Wire::kPerWarp ? blockDim.x / 32 : blockDim.x) {
@@ -149,6 +152,7 @@ class BriefWorker : public BriefConnections<Wire> {
     const uint32_t units = (blocks.bytes + Wire::kShape.bytes - 1) / Wire::kShape.bytes;
     return !Wire::kPerWarp && units * static_cast<uint32_t>(this->ranks() - 1) > blockDim.x;
   }
+  /// Of blocks that are all as long, as those by LL are.
   __device__ __forceinline__ void recv_in_flights(char* to, const Blocks& blocks) {
     for_units(blocks.bytes, [&](uint32_t unit) {
 #pragma unroll 1

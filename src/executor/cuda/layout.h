@@ -74,7 +74,7 @@ static_assert(sizeof(OwnState) == sizeof(ConnectionState));
 struct BriefState {
   uint32_t stopped = 0;  ///< as in OwnState
   uint32_t posted = 0;   ///< the epoch that peers were last told
-  uint32_t epoch = 0;    ///< operations that this rank has carried out
+  uint32_t epoch = 0;    ///< steps that this rank has carried out
   uint32_t credit = 0;   ///< those that all peers are known to have carried out
 };
 static_assert(sizeof(BriefState) == sizeof(ConnectionState));

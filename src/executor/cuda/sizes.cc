@@ -185,12 +185,20 @@ void set_crossovers_through_host(const Machine& m, Limits& limits) {
   }
 }
 
+/// Where two shots are brief (brief_connections.h). Between 4 GPUs 256 KB took 6.3 us in one shot and 6.5 in two, 512
+/// KB 8.8 and 7.4, with 32 channels; with 96 8.4.
+void set_crossovers_of_brief_shots(const Machine& m, size_t brief_bytes, Limits& limits) {
+  if (brief_bytes == 0) return;
+  const size_t of_few = brief_bytes * static_cast<size_t>(std::min(limits.channels, limits.few_channels));
+  limits.many_channels_bytes = std::min(limits.many_channels_bytes, of_few);
+  const size_t of_all = brief_bytes * static_cast<size_t>(limits.channels) * static_cast<size_t>(m.ranks);
+  if (m.ranks > 2 && of_all >= limits.one_shot_bytes) limits.sum_one_shot_bytes = 256 * kKi;
+}
+
 /// Measured with 2 and 4 H200 over NVLink; between more ranks what follows from that.
 void set_crossovers(const Machine& m, Limits& limits) {
   // Between 4 GPUs 512 KB took 10.5 us in one shot and 12.5 in two.
   limits.one_shot_bytes = (m.ranks <= 4 ? 512 : 64) * kKi;
-  // Where two shots are brief, 256 KB 6.3 us and 6.5, 512 KB 8.8 and 7.4.
-  if (m.ranks > 2 && m.lines_stay_whole) limits.sum_one_shot_bytes = 256 * kKi;
   limits.broadcast_one_shot_bytes = (m.ranks == 2 ? 512 : m.ranks <= 4 ? 256 : 64) * kKi;
   limits.reduce_one_shot_bytes = 4 * limits.broadcast_one_shot_bytes;  // the root alone receives from all
   limits.ll_bytes = 32 * kKi;
@@ -303,9 +311,10 @@ Sizes sizes_for(const Machine& m) {
   const int low_channels = std::min(channels, 16);
   // In host memory each slot is on pages of its own, of which the GPU has few at hand: few channels.
   const int least_channels = std::min(channels, m.in_host_memory ? 8 : 16);
-  // Between 4 all-gather of 128 KB took 3.8 us with 16, 3.1 with 32: units of all blocks are moved at once then.
-  const bool more_brief = m.ranks > 2 && m.ranks <= 8 && !m.in_host_memory;
-  const int brief_channels = more_brief ? std::min(channels, 32) : least_channels;
+  // Between 4 all-gather of 128 KB took 3.8 us with 16, 3.1 with 32: units of all blocks are moved at once then. With
+  // fewer CTAs in all 32 of them would be too many to overlap (ctas_ahead), and it took 3.6.
+  const bool more_brief = m.ranks > 2 && !m.in_host_memory && channels >= 64;
+  const int brief_channels = more_brief ? 32 : least_channels;
 
   const int sums = channels_apart(m, true, simple_channels);
 
@@ -333,7 +342,7 @@ Sizes sizes_for(const Machine& m) {
       fit(m.ranks, Wish{2 * std::max(sums, 1), kSimpleSlots, 2 * kKi, std::min(most, 32 * kKi), size_t{128} << 20}),
       fit(m.ranks, Wish{2 * std::max(sums, 1), 8, 2 * kKi, std::min(most, 32 * kKi), size_t{128} << 20}),
       fit(m.ranks, Wish{channels_in_line(m), 16, 1 * kKi, std::min(most, 32 * kKi), size_t{65} << 20, true}),
-      fit(m.ranks, BriefWish{brief_channels, 8, 8 * kKi, size_t{5} << 20}),
+      fit(m.ranks, BriefWish{brief_channels, 8, 8 * kKi, size_t{m.ranks <= 8 ? 5U : 8U} << 20}),
       fit(m.ranks, BriefWish{channels, 4, 16 * kKi, size_t{m.ranks <= 4 ? 12U : 8U} << 20}),
       fit(m.ranks, Wish{.channels = low_channels,
                         .slots = m.ranks > 16 ? 4U : 8U,
@@ -377,6 +386,7 @@ Sizes sizes_for(const Machine& m) {
   const QueueLayout& small_sums = sizes.layouts[static_cast<size_t>(Queue::kSmallSums)];
   if (sums > 0) sizes.limits.small_sums = {small_sums.channels, small_sums.slot_bytes};
   set_crossovers(m, sizes.limits);
+  set_crossovers_of_brief_shots(m, sizes.brief_bytes[static_cast<size_t>(Protocol::kLL128)], sizes.limits);
   set_message_protocols(m, sizes);
   return sizes;
 }

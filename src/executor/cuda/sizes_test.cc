@@ -254,9 +254,15 @@ TEST(Sizes, APairWithFewCtasStaysLongerWithOneShot) {
 TEST(Sizes, SumsOfMoreThanTwoRanksTakeASecondShotSoonerWhereTwoShotsAreBrief) {
   const Sizes sizes = sizes_for(machine(4));
   EXPECT_EQ(sizes.limits.sum_one_shot_bytes, size_t{256} << 10);
-  const size_t block = (size_t{2} << 20) / 4;
-  EXPECT_GE(sizes.brief_bytes[static_cast<size_t>(Protocol::kLL128)] * 96, block) << "2 MB are brief";
+  const auto most = sizes.brief_bytes[static_cast<size_t>(Protocol::kLL128)];
+  const QueueLayout& layout = sizes.layouts[static_cast<size_t>(Queue::kBriefLL128)];
+  EXPECT_GE(most * static_cast<size_t>(layout.channels), (size_t{2} << 20) / 4) << "2 MB are brief";
+  EXPECT_LE(sizes.limits.many_channels_bytes, most * static_cast<size_t>(sizes.limits.few_channels))
+      << "what has few channels is brief";
   EXPECT_EQ(sizes_for(machine(2)).limits.sum_one_shot_bytes, SIZE_MAX);
+  Machine few = machine(4);
+  few.max_channels = 4;
+  EXPECT_EQ(sizes_for(few).limits.sum_one_shot_bytes, SIZE_MAX) << "too few for two shots to be brief";
   Machine cut = machine(4);
   cut.lines_stay_whole = false;
   EXPECT_EQ(sizes_for(cut).limits.sum_one_shot_bytes, SIZE_MAX);
@@ -438,6 +444,18 @@ TEST(Sizes, SlotsOfBriefOperationsOfDifferentChannelsStepsAndSendersDoNotOverlap
       EXPECT_GE(sizes.brief_bytes[static_cast<size_t>(protocol)], 512U);
       EXPECT_LE(sizes.brief_bytes[static_cast<size_t>(protocol)],
                 payload_of(brief_queue_of(protocol), layout.slot_bytes));
+    }
+  }
+}
+
+TEST(Sizes, WhatGoesInOneShotByLLIsBriefOfUpTo16Ranks) {
+  for (int ranks = 2; ranks <= 16; ++ranks) {
+    const Sizes sizes = sizes_for(machine(ranks));
+    const size_t most = sizes.brief_bytes[static_cast<size_t>(Protocol::kLL)];
+    const auto channels = static_cast<size_t>(sizes.layouts[static_cast<size_t>(Queue::kBriefLL)].channels);
+    for (size_t bytes = 4; bytes <= sizes.limits.ll_bytes; bytes += 4) {
+      const size_t wanted = std::clamp<size_t>(bytes / sizes.limits.bytes_per_channel, 1, channels);
+      ASSERT_LE(bytes, most * wanted) << ranks << " ranks";
     }
   }
 }
