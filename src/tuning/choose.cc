@@ -45,18 +45,18 @@ bool goes_around(const Question& question, const Limits& limits, const Rules& ru
   return fast || goes_small(question, limits, rules, Algorithm::kRing);
 }
 
-bool is_long_sum(const Question& question) {
-  return question.what == Collective::kAllReduce && question.sum &&
-         algorithm::is_often_long(question.what, question.type);
+/// Whether it is one that may be brief in two shots.
+bool suits_two_brief_shots(const Question& question, Algorithm algorithm, Protocol protocol) {
+  return question.sum && algorithm::suits_two_brief_shots(question.what, algorithm, protocol, question.type);
 }
 
 size_t most_in_one_shot(const Question& question, const Limits& limits, const Rules& rules) {
   if (question.what == Collective::kReduce) return limits.reduce_one_shot_bytes;
   if (question.what == Collective::kBroadcast) return limits.broadcast_one_shot_bytes;
-  constexpr int kFast = static_cast<int>(Protocol::kLL128);
-  const bool fast = allowed(rules.protocols[static_cast<size_t>(question.what)], kFast);
-  const size_t most = is_long_sum(question) && fast ? limits.sum_one_shot_bytes : limits.one_shot_bytes;
-  return std::min(most, limits.one_shot_bytes);
+  constexpr Protocol kFast = Protocol::kLL128;
+  const bool fast = allowed(rules.protocols[static_cast<size_t>(question.what)], static_cast<int>(kFast));
+  if (!fast || !suits_two_brief_shots(question, Algorithm::kTwoShot, kFast)) return limits.one_shot_bytes;
+  return std::min(limits.one_shot_bytes, limits.sum_one_shot_bytes);
 }
 
 Algorithm choose_algorithm(const Question& question, const Limits& limits, const Rules& rules) {
@@ -131,8 +131,8 @@ int choose_channels(const Question& question, const Limits& limits, const Rules&
   const size_t bytes = question.count * bytes_of(question.type);
   const int offered = offered_channels(question, limits, rules, plan);
   const size_t wanted = std::max<size_t>(1, bytes / bytes_per_channel(question, limits, plan));
-  const bool shots = is_long_sum(question) && plan.algorithm == Algorithm::kTwoShot;
-  const size_t block = shots && plan.protocol == Protocol::kLL128 ? message_bytes(question, plan.algorithm) : bytes;
+  const bool brief = suits_two_brief_shots(question, plan.algorithm, plan.protocol);
+  const size_t block = brief ? message_bytes(question, plan.algorithm) : bytes;
   const bool few = block < limits.many_channels_bytes;
   const int most = few ? std::min(offered, limits.few_channels) : offered;
   int channels = static_cast<int>(std::min<size_t>(wanted, most));

@@ -121,6 +121,14 @@ TEST_P(OverRanks, LargeBuffersGoThroughManyRounds) {
   });
 }
 
+void poison_outputs(Cluster& cluster, size_t bytes) {
+  for (int rank = 0; rank < cluster.ranks().size(); ++rank) {
+    const DeviceGuard on(cluster.ranks().device(rank));
+    cuda_check(cudaMemset(cluster.output(rank), kPoison, bytes), "cudaMemset");
+    cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
+}
+
 /// All-reduces of floats in one launch, several times: `vary` makes the i-th what it is to be.
 template <class Vary>
 void expect_that_a_group_is_right(int ranks, int repeats, Vary&& vary) {
@@ -148,11 +156,7 @@ void expect_that_a_group_is_right(int ranks, int repeats, Vary&& vary) {
   }
   cluster.ranks().prepare(launches);
   for (int repeat = 0; repeat < repeats; ++repeat) {
-    for (int rank = 0; rank < ranks; ++rank) {
-      const DeviceGuard on(cluster.ranks().device(rank));
-      cuda_check(cudaMemset(cluster.output(rank), kPoison, kWorks * kMostElements * 4), "cudaMemset");
-      cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    }
+    poison_outputs(cluster, kWorks * kMostElements * 4);
     cluster.ranks().launch(launches);
     cluster.ranks().synchronize();
     for (int rank = 0; rank < ranks; ++rank) {
@@ -223,11 +227,7 @@ TEST_P(OverRanks, GroupsOfLargeCollectivesRunInPartsOneByOne) {
     }
   }
   for (int repeat = 0; repeat < 20; ++repeat) {
-    for (int rank = 0; rank < n; ++rank) {
-      const DeviceGuard on(cluster.ranks().device(rank));
-      cuda_check(cudaMemset(cluster.output(rank), kPoison, works.size() * room), "cudaMemset");
-      cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    }
+    poison_outputs(cluster, works.size() * room);
     cluster.ranks().prepare(launches);
     cluster.ranks().launch(launches);
     cluster.ranks().synchronize();

@@ -31,9 +31,7 @@ constexpr uint32_t steps_if_brief(Collective what, Algorithm algorithm, Protocol
                                   Combiner with) {
   if (protocol == Protocol::kSimple || rooted(what)) return 0;
   if (algorithm == Algorithm::kOneShot) return 1;
-  const bool two_shots = what == Collective::kAllReduce && algorithm == Algorithm::kTwoShot;
-  const bool often_long = with == Combiner::kSum && algorithm::is_often_long(what, type);
-  return two_shots && often_long && protocol == Protocol::kLL128 ? 2 : 0;
+  return with == Combiner::kSum && algorithm::suits_two_brief_shots(what, algorithm, protocol, type) ? 2 : 0;
 }
 
 /// Threads of the largest CTA that carries messages; two of these fit on a multiprocessor.

@@ -57,17 +57,13 @@ cudaKernel_t LoadedKernels::handle_of(const void* kernel) const {
 /// All but those for a rank by itself.
 void LoadedKernels::load_set(const KernelSet& set) {
   for (size_t what = 0; what < kCollectives; ++what) {
-    for (const auto& protocols : set.kernel[what]) {
-      for (const void* kernel : protocols) load(kernel);
+    for (const auto* algorithms : {&set.kernel[what], &set.plain[what], &set.any[what]}) {
+      for (const auto& protocols : *algorithms) {
+        for (const void* kernel : protocols) load(kernel);
+      }
     }
-    for (const void* kernel : set.lines[what]) load(kernel);
-    for (const void* kernel : set.small[what]) load(kernel);
-    for (const void* kernel : set.apart[what]) load(kernel);
-    for (const auto& protocols : set.plain[what]) {
-      for (const void* kernel : protocols) load(kernel);
-    }
-    for (const auto& protocols : set.any[what]) {
-      for (const void* kernel : protocols) load(kernel);
+    for (const auto* algorithms : {&set.lines[what], &set.small[what], &set.apart[what]}) {
+      for (const void* kernel : *algorithms) load(kernel);
     }
   }
 }
