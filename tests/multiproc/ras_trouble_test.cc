@@ -277,6 +277,7 @@ TEST(RasTrouble, ASignalDoesNotEndWhoWaitsForTheOthersOfItsFirstCommunicator) {
   setenv("NITINOL_DUMP_FILE", folder.file("%r.txt").c_str(), 1);
   setenv("NITINOL_DUMP_SIGNAL", "SIGUSR2", 1);
   const Gate asked;
+  const Gate seen[2];  // who is not there yet would hear of the other's abort
   EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) {
               if (process == 1) asked.pass();
               ncclComm_t comm = nullptr;
@@ -288,6 +289,8 @@ TEST(RasTrouble, ASignalDoesNotEndWhoWaitsForTheOthersOfItsFirstCommunicator) {
               EXPECT_CALL(settled(begun, comm));
               raise(SIGUSR2);
               must_contain(awaited_contents(folder.file(std::to_string(process) + ".txt")), {"issued 0"});
+              seen[process].open();
+              seen[1 - process].pass();
               EXPECT_CALL(ncclCommAbort(comm));
             }));
   unsetenv("NITINOL_DUMP_SIGNAL");
