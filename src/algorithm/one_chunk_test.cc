@@ -28,10 +28,17 @@ void for_one_shots(Each each) {
   });
 }
 
+/// Those that may be brief.
+template <class Each>
+void for_two_shots(Each each) {
+  for_tasks(AllReduceTwoShot{}, each);
+  for_tasks(ReduceTwoShot{}, each);
+}
+
 template <class Each>
 void for_one_and_two_shots(Each each) {
   for_one_shots(each);
-  for_tasks(AllReduceTwoShot{}, each);
+  for_two_shots(each);
 }
 
 bool same(const Step& one, const Step& other) {
@@ -86,24 +93,32 @@ TEST(OneChunk, EachConnectionOfAOneShotCarriesOneStepAtMostAndWithoutARootJustOn
   });
 }
 
-TEST(OneChunk, EachRankOfTwoShotsPassesOnOnceWhateverItsBlockBehindAllItSendsAndBeforeAllItReceives) {
-  const auto check = [](auto entry, const Task& task) {
+bool sends(const Step& step) { return step.flow.from == Peers::kNone && step.flow.to == Peers::kOne; }
+bool reduces(const Step& step) { return step.flow.from == Peers::kAll; }
+bool receives(const Step& step) { return step.flow.from == Peers::kOne && step.flow.to == Peers::kNone; }
+
+TEST(OneChunk, EachRankOfTwoShotsReducesOnceWhateverItsBlockBehindAllItSendsAndBeforeAllItReceives) {
+  for_two_shots([](auto entry, const Task& task) {
     const Program program = record<decltype(entry), BasicRecorder<true>>(task);
     for (const Trace& trace : program.traces) {
-      const auto passes_on = [](const Step& step) {
-        return step.flow.from == Peers::kAll && step.flow.to == Peers::kAll;
-      };
-      const auto it = std::find_if(trace.begin(), trace.end(), passes_on);
-      ASSERT_NE(it, trace.end()) << task.ranks;
-      const auto sends = [](const Step& step) { return step.flow.from == Peers::kNone && step.flow.to == Peers::kOne; };
-      EXPECT_TRUE(std::all_of(trace.begin(), it, sends)) << task.ranks;
-      const auto receives = [](const Step& step) {
-        return step.flow.from == Peers::kOne && step.flow.to == Peers::kNone;
-      };
-      EXPECT_TRUE(std::all_of(it + 1, trace.end(), receives)) << task.ranks;
+      const auto it = std::find_if(trace.begin(), trace.end(), reduces);
+      ASSERT_NE(it, trace.end()) << name_of(task.what) << " of " << task.ranks;
+      EXPECT_TRUE(std::all_of(trace.begin(), it, sends)) << name_of(task.what) << " of " << task.ranks;
+      EXPECT_TRUE(std::all_of(it + 1, trace.end(), receives)) << name_of(task.what) << " of " << task.ranks;
     }
-  };
-  for_tasks(AllReduceTwoShot{}, check);
+  });
+}
+
+TEST(OneChunk, WithABlockForEachEveryRankOfTwoShotsTakesFromAllOthersAtFirst) {
+  for_two_shots([](auto entry, Task task) {
+    task.share = Share{0, kGrain * static_cast<size_t>(task.ranks), 2 * kGrain};
+    const Program program = record<decltype(entry), BasicRecorder<true>>(task);
+    for (const Trace& trace : program.traces) {
+      const auto it = std::find_if(trace.begin(), trace.end(), reduces);
+      ASSERT_NE(it, trace.end()) << name_of(task.what) << " of " << task.ranks;
+      EXPECT_EQ(it->count, kGrain) << name_of(task.what) << " of " << task.ranks;
+    }
+  });
 }
 
 }  // namespace

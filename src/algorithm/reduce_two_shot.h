@@ -1,6 +1,9 @@
-// Reduce in two steps: each rank but the root reduces one block of each round and sends the sum to the root. The work
-// of reducing is shared, and every link carries the data about once. Each round's blocks are sent before those of the
-// round before are reduced.
+// Reduce in two steps: each rank reduces one block of each round and sends the sum to the root, so that the work is
+// shared.
+//
+// Where there are many rounds the root has no block: contributions and sums are on their way at the same time, and so
+// every link carries the data about once, while contributions to a block of the root's would come in on its link
+// besides. With few rounds the two steps follow each other mostly, and with blocks for all ranks each is shorter.
 #pragma once
 
 #include "algorithm/two_shot.h"
@@ -11,50 +14,71 @@ struct ReduceTwoShot {
   static constexpr Row row{
       .what = Collective::kReduce, .algorithm = Algorithm::kTwoShot, .canonical = true, .apart = true};
 
-  /// Every other rank's block but the root's, which has none.
-  template <class P>
-  static NITINOL_HOST_DEVICE void scatter(P& p, const Round& round, int turn) {
-    for (int i = 1; i < p.ranks(); ++i) {
-      const int peer = rank_after(p.rank(), distance_at(i, turn, p.ranks()), p.ranks());
-      if (peer == p.root()) continue;
-      const Run block = block_beside_root(p, round, peer);
-      if (block.count > 0) p.send(peer, input(block.offset, block.count));
-    }
-  }
-
-  template <class P>
-  static NITINOL_HOST_DEVICE void lead(P& p, const Share& share) {
-    Round now{};
-    Round next = round_of(share, 0, p.ranks() - 1);
-    for (size_t k = 1; now.begin < now.end || next.begin < next.end; ++k) {
-      scatter(p, next, share.turn);
-      gather_blocks_beside_root(p, now);
-      now = next;
-      next = round_of(share, k, p.ranks() - 1);
-    }
-  }
-
-  template <class P>
-  static NITINOL_HOST_DEVICE void follow(P& p, const Share& share) {
-    const size_t rounds = rounds_in(share, p.ranks() - 1);
-    Round next = round_of(share, 0, p.ranks() - 1);
-    scatter(p, next, share.turn);
-    for (size_t k = 1; k <= rounds; ++k) {
-      const Round now = next;
-      next = round_of(share, k, p.ranks() - 1);
-      scatter(p, next, share.turn);
-      const Run mine = block_beside_root(p, now, p.rank());
-      if (mine.count > 0) p.reduce_from_all_and_send(input(mine.offset, mine.count), p.root());
-    }
-  }
-
   template <class P>
   static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
-    const Share even = even_chunks(share, p.ranks() - 1);
-    if (p.rank() == p.root()) {
-      lead(p, even);
+    if constexpr (P::kOneChunk) {
+      const Round round = round_of(share, 0, p.ranks());
+      scatter_blocks(p, round, share.turn);
+      reduce_block(p, block_of(round, p.rank()));
+      if (p.rank() == p.root()) gather_blocks(p, round);
     } else {
-      follow(p, even);
+      run_in_rounds(p, share, rounds_in(share, p.ranks()) > kFewRounds);
+    }
+  }
+
+ private:
+  /// Between 4 GPUs reduce of 4 MB, one round, took 0.84 of the time, of 8 MB 0.91, and of 16 MB, three rounds, 1.04.
+  static constexpr size_t kFewRounds = 2;
+
+  template <class P>
+  static NITINOL_HOST_DEVICE void reduce_block(P& p, const Run& mine) {
+    if (p.rank() == p.root()) {
+      p.reduce_from_all(input(mine.offset, mine.count), output(mine.offset, mine.count));
+    } else {
+      p.reduce_from_all_and_send(input(mine.offset, mine.count), p.root());
+    }
+  }
+
+  /// Each round's blocks are sent before the sums of the round before are awaited. With a block of the root's, whoever
+  /// sends to it a contribution and a sum by the same connection reduces first before it sends on.
+  template <class P>
+  static NITINOL_HOST_DEVICE void run_in_rounds(P& p, const Share& whole, bool beside_root) {
+    const int blocks = p.ranks() - (beside_root ? 1 : 0);
+    const Share share = even_chunks(whole, blocks);
+    Round now{};
+    Round next = round_of(share, 0, blocks);
+    for (size_t k = 1; now.begin < now.end || next.begin < next.end; ++k) {
+      scatter(p, next, share.turn, beside_root);
+      if (p.rank() == p.root()) gather(p, now, beside_root);
+      const Run mine = block(p, beside_root ? now : next, p.rank(), beside_root);
+      if (mine.count > 0) reduce_block(p, mine);
+      now = next;
+      next = round_of(share, k, blocks);
+    }
+  }
+
+  /// Empty if the rank has none.
+  template <class P>
+  static NITINOL_HOST_DEVICE Run block(const P& p, const Round& round, int rank, bool beside_root) {
+    if (!beside_root) return block_of(round, rank);
+    return rank == p.root() ? Run{} : block_beside_root(p, round, rank);
+  }
+
+  template <class P>
+  static NITINOL_HOST_DEVICE void scatter(P& p, const Round& round, int turn, bool beside_root) {
+    for (int i = 1; i < p.ranks(); ++i) {
+      const int peer = rank_after(p.rank(), distance_at(i, turn, p.ranks()), p.ranks());
+      const Run out = block(p, round, peer, beside_root);
+      if (out.count > 0) p.send(peer, input(out.offset, out.count));
+    }
+  }
+
+  template <class P>
+  static NITINOL_HOST_DEVICE void gather(P& p, const Round& round, bool beside_root) {
+    for (int distance = 1; distance < p.ranks(); ++distance) {
+      const int peer = rank_before(p.rank(), distance, p.ranks());
+      const Run in = block(p, round, peer, beside_root);
+      if (in.count > 0) p.recv(peer, output(in.offset, in.count));
     }
   }
 };

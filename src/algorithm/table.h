@@ -107,8 +107,7 @@ constexpr bool suits_lines(Collective what, Algorithm algorithm, DataType type) 
 
 /// Whether GPUs have kernels by which it is brief in two shots (executor/cuda/brief_connections.h), if it is a sum.
 constexpr bool suits_two_brief_shots(Collective what, Algorithm algorithm, Protocol protocol, DataType type) {
-  return what == Collective::kAllReduce && algorithm == Algorithm::kTwoShot && protocol == Protocol::kLL128 &&
-         is_often_long(what, type);
+  return reduces(what) && algorithm == Algorithm::kTwoShot && protocol == Protocol::kLL128 && is_often_long(what, type);
 }
 
 }  // namespace nitinol::algorithm

@@ -40,7 +40,8 @@ struct Limits {
   size_t sum_one_shot_bytes = SIZE_MAX;            ///< long sums where LL128 may be used: if that is less
   size_t broadcast_one_shot_bytes = 16384;         ///< the same for broadcast
   size_t broadcast_ring_bytes = SIZE_MAX;          ///< broadcast of so many bytes and more may go in a ring
-  size_t reduce_one_shot_bytes = 16384;            ///< the same for reduce
+  size_t reduce_one_shot_bytes = 16384;            ///< the same for reduce,
+  size_t sum_reduce_one_shot_bytes = SIZE_MAX;     ///< and for its long sums where LL128 may be used: if that is less
   size_t ll_bytes = 0;                             ///< up to this many bytes from one rank to one peer with LL,
   std::array<size_t, kCollectives> lines_bytes{};  ///< or up to this many if it suits lines (algorithm/table.h),
   std::array<size_t, kCollectives> ll128_bytes{};  ///< and up to this many with LL128,
@@ -51,8 +52,15 @@ struct Limits {
   size_t least_rounds = 4;         ///< so many of a channel, where parts do not have CTAs of their own
   size_t many_channels_bytes = 0;  ///< blocks of fewer bytes are not worth more than
   int few_channels = 32;           ///< so many channels
-  int rooted_channels = 0;         ///< Simple: rooted operations have at most so many and whole slots; 0: as others
+  /// Where long sums are brief in two shots: their channels are as many as take whole units of blocks.
+  struct TwoBriefShots {
+    size_t unit_bytes = 0;   ///< what a worker moves at once; 0: it does not matter
+    size_t block_bytes = 0;  ///< most of a block that a channel takes
+  };
+  TwoBriefShots two_brief_shots;
+  int rooted_channels = 0;  ///< Simple: rooted operations have at most so many and whole slots; 0: as others
   size_t long_rooted_bytes = SIZE_MAX;             ///< of so many bytes and more half as many
+  size_t short_broadcast_bytes = 0;                ///< broadcasts of fewer as others, and chunks of least_chunk_bytes
   std::array<size_t, kCollectives> apart_bytes{};  ///< blocks of so many bytes and more in parts; 0: never
   std::array<size_t, kCollectives> small_bytes{};  ///< and by small CTAs
   /// With LL128 messages of so many bytes and more use no more CTAs than NCCL does; 0: as many as there are.

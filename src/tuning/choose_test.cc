@@ -150,6 +150,25 @@ TEST(Choose, BlocksOfLongSumsInTwoShotsAreThoseOfARound) {
   EXPECT_EQ(choose(all_reduce(all - 1), many, rules).channels, 8);
 }
 
+TEST(Choose, BlocksOfLongSumsInTwoShotsAreCutIntoWholeUnits) {
+  Limits brief = limits();
+  brief.channels = 96;
+  brief.bytes_per_channel = 1024;
+  brief.one_shot_bytes = 0;
+  brief.ll128_bytes.fill(1 << 20);
+  brief.grain_bytes = 128;
+  const auto channels_of = [&](size_t block) {
+    return choose(all_reduce(block / 4 * 8), brief, Rules::any()).channels;
+  };
+  constexpr size_t kUnit = 960;
+  EXPECT_EQ(channels_of(96 * 4 * kUnit + 4096), 96);
+  brief.two_brief_shots = {kUnit, 7680};
+  EXPECT_EQ(channels_of(96 * (4 * kUnit - 128)), 96) << "four units each";
+  EXPECT_EQ(channels_of(96 * 4 * kUnit + 4096), 80) << "five, one of them nearly empty with 96 channels";
+  EXPECT_EQ(channels_of(96 * 7680), 96) << "no room for more";
+  EXPECT_EQ(channels_of(96 * 7680 + 4096), 96) << "not brief";
+}
+
 TEST(Choose, LongSumsMayTakeASecondShotSoonerThanOthers) {
   Limits crossed = limits();
   crossed.sum_one_shot_bytes = crossed.one_shot_bytes / 2;
@@ -167,6 +186,19 @@ TEST(Choose, LongSumsMayTakeASecondShotSoonerThanOthers) {
   Rules rules = Rules::any();
   restrict_protocols("^LL128", rules);
   EXPECT_EQ(choose(question, crossed, rules).algorithm, Algorithm::kOneShot);
+}
+
+TEST(Choose, LongSumsForARootHaveACrossoverOfTheirOwn) {
+  Limits crossed = limits();
+  crossed.sum_one_shot_bytes = 0;
+  crossed.sum_reduce_one_shot_bytes = crossed.reduce_one_shot_bytes / 2;
+  Question question = all_reduce(crossed.sum_reduce_one_shot_bytes / 4);
+  question.what = Collective::kReduce;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kOneShot);
+  question.count += 1;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kTwoShot);
+  question.sum = false;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kOneShot);
 }
 
 TEST(Choose, SimpleMayHaveFewerChannelsThanTheOthers) {
@@ -239,6 +271,26 @@ TEST(Choose, RootedOperationsBySimpleMayHaveFewChannelsAndWholeSlots) {
   EXPECT_EQ(plan.chunk * sizeof(float), 65536U);
   question.what = Collective::kAllReduce;
   EXPECT_EQ(choose(question, few, Rules::any()).channels, 8);
+}
+
+TEST(Choose, ShortBroadcastsAreNoneOfThem) {
+  Limits few = limits();
+  few.bytes_per_channel = 1024;
+  few.least_chunk_bytes = 1024;
+  few.rooted_channels = 3;
+  few.short_broadcast_bytes = size_t{1} << 20;
+  Question question = all_reduce((1 << 18) - 1);
+  question.what = Collective::kBroadcast;
+  Plan plan = choose(question, few, Rules::any());
+  EXPECT_EQ(plan.channels, 8);
+  EXPECT_EQ(plan.chunk * sizeof(float), 1024U);
+  ++question.count;
+  plan = choose(question, few, Rules::any());
+  EXPECT_EQ(plan.channels, 3);
+  EXPECT_EQ(plan.chunk * sizeof(float), 65536U);
+  --question.count;
+  question.what = Collective::kReduce;
+  EXPECT_EQ(choose(question, few, Rules::any()).channels, 3);
 }
 
 TEST(Choose, ReduceHasACrossoverOfItsOwn) {

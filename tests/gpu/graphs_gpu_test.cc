@@ -193,6 +193,19 @@ TEST_F(Graphs, InWhichEachSendsAsTheRootAreToldOnceTheyMeet) {
   }
 }
 
+/// Each rank reduces a block first, which takes data of all others.
+TEST_F(Graphs, WithReducesInTwoShotsToDifferentRootsAreTold) {
+  make(3);
+  if (IsSkipped()) return;
+  constexpr size_t kCount = size_t{1} << 18;
+  const auto graphs = capture([&](size_t rank) {
+    NCCL_OK(ncclReduce(inputs[rank], outputs[rank], kCount, ncclFloat, ncclSum, rank == 1 ? 1 : 0, comms[rank],
+                       streams[rank]));
+  });
+  expect_told([&](size_t rank) { launch(rank, graphs); },
+              {"Reduce (count " + std::to_string(kCount) + ", type float32", "root 0", "root 1"});
+}
+
 TEST_F(Graphs, WithGroupsOfDifferentCollectivesAreTold) {
   make(2);
   if (IsSkipped()) return;

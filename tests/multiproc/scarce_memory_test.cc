@@ -175,6 +175,7 @@ bool join_in_poverty(const Join& join, ncclComm_t (&comms)[2], const ncclUniqueI
 /// The poor one of two processes has no memory at an allocation of `join`, each time at a later one, until all were
 /// tried: the other one does not wait for it. Process 0 has the root.
 void join_without_memory(const Join& join, FailsIn where, Fails which, int poor = 1) {
+  const SharedCount have_ids;
   const SharedCount rounds;
   const SharedCount tried_all;
   EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& first) {
@@ -186,6 +187,8 @@ void join_without_memory(const Join& join, FailsIn where, Fails which, int poor 
               for (int nth = 0; tried_all.value() == 0; ++nth) {
                 ncclComm_t comms[2] = {};
                 const ncclUniqueId id = new_id(process, parent, data);
+                have_ids.add();  // the other one may still need this one's memory for the parent's broadcast
+                have_ids.wait_for(kProcesses * (nth + 1));
                 const auto begin = std::chrono::steady_clock::now();
                 if (process == poor) {
                   const auto fail = [&] { return FailingAllocation(nth, where, which); };

@@ -4,8 +4,9 @@
 // So all connections of a channel carry the same number of steps. One number, the epoch, is the step of all, a slot's
 // address and flag follow from it, and a kernel has one line to read before it may begin and nothing to keep in shared
 // memory. That matters: what a kernel does for itself takes as long as what is exchanged, as it does one thing after
-// the other. Rooted operations are not brief: a rank that does not take what another has sent to it would never find
-// out that their calls differ, as it goes on to the next step.
+// the other. Of rooted operations only such are brief in which each rank takes from all others at first (reduce in two
+// shots): one that does not take what another has sent to it would never find out that their calls differ, as it goes
+// on to the next step.
 //
 // A slot is free once its receiver is done with the operation that used it. Each rank posts to all others up to which
 // epoch it is: when a kernel begins, as all earlier ones have ended then, and as soon as half of the slots may be in
@@ -18,12 +19,14 @@
 
 namespace nitinol::cuda {
 
-template <class WireOf>
+/// `steps`: how many an operation has.
+template <class WireOf, uint32_t steps>
 class BriefConnections {
  public:
   using Wire = WireOf;
   using Peers = algorithm::Peers;
   static constexpr bool kOneChunk = true;
+  static constexpr bool kTwoSteps = steps == 2;
 
   __device__ __forceinline__ BriefConnections(const QueueView& queue, int channel)
       : queue_(queue), channel_(channel), lane_(threadIdx.x % 32), warp_(threadIdx.x / 32), workers_(blockDim.x / 32) {}
@@ -63,18 +66,17 @@ class BriefConnections {
   /// Makes a call the one that is under way.
   __device__ __forceinline__ void begin_call(uint32_t mark) {
     mark_ = mark & ~0U << (32 - 8 * Wire::kMarkedBytes);
-    begin_next_step();
-    end_step();
+    give_to_next_step();
+    taking_ = giving_;
   }
-  /// What is sent from now on is of the next step, but what is received is not: data is passed on from one to the
+  /// What is sent from now on is of the second step, but what is received is not: data is passed on from one to the
   /// other.
-  __device__ __forceinline__ void begin_next_step() {
-    ++giving_.epoch;
-    giving_.slots = queue_.layout.brief_slots(channel_, giving_.epoch);
-    if (giving_.epoch - credit_ > queue_.layout.slots && !aborted_) [[unlikely]]
-      await_room();
+  __device__ __forceinline__ void begin_second_step() { give_to_next_step(); }
+  /// All peers have begun this launch by now: what they posted then was not there yet at its beginning.
+  __device__ __forceinline__ void end_second_step() {
+    taking_ = giving_;
+    if (renews_) next_credit_ = credit_of(lane_);
   }
-  __device__ __forceinline__ void end_step() { taking_ = giving_; }
   __device__ __forceinline__ bool is_own(const algorithm::Flow&, int, int) const { return true; }
 
   /// How many sinks a transfer has; all are free.
@@ -128,7 +130,13 @@ class BriefConnections {
   };
   __device__ __forceinline__ Endpoint endpoint(const Step& step, char* region, int sender) const {
     char* const slot = region + (step.slots + static_cast<uint32_t>(sender) * queue_.layout.slot_bytes);
-    return {slot, step.epoch, Wire::second_flag(step.epoch, mark_)};
+    return {slot, step.epoch, step.epoch + mark_};
+  }
+  __device__ __forceinline__ void give_to_next_step() {
+    ++giving_.epoch;
+    giving_.slots = queue_.layout.brief_slots(channel_, giving_.epoch);
+    if (giving_.epoch - credit_ > queue_.layout.slots) [[unlikely]]
+      await_room();
   }
   __device__ __forceinline__ bool is_peer(int rank) const { return rank < ranks() && rank != queue_.rank; }
   /// The epoch up to which a rank is done; of others than peers that at which this kernel began.
@@ -157,23 +165,22 @@ class BriefConnections {
     }
     return began_ - behind;
   }
-  /// For one step what the first warp has found out before is enough mostly. Of operations of two steps that follow
-  /// each other at once each looks for itself: what is known then is from the beginning of the last but one.
+  /// What the first warp has found out in the launch before is enough mostly. Lanes may have given up each for itself.
   __device__ __forceinline__ void await_room() {
     Patience<OfCollectives> patience(waiter());
-    bool given_up = false;
-    while (giving_.epoch - credit_ > queue_.layout.slots && !given_up) {
+    bool gives_up = aborted_;
+    while (giving_.epoch - credit_ > queue_.layout.slots) {
+      aborted_ = __any_sync(0xffffffffU, gives_up);
+      if (aborted_) return;
       credit_ = least_credit(credit_of(lane_));
-      given_up = patience.exhausted([&](bool late) {
+      gives_up = patience.exhausted([&](bool late) {
 #pragma unroll 1
         for (int peer = lane_; peer < ranks(); peer += 32) {
           const bool waits = is_peer(peer) && giving_.epoch - credit_of(peer) > queue_.layout.slots;
           if (waits) patience.note(peer, For::kRoom, late);
         }
       });
-      given_up = __any_sync(0xffffffffU, given_up);
     }
-    aborted_ = aborted_ || given_up;
   }
 
   uint32_t began_ = 0;  ///< the epoch when this kernel began

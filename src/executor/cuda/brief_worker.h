@@ -15,11 +15,11 @@ using algorithm::Round;
 using algorithm::Side;
 using algorithm::Span;
 
-template <class Wire, DataType type, Combiner with>
-class BriefWorker : public BriefConnections<Wire> {
+template <class Wire, DataType type, Combiner with, uint32_t steps>
+class BriefWorker : public BriefConnections<Wire, steps> {
  public:
   static constexpr bool kRehearses = true;
-  using Connections = BriefConnections<Wire>;
+  using Connections = BriefConnections<Wire, steps>;
 
   __device__ __forceinline__ BriefWorker(const QueueView& queue, int channel) : Connections(queue, channel) {}
 
@@ -28,8 +28,10 @@ class BriefWorker : public BriefConnections<Wire> {
     this->begin_call(work.mark);
     input_ = work.input;
     output_ = work.output;
+    root_ = work.root;
     how_ = work.combine;
   }
+  __device__ __forceinline__ int root() const { return root_; }
   /// Whether it moves data, or only goes through the instructions.
   __device__ __forceinline__ void be(bool live) { live_ = live; }
 
@@ -43,7 +45,9 @@ class BriefWorker : public BriefConnections<Wire> {
     const char* const from = at(own);
     char* const to = at(into);
     const uint32_t bytes = bytes_of_span(own);
-    if constexpr (Wire::kPerWarp) {
+    if constexpr (Connections::kTwoSteps) {
+      reduce_and_pass_on<Peers::kNone>(from, to, bytes);
+    } else if constexpr (Wire::kPerWarp) {
       reduce<Wire::kFlight, Peers::kNone>(from, to, bytes);
     } else if (this->ranks() == 2) {
       reduce<2, Peers::kNone>(from, to, bytes);
@@ -54,9 +58,10 @@ class BriefWorker : public BriefConnections<Wire> {
     }
   }
   __device__ __forceinline__ void reduce_from_all_and_push_to_all(Span own, Span into) {
-    this->begin_next_step();
-    reduce<kFlight, Peers::kAll>(at(own), at(into), bytes_of_span(own));
-    this->end_step();
+    reduce_and_pass_on<Peers::kAll>(at(own), at(into), bytes_of_span(own));
+  }
+  __device__ __forceinline__ void reduce_from_all_and_send(Span own, int) {
+    reduce_and_pass_on<Peers::kOne>(at(own), nullptr, bytes_of_span(own));
   }
 
   __device__ __forceinline__ void send_blocks(Span first, size_t stride, int) {
@@ -215,7 +220,7 @@ class BriefWorker : public BriefConnections<Wire> {
     store(to, bytes, unit, words);
   }
   __device__ __forceinline__ void put(int peer, uint32_t unit, const uint32_t (&words)[Wire::kWords]) const {
-    if (live_) Wire::put(this->sink_of(peer), this->mark_, unit, this->lane_, words);
+    if (live_) Wire::put(this->sink_of(peer), unit, this->lane_, words);
   }
 
   template <Peers kind>
@@ -233,6 +238,13 @@ class BriefWorker : public BriefConnections<Wire> {
     });
   }
 
+  /// Between the steps: to all, to the root alone (then it is not stored), or to nobody.
+  template <Peers sinks>
+  __device__ __forceinline__ void reduce_and_pass_on(const char* own, char* into, uint32_t bytes) {
+    this->begin_second_step();
+    reduce<kFlight, sinks>(own, into, bytes);
+    this->end_second_step();
+  }
   /// All ranks' data in rank order, kRanks ranks in flight at a time.
   template <int kRanks, Peers sinks>
   __device__ __forceinline__ void reduce(const char* own, char* into, uint32_t bytes) {
@@ -266,7 +278,11 @@ class BriefWorker : public BriefConnections<Wire> {
 #pragma unroll 1
         for (int i = 1; i < this->ranks(); ++i) put(peer_at(i), unit, words);
       }
-      store(into, bytes, unit, words);
+      if constexpr (sinks == Peers::kOne) {
+        put(root_, unit, words);
+      } else {
+        store(into, bytes, unit, words);
+      }
     });
   }
 
@@ -309,6 +325,7 @@ class BriefWorker : public BriefConnections<Wire> {
 
   const char* input_ = nullptr;
   char* output_ = nullptr;
+  int root_ = 0;
   bool live_ = true;
   Combine how_ = Combine::kSum;
 };

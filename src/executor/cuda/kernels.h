@@ -29,8 +29,8 @@ inline constexpr int kFewWorkers = 8;
 /// shots are where much is reduced: kernels take room.
 constexpr uint32_t steps_if_brief(Collective what, Algorithm algorithm, Protocol protocol, DataType type,
                                   Combiner with) {
-  if (protocol == Protocol::kSimple || rooted(what)) return 0;
-  if (algorithm == Algorithm::kOneShot) return 1;
+  if (protocol == Protocol::kSimple) return 0;
+  if (algorithm == Algorithm::kOneShot) return rooted(what) ? 0 : 1;
   return with == Combiner::kSum && algorithm::suits_two_brief_shots(what, algorithm, protocol, type) ? 2 : 0;
 }
 
@@ -215,15 +215,17 @@ __device__ __forceinline__ void run_briefly(P& p, const CollectiveParameters& pa
 template <class Wire, DataType type, Combiner with, class Entry>
 __global__ void __launch_bounds__(max_threads(Wire::kProtocol), 1)
     run_plain(const __grid_constant__ CollectiveParameters parameters) {
-  BriefWorker<Wire, type, with> worker(parameters.queue, static_cast<int>(blockIdx.x));
+  constexpr algorithm::Row row = Entry::row;
+  constexpr uint32_t steps = steps_if_brief(row.what, row.algorithm, Wire::kProtocol, type, with);
+  BriefWorker<Wire, type, with, steps> worker(parameters.queue, static_cast<int>(blockIdx.x));
   run_briefly<Wire, algorithm::List<Entry>, type>(worker, parameters);
 }
 
-/// All brief works.
-template <class Wire, DataType type, Combiner with, class Entries>
+/// All brief works of so many steps.
+template <class Wire, DataType type, Combiner with, class Entries, uint32_t steps>
 __global__ void __launch_bounds__(max_threads(Wire::kProtocol), 1)
     run_any(const __grid_constant__ CollectiveParameters parameters) {
-  using Link = BriefConnections<Wire>;
+  using Link = BriefConnections<Wire, steps>;
   Worker<Link, type, with, true> worker(Link(parameters.queue, static_cast<int>(blockIdx.x)));
   run_briefly<Wire, Entries, type>(worker, parameters);
 }
@@ -337,6 +339,8 @@ constexpr bool is_hot() {
   constexpr Algorithm algorithm = Entry::row.algorithm;
   if (Wire::kSmall && !Wire::kApart) return true;
   if (Wire::kCounted) return false;  // with so much data per transfer a call matters little
+  // So long that it goes by LL128, or by Simple.
+  if (Entry::row.what == Collective::kReduce && algorithm == Algorithm::kTwoShot) return Wire::kPerWarp;
   constexpr bool is_ring = Entry::row.what == Collective::kBroadcast && algorithm == Algorithm::kRing;
   return algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot || (is_ring && Wire::kPerWarp);
 }
@@ -399,7 +403,8 @@ void add_brief_kernels(KernelSet& set) {
     const auto what = static_cast<size_t>(Entry::row.what);
     const auto which = static_cast<size_t>(Entry::row.algorithm);
     set.plain[what][which][kProtocol] = reinterpret_cast<const void*>(&run_plain<Wire, type, with, Entry>);
-    set.any[what][which][kProtocol] = reinterpret_cast<const void*>(&run_any<Wire, type, with, Brief>);
+    using Sharing = std::conditional_t<kSteps == 1, Brief, algorithm::List<Entry>>;  // two would have registers spilled
+    set.any[what][which][kProtocol] = reinterpret_cast<const void*>(&run_any<Wire, type, with, Sharing, kSteps>);
   });
 }
 

@@ -171,8 +171,10 @@ constexpr size_t kUnderWayThroughHost = 48 * kMega;
 void set_crossovers_through_host(const Machine& m, Limits& limits) {
   const auto peers = static_cast<size_t>(std::max(m.ranks - 1, 1));
   limits.one_shot_bytes = (m.ranks <= 4 ? 32 : 16) * kKi;
-  limits.broadcast_one_shot_bytes = 2 * limits.one_shot_bytes;
-  limits.reduce_one_shot_bytes = std::max(size_t{3072} * kKi / peers, limits.one_shot_bytes);
+  // Between 4 broadcast of 128 KB took 13.0 us in one shot and 14.6 in two, of 256 KB 22.4 and 24.3, of 512 KB 38 and
+  // 30; reduce of 512 KB 39 and 48, of 1 MB 70 and 67.
+  limits.broadcast_one_shot_bytes = std::max(size_t{768} * kKi / peers, 2 * limits.one_shot_bytes);
+  limits.reduce_one_shot_bytes = std::max(size_t{2304} * kKi / peers, limits.one_shot_bytes);
   limits.ll_bytes = std::clamp<size_t>(192 * kKi / peers, 16 * kKi, 128 * kKi);
   limits.lines_bytes.fill(std::clamp<size_t>(512 * kKi / peers, 16 * kKi, 512 * kKi));
   limits.bytes_per_channel = 2 * kKi;
@@ -180,19 +182,46 @@ void set_crossovers_through_host(const Machine& m, Limits& limits) {
   limits.rooted_channels = 16;                   // reduce of 4 MB took 94 us, with 32 channels 104
   if (m.ranks == 2) {
     set_crossovers_of_pair_through_host(limits);
-  } else {
-    limits.least_rounds = kRoundsThroughHost;
+    return;
   }
+  limits.least_rounds = kRoundsThroughHost;
+  // Between 4 all-gather of 4 MB took 121 us with 24 channels and 130 with 61, reduce-scatter 120 and 131, all-to-all
+  // 121 and 126; of 8 MB 230 and 227, 213 and 216, 231 and 223.
+  limits.few_channels = 24;
+  limits.many_channels_bytes = 1536 * kKi;
+  // Broadcast of 1 MB took 47 us so, with 16 channels and whole slots 52, of 4 MB 119 and 126.
+  limits.short_broadcast_bytes = 16 * kMega;
 }
 
-/// Where two shots are brief (brief_connections.h). Between 4 GPUs 256 KB took 6.3 us in one shot and 6.5 in two, 512
-/// KB 8.8 and 7.4, with 32 channels; with 96 8.4.
+/// With more than two ranks and no more CTAs than NCCL has. Between 4 all-gather of 64 MB took 171 us with 24 CTAs by
+/// LL128 and 204 by Simple, with 32 175 and 193, of 256 MB 637 and 673, 640 and 651; reduce-scatter of 64 MB 185 and
+/// 215, 181 and 197, all-to-all 194 and 225, 182 and 199. Reduce of 16, 32, 64 and 256 MB took 116, 222, 432 and 1701
+/// us with 24 by LL128, 135, 197, 333 and 1138 by Simple; with 32 93, 170, 334 and 1310, 129, 181, 313 and 1090.
+/// All-reduce of 16 and 32 MB took 125 and 231 with 24 by LL128, 144 and 219 by Simple, with 32 105 and 192, 131 and
+/// 204. Broadcast of 64 and 128 MB with 32 by LL128 222 and 429, by Simple 235 and 437.
+void set_crossovers_of_few_ctas(const Machine& m, Limits& limits) {
+  const auto up_to = [&](Collective what, size_t bytes) { limits.ll128_bytes[static_cast<size_t>(what)] = bytes; };
+  const bool fewest = m.max_channels < kCtasOfNccl;
+  for (const Collective what : {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll}) {
+    up_to(what, 64 * kMega);
+  }
+  up_to(Collective::kReduce, (fewest ? 6 : 12) * kMega);
+  if (fewest) limits.two_shot_ll128_bytes = 6 * kMega;
+  if (!fewest) up_to(Collective::kBroadcast, 32 * kMega);
+}
+
+/// Where two shots are brief (brief_connections.h). Between 4 GPUs all-reduce of 256 KB took 6.3 us in one shot and 6.5
+/// in two, of 512 KB 8.8 and 7.4, with 32 channels; with 96 8.4. Reduce of 512 KB took 5.5 in one and 7.1 in two, of 1
+/// MB 10.5 and 9.2.
 void set_crossovers_of_brief_shots(const Machine& m, size_t brief_bytes, Limits& limits) {
   if (brief_bytes == 0) return;
+  limits.two_brief_shots = {kShapeOfLL128.bytes, brief_bytes};
   const size_t of_few = brief_bytes * static_cast<size_t>(std::min(limits.channels, limits.few_channels));
   limits.many_channels_bytes = std::min(limits.many_channels_bytes, of_few);
   const size_t of_all = brief_bytes * static_cast<size_t>(limits.channels) * static_cast<size_t>(m.ranks);
-  if (m.ranks > 2 && of_all >= limits.one_shot_bytes) limits.sum_one_shot_bytes = 256 * kKi;
+  if (m.ranks == 2) return;
+  if (of_all >= limits.one_shot_bytes) limits.sum_one_shot_bytes = 256 * kKi;
+  if (of_all >= limits.reduce_one_shot_bytes) limits.sum_reduce_one_shot_bytes = 768 * kKi;
 }
 
 /// Measured with 2 and 4 H200 over NVLink; between more ranks what follows from that.
@@ -221,6 +250,7 @@ void set_crossovers(const Machine& m, Limits& limits) {
     set_crossovers_to_small_ctas(m, limits);
     limits.broadcast_ring_bytes = least_of_ring(m, limits);
     set_crossovers_to_clusters(m, limits);
+    if (m.ranks > 2 && has_few_ctas(m)) set_crossovers_of_few_ctas(m, limits);
   }
 }
 

@@ -254,18 +254,48 @@ TEST(Sizes, APairWithFewCtasStaysLongerWithOneShot) {
 TEST(Sizes, SumsOfMoreThanTwoRanksTakeASecondShotSoonerWhereTwoShotsAreBrief) {
   const Sizes sizes = sizes_for(machine(4));
   EXPECT_EQ(sizes.limits.sum_one_shot_bytes, size_t{256} << 10);
+  EXPECT_EQ(sizes.limits.sum_reduce_one_shot_bytes, size_t{768} << 10);
+  EXPECT_EQ(sizes.limits.two_brief_shots.block_bytes, sizes.brief_bytes[static_cast<size_t>(Protocol::kLL128)]);
   const auto most = sizes.brief_bytes[static_cast<size_t>(Protocol::kLL128)];
   const QueueLayout& layout = sizes.layouts[static_cast<size_t>(Queue::kBriefLL128)];
   EXPECT_GE(most * static_cast<size_t>(layout.channels), (size_t{2} << 20) / 4) << "2 MB are brief";
   EXPECT_LE(sizes.limits.many_channels_bytes, most * static_cast<size_t>(sizes.limits.few_channels))
       << "what has few channels is brief";
   EXPECT_EQ(sizes_for(machine(2)).limits.sum_one_shot_bytes, SIZE_MAX);
+  EXPECT_EQ(sizes_for(machine(2)).limits.sum_reduce_one_shot_bytes, SIZE_MAX);
   Machine few = machine(4);
   few.max_channels = 4;
   EXPECT_EQ(sizes_for(few).limits.sum_one_shot_bytes, SIZE_MAX) << "too few for two shots to be brief";
+  EXPECT_EQ(sizes_for(few).limits.sum_reduce_one_shot_bytes, SIZE_MAX);
   Machine cut = machine(4);
   cut.lines_stay_whole = false;
   EXPECT_EQ(sizes_for(cut).limits.sum_one_shot_bytes, SIZE_MAX);
+}
+
+TEST(Sizes, WithFewCtasMoreThanTwoRanksStayLongerWithLL128ButForLongReduces) {
+  const auto most_of_ll128 = [](Collective what, int max_channels) {
+    Machine few = machine(4);
+    few.max_channels = max_channels;
+    return sizes_for(few).limits.ll128_bytes[static_cast<size_t>(what)];
+  };
+  for (const Collective what : {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll}) {
+    EXPECT_EQ(most_of_ll128(what, 24), size_t{64} << 20);
+    EXPECT_EQ(most_of_ll128(what, 32), size_t{64} << 20);
+    EXPECT_EQ(most_of_ll128(what, 0), size_t{8} << 20);
+  }
+  EXPECT_LT(most_of_ll128(Collective::kReduce, 24), most_of_ll128(Collective::kReduce, 32));
+  EXPECT_LT(most_of_ll128(Collective::kReduce, 32), most_of_ll128(Collective::kReduce, 33));
+}
+
+TEST(Sizes, ThroughHostMemoryBroadcastsBetweenMoreThanTwoAreShortUpTo16MB) {
+  const auto short_broadcasts = [](int ranks, bool in_host_memory) {
+    Machine host = machine(ranks);
+    host.in_host_memory = in_host_memory;
+    return sizes_for(host).limits.short_broadcast_bytes;
+  };
+  EXPECT_EQ(short_broadcasts(4, true), size_t{16} << 20);
+  EXPECT_EQ(short_broadcasts(2, true), 0U);
+  EXPECT_EQ(short_broadcasts(4, false), 0U);
 }
 
 TEST(Sizes, APairWithFewerCtasThanNcclsReducesBySimpleSooner) {

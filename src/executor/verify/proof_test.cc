@@ -97,7 +97,7 @@ bool cuts_blocks(const algorithm::Row& row) {
 /// are cut, several rounds with a rest.
 std::set<size_t> counts_of(const algorithm::Row& row, int ranks, size_t chunk) {
   std::set<size_t> counts{1, static_cast<size_t>(ranks) - 1, chunk, 2 * chunk + 7};
-  if (cuts_blocks(row)) counts.insert({chunk * ranks, chunk * ranks * 2 + 7});
+  if (cuts_blocks(row)) counts.insert({chunk * ranks, chunk * ranks + 7, chunk * ranks * 2 + 7});
   return counts;
 }
 
