@@ -169,12 +169,12 @@ template <class Wire>
 class Unit {
  public:
   static uint32_t marked(uint32_t mark) { return mark & ~0U << (32 - 8 * Wire::kMarkedBytes); }
-  Endpoint end_for(uint32_t flag, uint32_t mark) { return {slot_, flag, flag + marked(mark)}; }
+  Endpoint end_for(uint32_t flag, uint32_t mark) { return {slot_, flag, Wire::second_flag(flag, marked(mark))}; }
   void put(uint32_t flag, uint32_t mark) {
     for (int lane = 0; lane < kLanes; ++lane) {
       uint32_t words[Wire::kWords];
       for (int i = 0; i < Wire::kWords; ++i) words[i] = 0x01010101U * static_cast<uint32_t>(lane) + flag;
-      Wire::put(end_for(flag, mark), 0, lane, words);
+      Wire::put(end_for(flag, mark), marked(mark), 0, lane, words);
     }
   }
   bool is_ready_for(uint32_t flag, uint32_t mark) {
@@ -233,35 +233,16 @@ TEST(DataPath, DataOfAnotherCallIsNotTaken) {
 TEST(DataPath, NoLineOfLL16IsTakenBeforeItsOwnFlagIsThere) {
   using cuda::LL16;
   const uint32_t words[LL16::kWords] = {1, 2, 3, 4, 5, 6, 7, 8};
-  const uint32_t mark = 0x12345600;
   for (int late = 0; late < 3; ++late) {
     alignas(16) char slot[LL16::kShape.stored] = {};
     alignas(16) char before[LL16::kShape.stored] = {};
-    LL16::put({before, 8, 8 + mark}, 0, 5, words);
-    LL16::put({slot, 16, 16 + mark}, 0, 5, words);
-    EXPECT_TRUE(LL16::ready(LL16::fetch(slot, 0, 5), {slot, 16, 16 + mark}, 5));
+    const uint32_t mark = 0x12345600;
+    LL16::put({before, 8, mark}, mark, 0, 5, words);
+    LL16::put({slot, 16, mark}, mark, 0, 5, words);
+    EXPECT_TRUE(LL16::ready(LL16::fetch(slot, 0, 5), {slot, 16, mark}, 5));
     const size_t line = static_cast<size_t>(late) * LL16::kLinesApart + 5 * 16;
     std::memcpy(slot + line, before + line, 16);
-    EXPECT_FALSE(LL16::ready(LL16::fetch(slot, 0, 5), {slot, 16, 16 + mark}, 5))
-        << "line " << late << " of an earlier step";
-  }
-}
-
-TEST(DataPath, NeitherLineOfLL128IsTakenBeforeItsOwnFlagIsThere) {
-  using cuda::LL128;
-  constexpr int kLane = 7;  // one that keeps flags
-  const uint32_t words[LL128::kWords] = {1, 2, 3, 4, 5, 6, 7, 8};
-  const uint32_t mark = 0x12345600;
-  for (const uint32_t other : {mark, 0xfedcba00U}) {
-    for (const size_t late : {size_t{0}, size_t{512}}) {
-      alignas(16) char slot[LL128::kShape.stored] = {};
-      alignas(16) char before[LL128::kShape.stored] = {};
-      LL128::put({before, 8, 8 + other}, 0, kLane, words);
-      LL128::put({slot, 16, 16 + mark}, 0, kLane, words);
-      EXPECT_TRUE(LL128::ready(LL128::fetch(slot, 0, kLane), {slot, 16, 16 + mark}, kLane));
-      std::memcpy(slot + late + kLane * 16, before + late + kLane * 16, 16);
-      EXPECT_FALSE(LL128::ready(LL128::fetch(slot, 0, kLane), {slot, 16, 16 + mark}, kLane));
-    }
+    EXPECT_FALSE(LL16::ready(LL16::fetch(slot, 0, 5), {slot, 16, mark}, 5)) << "line " << late << " of an earlier step";
   }
 }
 
@@ -275,7 +256,7 @@ TEST(DataPath, LL16CarriesAllWordsOfAllLanes) {
     for (int lane = 0; lane < 32; ++lane) {
       uint32_t words[LL16::kWords];
       for (int w = 0; w < LL16::kWords; ++w) words[w] = word_of(unit, lane, w);
-      LL16::put({slot, 1, 1}, unit, lane, words);
+      LL16::put({slot, 1, 0}, 0, unit, lane, words);
     }
   }
   for (uint32_t unit = 0; unit < 2; ++unit) {
@@ -307,7 +288,7 @@ class LongWait : public ::testing::Test {
       for (int rank = 0; rank < kRanks; ++rank) {
         char* const slot = slots[static_cast<size_t>(rank)];
         slots_[rank] = {nullptr, slot};
-        sources_[rank] = Endpoint{slot, 1, 1 + mark_};
+        sources_[rank] = Endpoint{slot, 1, cuda::LL16::second_flag(1, mark_)};
       }
     }
     void add_all(const Job& job) { combine_all_taken(job, 0); }
@@ -335,7 +316,7 @@ class LongWait : public ::testing::Test {
       for (int w = 0; w < LL16::kWords; ++w) {
         words[w] = LL16::offset(0, lane, w / 4) / 4 + static_cast<uint32_t>(w % 4 + 10 * from);
       }
-      LL16::put({slots()[static_cast<size_t>(from)], 1, 1 + marked}, 0, lane, words);
+      LL16::put({slots()[static_cast<size_t>(from)], 1, LL16::second_flag(1, marked)}, marked, 0, lane, words);
     }
   }
   /// By all threads, one after the other; whether they came to the end.

@@ -130,7 +130,7 @@ class BriefConnections {
   };
   __device__ __forceinline__ Endpoint endpoint(const Step& step, char* region, int sender) const {
     char* const slot = region + (step.slots + static_cast<uint32_t>(sender) * queue_.layout.slot_bytes);
-    return {slot, step.epoch, step.epoch + mark_};
+    return {slot, step.epoch, Wire::second_flag(step.epoch, mark_)};
   }
   __device__ __forceinline__ void give_to_next_step() {
     ++giving_.epoch;

@@ -220,7 +220,7 @@ class BriefWorker : public BriefConnections<Wire, steps> {
     store(to, bytes, unit, words);
   }
   __device__ __forceinline__ void put(int peer, uint32_t unit, const uint32_t (&words)[Wire::kWords]) const {
-    if (live_) Wire::put(this->sink_of(peer), unit, this->lane_, words);
+    if (live_) Wire::put(this->sink_of(peer), this->mark_, unit, this->lane_, words);
   }
 
   template <Peers kind>

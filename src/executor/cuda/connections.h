@@ -367,7 +367,7 @@ class WorkerConnections : public Connections<WireOf> {
     if (peer < 0) return;
     char* slot = this->slots_[peer].outgoing + (c.sent & (layout.slots - 1)) * layout.slot_bytes;
     ++c.sent;
-    this->sinks_[place] = Endpoint{slot, c.sent, c.sent + this->mark_};
+    this->sinks_[place] = Endpoint{slot, c.sent, Wire::second_flag(c.sent, this->mark_)};
     this->counters_[peer] = c;
   }
 
@@ -384,7 +384,7 @@ class WorkerConnections : public Connections<WireOf> {
     }
     if (peer < 0) return;
     char* slot = this->slots_[peer].incoming + (step & (layout.slots - 1)) * layout.slot_bytes;
-    this->sources_[place] = Endpoint{slot, step + 1, step + 1 + this->mark_};
+    this->sources_[place] = Endpoint{slot, step + 1, Wire::second_flag(step + 1, this->mark_)};
     ++c.received;
     this->counters_[peer] = c;
     if (!Wire::kCounted && c.received - c.posted >= this->slots_to_collect()) due_ = true;

@@ -107,7 +107,7 @@ class WorkerBase : public Link {
     for (int s = 0; s < sinks; ++s) {
       const Endpoint sink = this->sink(s);
 #pragma unroll
-      for (int u = 0; u < kUnits; ++u) Wire::put(sink, unit + u * units_apart(), this->lane_, words[u]);
+      for (int u = 0; u < kUnits; ++u) Wire::put(sink, this->mark_, unit + u * units_apart(), this->lane_, words[u]);
     }
   }
 

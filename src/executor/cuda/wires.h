@@ -6,10 +6,11 @@
 //   LL128   lines of 128 bytes that a warp stores at once, the last 8 of them the flag: 15/16 of the bandwidth; needs
 //           a path that keeps 128-byte stores whole (NVLink, or one GPU)
 //   Simple  bare data; a word elsewhere counts the slots that are complete
-// With LL and LL128 a second flag is the step with the tag of the call (Signature::tag) added above it, as much of it
-// as fits: data of another call than the receiver's is not taken for its own. With Simple anything that told whose the
-// data is took one or two percent of the time of large operations (a label for the first step of each call, which the
-// clerk reads). A unit is what one thread (LL128: one warp) moves at a time.
+// With LL and LL128 the tag of the call (Signature::tag) stands in a second flag, as much of it as there is room for:
+// data of another call than the receiver's is not taken for its own. With Simple anything that told whose the data is
+// took one or two percent of the time of large operations (a label for the first step of each call, which the clerk
+// reads).
+// A unit is what one thread (LL128: one warp) moves at a time.
 #pragma once
 
 #include "executor/cuda/layout.h"
@@ -20,8 +21,8 @@ namespace nitinol::cuda {
 /// A queue slot that takes part in a transfer, with the flags that mark its data.
 struct __align__(16) Endpoint {
   char* slot;
-  uint32_t flag;    ///< the transfer's step
-  uint32_t second;  ///< with the call's mark added, as far as it goes into flags
+  uint32_t flag;  ///< the transfer's step
+  uint32_t second;
 };
 
 /// As they stand in a slot.
@@ -45,10 +46,12 @@ struct LL8 {
   /// 64 KB took 10 % longer; with 2 between 4 and 8 ranks 2 to 6 % longer.
   static constexpr int kFlight = 4;
 
+  // The second flag is the step, too, with as much of the tag as fits added to its upper half.
   static constexpr uint32_t kMarkedBytes = 2;  ///< of a call's mark (Work::mark), from the highest down
   struct Raw {
     uint4 line;
   };
+  __device__ __forceinline__ static uint32_t second_flag(uint32_t flag, uint32_t marked) { return flag + marked; }
   __device__ __forceinline__ static uint32_t offset(uint32_t unit, int, int) { return unit * kShape.bytes; }
   __device__ __forceinline__ static bool has(int, int) { return true; }
   __device__ __forceinline__ static Raw fetch(const char* slot, uint32_t unit, int) {
@@ -66,7 +69,8 @@ struct LL8 {
     words[0] = raw.line.x;
     words[1] = raw.line.z;
   }
-  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t unit, int, const uint32_t (&words)[kWords]) {
+  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t, uint32_t unit, int,
+                                             const uint32_t (&words)[kWords]) {
     store_live(to.slot + unit * kShape.stored, make_uint4(words[0], to.flag, words[1], to.second));
   }
 };
@@ -87,6 +91,7 @@ struct LL16 {
   // A unit is three lines for each lane, which lie apart, so that a warp stores 512 bytes without a gap.
   static constexpr uint32_t kMarkedBytes = 3;
   static constexpr uint32_t kLinesApart = 512;
+  __device__ __forceinline__ static uint32_t second_flag(uint32_t, uint32_t marked) { return marked; }
   struct Raw {
     uint4 line[3];
   };
@@ -117,12 +122,12 @@ struct LL16 {
     words[6] = raw.line[2].x;
     words[7] = raw.line[2].y;
   }
-  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t unit, int lane,
+  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t marked, uint32_t unit, int lane,
                                              const uint32_t (&words)[kWords]) {
     char* line = to.slot + unit * kShape.stored + lane * 16;
     store_live(line, make_uint4(words[0], words[1], words[2], to.flag));
     store_live(line + kLinesApart, make_uint4(words[3], words[4], words[5], to.flag));
-    store_live(line + 2 * kLinesApart, make_uint4(words[6], words[7], to.second, to.flag));
+    store_live(line + 2 * kLinesApart, make_uint4(words[6], words[7], marked, to.flag));
   }
 };
 
@@ -140,13 +145,10 @@ struct LL128 {
   static constexpr int kFlight = 2;  ///< with 4 a quarter to two thirds longer from 256 KB on
 
   // A unit is 8 lines, stored by two instructions of 16 bytes per lane. Every eighth lane stores the flags, in the
-  // lines of the second instruction the one with the tag; its first piece is cut in two halves, one beside each flag,
-  // and it has no second piece. So all pieces are 16 bytes of user data.
-  //
-  // So a second line of earlier would be taken for this step's, for the moment until this one's comes, if it is of a
-  // multiple of 256 steps before and its tag of 24 bits is another by just that. With a tag beside the first flag, that
-  // is, with three words to compare, all-gather of 1 MB between 2 GPUs took 2 % longer and messages of 16 MB 3 %.
+  // lines of the first instruction with the tag behind them; its first piece is cut in two halves, one beside each
+  // flag, and it has no second piece. So all pieces are 16 bytes of user data.
   static constexpr uint32_t kMarkedBytes = 3;
+  __device__ __forceinline__ static uint32_t second_flag(uint32_t, uint32_t marked) { return marked; }
   struct Raw {
     uint4 line[2];
   };
@@ -160,11 +162,11 @@ struct LL128 {
     return Raw{{load_live(line), load_live(line + 512)}};
   }
   __device__ __forceinline__ static bool ready(const Raw& raw, const Endpoint& from, int lane) {
-    const bool mine = raw.line[0].z == from.flag && raw.line[1].z == from.second;
+    const bool mine = raw.line[0].z == from.flag && raw.line[1].z == from.flag && raw.line[0].w == from.second;
     return __all_sync(0xffffffffU, mine || !keeps_flag(lane));
   }
   __device__ __forceinline__ static bool shows_flags(const Raw& raw, int lane, Flags& flags) {
-    flags = {raw.line[0].z, raw.line[1].z};
+    flags = {raw.line[0].z, raw.line[0].w};
     return keeps_flag(lane);
   }
   __device__ __forceinline__ static void open(const Raw& raw, int lane, uint32_t (&words)[kWords]) {
@@ -178,13 +180,13 @@ struct LL128 {
     words[6] = raw.line[1].z;
     words[7] = raw.line[1].w;
   }
-  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t unit, int lane,
+  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t marked, uint32_t unit, int lane,
                                              const uint32_t (&words)[kWords]) {
     const bool flagged = keeps_flag(lane);
     char* line = to.slot + unit * kShape.stored + lane * 16;
-    store_live(line, make_uint4(words[0], words[1], flagged ? to.flag : words[2], flagged ? 0 : words[3]));
+    store_live(line, make_uint4(words[0], words[1], flagged ? to.flag : words[2], flagged ? marked : words[3]));
     store_live(line + 512, make_uint4(flagged ? words[2] : words[4], flagged ? words[3] : words[5],
-                                      flagged ? to.second : words[6], flagged ? 0 : words[7]));
+                                      flagged ? to.flag : words[6], flagged ? 0 : words[7]));
   }
 };
 
@@ -195,6 +197,7 @@ struct Simple {
   static constexpr bool kPerWarp = false;
   static constexpr bool kCounted = true;
   static constexpr uint32_t kMarkedBytes = 0;
+  __device__ __forceinline__ static uint32_t second_flag(uint32_t, uint32_t) { return 0; }
   static constexpr bool kSmall = false;
   static constexpr bool kApart = false;
   static constexpr int kWords = 4;
@@ -217,7 +220,8 @@ struct Simple {
     words[2] = raw.line.z;
     words[3] = raw.line.w;
   }
-  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t unit, int, const uint32_t (&words)[kWords]) {
+  __device__ __forceinline__ static void put(const Endpoint& to, uint32_t, uint32_t unit, int,
+                                             const uint32_t (&words)[kWords]) {
     store_16(to.slot + unit * kShape.stored, make_uint4(words[0], words[1], words[2], words[3]));
   }
 };
