@@ -31,8 +31,11 @@ void for_one_shots(Each each) {
 /// Those that may be brief.
 template <class Each>
 void for_two_shots(Each each) {
-  for_tasks(AllReduceTwoShot{}, each);
-  for_tasks(ReduceTwoShot{}, each);
+  Table::for_each([&](auto entry) {
+    constexpr Row row = decltype(entry)::row;
+    constexpr bool brief = suits_two_brief_shots(row.what, row.algorithm, Protocol::kLL128, DataType::kFloat32);
+    if constexpr (brief) for_tasks(entry, each);
+  });
 }
 
 template <class Each>

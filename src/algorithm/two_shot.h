@@ -1,8 +1,8 @@
 // The common half of the two-shot algorithms: each round of the data is cut into one block per rank, and every rank
 // pushes to each other rank that rank's block: all ranks at the same distance, so that no two push to the same rank at
-// once, and in each channel beginning at another distance. Where all data comes from or goes to a root, the blocks are
-// those of the others alone: a block of the root's own would pass its link twice. P may have its own way to send, or
-// receive, all blocks of a round at once.
+// once, and in each channel beginning at another distance. Where all data comes from or goes to a root and there are
+// many rounds, the blocks are those of the others alone: a block of the root's own would pass its link twice. P may
+// have its own way to send, or receive, all blocks of a round at once.
 #pragma once
 
 #include "algorithm/row.h"

@@ -139,7 +139,7 @@ size_t bytes_per_channel(const Question& question, const Limits& limits, const P
 int channels_of_whole_units(size_t block, const Limits::TwoBriefShots& shots, size_t grain, int most) {
   const size_t all = static_cast<size_t>(most);
   if (shots.unit_bytes <= grain || block > all * shots.block_bytes) return most;
-  const size_t units = (block + all * shots.unit_bytes - 1) / (all * shots.unit_bytes);
+  const size_t units = std::max<size_t>(1, (block + all * shots.unit_bytes - 1) / (all * shots.unit_bytes));
   const size_t share = units * shots.unit_bytes - grain;
   return static_cast<int>(std::min(all, (block + share - 1) / share));
 }
@@ -159,7 +159,8 @@ int choose_channels(const Question& question, const Limits& limits, const Rules&
 }
 
 /// Bytes of a chunk: a slot, but with Simple less if a channel's share of the work has few such chunks: peers wait for
-/// the first one and the last one as a whole. Not where chunks are passed on: there shorter ones were slower.
+/// the first one and the last one as a whole. Not where chunks are passed on: there shorter ones were slower, but for
+/// short broadcasts through host memory.
 size_t choose_chunk(const Question& question, const Limits& limits, const Plan& plan, size_t slot) {
   if (plan.protocol == Protocol::kSimple && !plan.apart && is_short_broadcast(question, limits)) {
     return std::min(slot, limits.least_chunk_bytes);

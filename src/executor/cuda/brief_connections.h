@@ -1,12 +1,12 @@
 // One warp's view of a channel's connections in a brief operation: one in which each rank takes from all others, once
-// (in two shots twice), as its part for a channel fits into a slot.
+// (in two shots before it sends on what it has summed), as its part for a channel fits into a slot.
 //
 // So all connections of a channel carry the same number of steps. One number, the epoch, is the step of all, a slot's
 // address and flag follow from it, and a kernel has one line to read before it may begin and nothing to keep in shared
 // memory. That matters: what a kernel does for itself takes as long as what is exchanged, as it does one thing after
-// the other. Of rooted operations only such are brief in which each rank takes from all others at first (reduce in two
-// shots): one that does not take what another has sent to it would never find out that their calls differ, as it goes
-// on to the next step.
+// the other. Of rooted operations only such are brief in which each rank takes from all others at first, unless its
+// block is empty (reduce in two shots): one that does not take what another has sent to it would never find out that
+// their calls differ, as it goes on to the next step.
 //
 // A slot is free once its receiver is done with the operation that used it. Each rank posts to all others up to which
 // epoch it is: when a kernel begins, as all earlier ones have ended then, and as soon as half of the slots may be in
@@ -72,7 +72,7 @@ class BriefConnections {
   /// What is sent from now on is of the second step, but what is received is not: data is passed on from one to the
   /// other.
   __device__ __forceinline__ void begin_second_step() { give_to_next_step(); }
-  /// All peers have begun this launch by now: what they posted then was not there yet at its beginning.
+  /// Whoever has sent what was taken has begun this launch: what it posted then was not there yet at its beginning.
   __device__ __forceinline__ void end_second_step() {
     taking_ = giving_;
     if (renews_) next_credit_ = credit_of(lane_);

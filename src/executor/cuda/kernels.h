@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(max_threads(Wire::kProtocol), 1)
   run_briefly<Wire, algorithm::List<Entry>, type>(worker, parameters);
 }
 
-/// All brief works of so many steps.
+/// All brief works whose algorithms are among Entries, and have so many steps.
 template <class Wire, DataType type, Combiner with, class Entries, uint32_t steps>
 __global__ void __launch_bounds__(max_threads(Wire::kProtocol), 1)
     run_any(const __grid_constant__ CollectiveParameters parameters) {
@@ -339,7 +339,7 @@ constexpr bool is_hot() {
   constexpr Algorithm algorithm = Entry::row.algorithm;
   if (Wire::kSmall && !Wire::kApart) return true;
   if (Wire::kCounted) return false;  // with so much data per transfer a call matters little
-  // So long that it goes by LL128, or by Simple.
+  // Between up to 8 ranks it is so long that it goes by LL128, or by Simple.
   if (Entry::row.what == Collective::kReduce && algorithm == Algorithm::kTwoShot) return Wire::kPerWarp;
   constexpr bool is_ring = Entry::row.what == Collective::kBroadcast && algorithm == Algorithm::kRing;
   return algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot || (is_ring && Wire::kPerWarp);

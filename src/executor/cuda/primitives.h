@@ -43,8 +43,8 @@ class Worker : public WorkerBase<Link, type, with>, public algorithm::Verbs<Work
   template <Flow flow>
   __device__ __forceinline__ void transfer(const Operands& o) {
     if (!this->is_own(flow, o.from, o.to)) return;
-    constexpr bool passes_on = Link::kTwoSteps && flow.from == Peers::kAll;
-    if constexpr (passes_on) this->begin_second_step();
+    constexpr bool ends_first_step = Link::kTwoSteps && flow.from == Peers::kAll;
+    if constexpr (ends_first_step) this->begin_second_step();
     if (!this->aborted_) {
       Job job{};
       if constexpr (flow.own) job.own = buffer(o.own.side) + o.own.offset * Base::kElementBytes;
@@ -65,7 +65,7 @@ class Worker : public WorkerBase<Link, type, with>, public algorithm::Verbs<Work
     } else if constexpr (!Wire::kCounted) {
       this->skip(flow.from, o.from, flow.to, o.to);
     }
-    if constexpr (passes_on) this->end_second_step();
+    if constexpr (ends_first_step) this->end_second_step();
     this->arrive();
   }
 

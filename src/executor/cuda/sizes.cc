@@ -185,15 +185,15 @@ void set_crossovers_through_host(const Machine& m, Limits& limits) {
     return;
   }
   limits.least_rounds = kRoundsThroughHost;
-  // Between 4 all-gather of 4 MB took 121 us with 24 channels and 130 with 61, reduce-scatter 120 and 131, all-to-all
-  // 121 and 126; of 8 MB 230 and 227, 213 and 216, 231 and 223.
+  // Between 4 all-gather of 4 MB took 121 us with 24 channels and 130 with 32, reduce-scatter 120 and 132, all-to-all
+  // 121 and 126; of 8 MB 230 and 226, 213 and 216, 231 and 225.
   limits.few_channels = 24;
   limits.many_channels_bytes = 1536 * kKi;
   // Broadcast of 1 MB took 47 us so, with 16 channels and whole slots 52, of 4 MB 119 and 126.
   limits.short_broadcast_bytes = 16 * kMega;
 }
 
-/// With more than two ranks and no more CTAs than NCCL has. Between 4 all-gather of 64 MB took 171 us with 24 CTAs by
+/// With three or four ranks and no more CTAs than NCCL has. Between 4 all-gather of 64 MB took 171 us with 24 CTAs by
 /// LL128 and 204 by Simple, with 32 175 and 193, of 256 MB 637 and 673, 640 and 651; reduce-scatter of 64 MB 185 and
 /// 215, 181 and 197, all-to-all 194 and 225, 182 and 199. Reduce of 16, 32, 64 and 256 MB took 116, 222, 432 and 1701
 /// us with 24 by LL128, 135, 197, 333 and 1138 by Simple; with 32 93, 170, 334 and 1310, 129, 181, 313 and 1090.
@@ -250,7 +250,7 @@ void set_crossovers(const Machine& m, Limits& limits) {
     set_crossovers_to_small_ctas(m, limits);
     limits.broadcast_ring_bytes = least_of_ring(m, limits);
     set_crossovers_to_clusters(m, limits);
-    if (m.ranks > 2 && has_few_ctas(m)) set_crossovers_of_few_ctas(m, limits);
+    if (m.ranks > 2 && m.ranks <= 4 && has_few_ctas(m)) set_crossovers_of_few_ctas(m, limits);
   }
 }
 

@@ -272,12 +272,16 @@ TEST(Sizes, SumsOfMoreThanTwoRanksTakeASecondShotSoonerWhereTwoShotsAreBrief) {
   EXPECT_EQ(sizes_for(cut).limits.sum_one_shot_bytes, SIZE_MAX);
 }
 
-TEST(Sizes, WithFewCtasMoreThanTwoRanksStayLongerWithLL128ButForLongReduces) {
-  const auto most_of_ll128 = [](Collective what, int max_channels) {
-    Machine few = machine(4);
+TEST(Sizes, WithFewCtasThreeOrFourRanksStayLongerWithLL128ButForLongReduces) {
+  const auto most_of_ll128 = [](Collective what, int max_channels, int ranks = 4) {
+    Machine few = machine(ranks);
     few.max_channels = max_channels;
     return sizes_for(few).limits.ll128_bytes[static_cast<size_t>(what)];
   };
+  for (const int ranks : {8, 72}) {
+    EXPECT_EQ(most_of_ll128(Collective::kAllGather, 24, ranks), most_of_ll128(Collective::kAllGather, 0, ranks))
+        << "not measured";
+  }
   for (const Collective what : {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll}) {
     EXPECT_EQ(most_of_ll128(what, 24), size_t{64} << 20);
     EXPECT_EQ(most_of_ll128(what, 32), size_t{64} << 20);

@@ -141,7 +141,7 @@ TEST_P(Proof, HoldsInPartsForUpTo64RanksInAnyInterleaving) {
     for (int ranks = 2; ranks <= 64; ++ranks) {
       std::vector<Options> interleavings = interleavings_of(what, ranks);
       if (ranks > 16 && ranks < 64) interleavings = {interleavings[ranks % interleavings.size()]};
-      for (const size_t count : {size_t{1}, *counts_of(entry.row, ranks, 32).rbegin()}) {
+      for (const size_t count : {size_t{1}, size_t{32} * ranks + 7, *counts_of(entry.row, ranks, 32).rbegin()}) {
         const Case test{.what = what, .ranks = ranks, .root = ranks / 2, .count = count};
         const Program divided = algorithm::divide(program_of<decltype(entry)>(test, share_in(test)));
         for (const Options& options : interleavings) prove(divided, entry.row, test, options);
