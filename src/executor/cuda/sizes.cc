@@ -198,7 +198,7 @@ void set_crossovers_through_host(const Machine& m, Limits& limits) {
 /// 215, 181 and 197, all-to-all 194 and 225, 182 and 199. Reduce of 16, 32, 64 and 256 MB took 116, 222, 432 and 1701
 /// us with 24 by LL128, 135, 197, 333 and 1138 by Simple; with 32 93, 170, 334 and 1310, 129, 181, 313 and 1090.
 /// All-reduce of 16 and 32 MB took 125 and 231 with 24 by LL128, 144 and 219 by Simple, with 32 105 and 192, 131 and
-/// 204. Broadcast of 64 and 128 MB with 32 by LL128 222 and 429, by Simple 235 and 437.
+/// 204. Broadcast of 64 MB with 32 in a ring by LL128 207, in two shots 222, by Simple 235.
 void set_crossovers_of_few_ctas(const Machine& m, Limits& limits) {
   const auto up_to = [&](Collective what, size_t bytes) { limits.ll128_bytes[static_cast<size_t>(what)] = bytes; };
   const bool fewest = m.max_channels < kCtasOfNccl;
