@@ -48,8 +48,8 @@ struct ReduceTwoShot {
     Round now{};
     Round next = round_of(share, 0, blocks);
     for (size_t k = 1; now.begin < now.end || next.begin < next.end; ++k) {
-      scatter(p, next, share.turn, beside_root);
-      if (p.rank() == p.root()) gather(p, now, beside_root);
+      scatter_each(p, share.turn, [&](int rank) { return block(p, next, rank, beside_root); });
+      if (p.rank() == p.root()) gather_each(p, [&](int rank) { return block(p, now, rank, beside_root); });
       const Run mine = block(p, beside_root ? now : next, p.rank(), beside_root);
       if (mine.count > 0) reduce_block(p, mine);
       now = next;
@@ -62,24 +62,6 @@ struct ReduceTwoShot {
   static NITINOL_HOST_DEVICE Run block(const P& p, const Round& round, int rank, bool beside_root) {
     if (!beside_root) return block_of(round, rank);
     return rank == p.root() ? Run{} : block_beside_root(p, round, rank);
-  }
-
-  template <class P>
-  static NITINOL_HOST_DEVICE void scatter(P& p, const Round& round, int turn, bool beside_root) {
-    for (int i = 1; i < p.ranks(); ++i) {
-      const int peer = rank_after(p.rank(), distance_at(i, turn, p.ranks()), p.ranks());
-      const Run out = block(p, round, peer, beside_root);
-      if (out.count > 0) p.send(peer, input(out.offset, out.count));
-    }
-  }
-
-  template <class P>
-  static NITINOL_HOST_DEVICE void gather(P& p, const Round& round, bool beside_root) {
-    for (int distance = 1; distance < p.ranks(); ++distance) {
-      const int peer = rank_before(p.rank(), distance, p.ranks());
-      const Run in = block(p, round, peer, beside_root);
-      if (in.count > 0) p.recv(peer, output(in.offset, in.count));
-    }
   }
 };
 

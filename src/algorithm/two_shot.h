@@ -9,30 +9,40 @@
 
 namespace nitinol::algorithm {
 
+/// Sends every other rank its block, of which block_of_rank says where it is, if it has one.
+template <class P, class BlockOfRank>
+NITINOL_HOST_DEVICE void scatter_each(P& p, int turn, const BlockOfRank& block_of_rank) {
+  for (int i = 1; i < p.ranks(); ++i) {
+    const int peer = rank_after(p.rank(), distance_at(i, turn, p.ranks()), p.ranks());
+    const Run block = block_of_rank(peer);
+    if (block.count > 0) p.send(peer, input(block.offset, block.count));
+  }
+}
+/// Receives every other rank's block into the output, nearest predecessor first.
+template <class P, class BlockOfRank>
+NITINOL_HOST_DEVICE void gather_each(P& p, const BlockOfRank& block_of_rank) {
+  for (int distance = 1; distance < p.ranks(); ++distance) {
+    const int peer = rank_before(p.rank(), distance, p.ranks());
+    const Run block = block_of_rank(peer);
+    if (block.count > 0) p.recv(peer, output(block.offset, block.count));
+  }
+}
+
+/// Of a round that is cut into one block for each rank.
 template <class P>
 NITINOL_HOST_DEVICE void scatter_blocks(P& p, const Round& round, int turn) {
   if constexpr (requires { p.send_input_blocks(round); }) {
     p.send_input_blocks(round);
   } else {
-    for (int i = 1; i < p.ranks(); ++i) {
-      const int peer = rank_after(p.rank(), distance_at(i, turn, p.ranks()), p.ranks());
-      const Run block = block_of(round, peer);
-      if (block.count > 0) p.send(peer, input(block.offset, block.count));
-    }
+    scatter_each(p, turn, [round](int rank) { return block_of(round, rank); });
   }
 }
-
-/// Receives every other rank's block of the round into the output, nearest predecessor first.
 template <class P>
 NITINOL_HOST_DEVICE void gather_blocks(P& p, const Round& round) {
   if constexpr (requires { p.recv_output_blocks(round); }) {
     p.recv_output_blocks(round);
   } else {
-    for (int distance = 1; distance < p.ranks(); ++distance) {
-      const int peer = rank_before(p.rank(), distance, p.ranks());
-      const Run block = block_of(round, peer);
-      if (block.count > 0) p.recv(peer, output(block.offset, block.count));
-    }
+    gather_each(p, [round](int rank) { return block_of(round, rank); });
   }
 }
 

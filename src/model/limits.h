@@ -60,7 +60,7 @@ struct Limits {
   TwoBriefShots two_brief_shots;
   int rooted_channels = 0;  ///< Simple: rooted operations have at most so many and whole slots; 0: as others
   size_t long_rooted_bytes = SIZE_MAX;             ///< of so many bytes and more half as many
-  size_t short_broadcast_bytes = 0;                ///< broadcasts of fewer as others, and chunks of least_chunk_bytes
+  size_t short_broadcast_bytes = 0;                ///< broadcasts of fewer have channels and chunks as others
   std::array<size_t, kCollectives> apart_bytes{};  ///< blocks of so many bytes and more in parts; 0: never
   std::array<size_t, kCollectives> small_bytes{};  ///< and by small CTAs
   /// With LL128 messages of so many bytes and more use no more CTAs than NCCL does; 0: as many as there are.

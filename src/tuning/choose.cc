@@ -162,11 +162,8 @@ int choose_channels(const Question& question, const Limits& limits, const Rules&
 /// the first one and the last one as a whole. Not where chunks are passed on: there shorter ones were slower, but for
 /// short broadcasts through host memory.
 size_t choose_chunk(const Question& question, const Limits& limits, const Plan& plan, size_t slot) {
-  if (plan.protocol == Protocol::kSimple && !plan.apart && is_short_broadcast(question, limits)) {
-    return std::min(slot, limits.least_chunk_bytes);
-  }
   const bool shots = plan.algorithm == Algorithm::kOneShot || plan.algorithm == Algorithm::kTwoShot;
-  const bool passes_on = !shots || question.what == Collective::kBroadcast;
+  const bool passes_on = question.what == Collective::kBroadcast ? !is_short_broadcast(question, limits) : !shots;
   const bool whole = passes_on || goes_in_few_channels(question, limits);
   if (plan.protocol != Protocol::kSimple || limits.least_chunk_bytes == 0 || whole) return slot;
   constexpr size_t kRoundsApart = 4;

@@ -277,6 +277,7 @@ TEST(Choose, ShortBroadcastsAreNoneOfThem) {
   Limits few = limits();
   few.bytes_per_channel = 1024;
   few.least_chunk_bytes = 1024;
+  few.least_rounds = size_t{1} << 20;
   few.rooted_channels = 3;
   few.short_broadcast_bytes = size_t{1} << 20;
   Question question = all_reduce((1 << 18) - 1);

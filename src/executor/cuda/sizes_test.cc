@@ -272,23 +272,24 @@ TEST(Sizes, SumsOfMoreThanTwoRanksTakeASecondShotSoonerWhereTwoShotsAreBrief) {
   EXPECT_EQ(sizes_for(cut).limits.sum_one_shot_bytes, SIZE_MAX);
 }
 
+size_t most_of_ll128(int ranks, Collective what, int max_channels) {
+  Machine few = machine(ranks);
+  few.max_channels = max_channels;
+  return sizes_for(few).limits.ll128_bytes[static_cast<size_t>(what)];
+}
+
 TEST(Sizes, WithFewCtasThreeOrFourRanksStayLongerWithLL128ButForLongReduces) {
-  const auto most_of_ll128 = [](Collective what, int max_channels, int ranks = 4) {
-    Machine few = machine(ranks);
-    few.max_channels = max_channels;
-    return sizes_for(few).limits.ll128_bytes[static_cast<size_t>(what)];
-  };
   for (const int ranks : {8, 72}) {
-    EXPECT_EQ(most_of_ll128(Collective::kAllGather, 24, ranks), most_of_ll128(Collective::kAllGather, 0, ranks))
+    EXPECT_EQ(most_of_ll128(ranks, Collective::kAllGather, 24), most_of_ll128(ranks, Collective::kAllGather, 0))
         << "not measured";
   }
   for (const Collective what : {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll}) {
-    EXPECT_EQ(most_of_ll128(what, 24), size_t{64} << 20);
-    EXPECT_EQ(most_of_ll128(what, 32), size_t{64} << 20);
-    EXPECT_EQ(most_of_ll128(what, 0), size_t{8} << 20);
+    EXPECT_EQ(most_of_ll128(4, what, 24), size_t{64} << 20);
+    EXPECT_EQ(most_of_ll128(4, what, 32), size_t{64} << 20);
+    EXPECT_EQ(most_of_ll128(4, what, 0), size_t{8} << 20);
   }
-  EXPECT_LT(most_of_ll128(Collective::kReduce, 24), most_of_ll128(Collective::kReduce, 32));
-  EXPECT_LT(most_of_ll128(Collective::kReduce, 32), most_of_ll128(Collective::kReduce, 33));
+  EXPECT_LT(most_of_ll128(4, Collective::kReduce, 24), most_of_ll128(4, Collective::kReduce, 32));
+  EXPECT_LT(most_of_ll128(4, Collective::kReduce, 32), most_of_ll128(4, Collective::kReduce, 33));
 }
 
 TEST(Sizes, ThroughHostMemoryBroadcastsBetweenMoreThanTwoAreShortUpTo16MB) {
@@ -303,16 +304,11 @@ TEST(Sizes, ThroughHostMemoryBroadcastsBetweenMoreThanTwoAreShortUpTo16MB) {
 }
 
 TEST(Sizes, APairWithFewerCtasThanNcclsReducesBySimpleSooner) {
-  const auto most_of_ll128 = [](Collective what, int max_channels) {
-    Machine pair = machine(2);
-    pair.max_channels = max_channels;
-    return sizes_for(pair).limits.ll128_bytes[static_cast<size_t>(what)];
-  };
   for (const Collective what : {Collective::kReduce, Collective::kReduceScatter}) {
-    EXPECT_EQ(most_of_ll128(what, 32), size_t{16} << 20);
-    EXPECT_EQ(most_of_ll128(what, 24), size_t{8} << 20);
+    EXPECT_EQ(most_of_ll128(2, what, 32), size_t{16} << 20);
+    EXPECT_EQ(most_of_ll128(2, what, 24), size_t{8} << 20);
   }
-  EXPECT_EQ(most_of_ll128(Collective::kAllReduce, 24), size_t{16} << 20);
+  EXPECT_EQ(most_of_ll128(2, Collective::kAllReduce, 24), size_t{16} << 20);
 }
 
 TEST(Sizes, APairWithClustersUsesFewCtasForLongMessages) {
