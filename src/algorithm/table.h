@@ -95,8 +95,10 @@ constexpr bool is_often_long(Collective what, DataType type) {
 
 /// Whether GPUs have kernels of small CTAs for it: where there is a gain.
 constexpr bool suits_small_ctas(Collective what, Algorithm algorithm, DataType type, int ranks) {
-  return is_often_long(what, type) && (goes_along_line(what, algorithm, ranks) ||
-                                       (what == Collective::kAllReduce && algorithm == Algorithm::kTwoShot));
+  const bool by_mesh = rooted(what)                     ? reduces(what) && algorithm == Algorithm::kTwoShot
+                       : what == Collective::kAllReduce ? algorithm == Algorithm::kTwoShot
+                                                        : algorithm == Algorithm::kOneShot;
+  return is_often_long(what, type) && (by_mesh || goes_along_line(what, algorithm, ranks));
 }
 
 /// Whether GPUs have kernels by which it goes, if it is a sum or moves data, in lines of 16 bytes (LL16 in wires.h).

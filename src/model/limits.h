@@ -22,6 +22,7 @@ struct Limits {
   struct Small {
     int channels = 0;       ///< 0: not offered
     size_t slot_bytes = 0;  ///< most bytes of one chunk
+    int per_cta = 1;        ///< so many channels share a CTA
   };
   /// Where the parts of a rank's program have CTAs of their own (algorithm/parts.h); channels of each part.
   Small apart_sums;
@@ -32,8 +33,11 @@ struct Limits {
   }
   /// Where each rank takes from the one before it alone: broadcast by Ring, and reduce by OneShot between two.
   Small line;
-  Small small_sums;  ///< all-reduce by TwoShot
-  const Small& small(Algorithm algorithm) const { return algorithm == Algorithm::kTwoShot ? small_sums : line; }
+  Small mesh;  ///< where it takes from all others
+  const Small& small(Collective what, Algorithm algorithm) const {
+    const bool to_one = what == Collective::kReduce && algorithm == Algorithm::kOneShot;
+    return to_one || algorithm == Algorithm::kRing ? line : mesh;
+  }
 
   // Measured crossovers.
   size_t one_shot_bytes = 16384;                   ///< all-reduce: up to this many bytes in one shot,
@@ -48,8 +52,10 @@ struct Limits {
   size_t two_shot_ll128_bytes = SIZE_MAX;          ///< for all-reduce in two shots if that is less
   size_t bytes_per_channel = 1 << 16;              ///< less than this is not worth another channel,
   size_t simple_bytes_per_channel = 0;             ///< nor less than this with Simple if the operation is not rooted
-  size_t least_chunk_bytes = 0;    ///< Simple: shorter chunks than slots, but not than this, for more rounds:
-  size_t least_rounds = 4;         ///< so many of a channel, where parts do not have CTAs of their own
+  size_t least_chunk_bytes = 0;  ///< Simple: shorter chunks than slots, but not than this, for more rounds:
+  size_t least_rounds = 4;       ///< so many of a channel, where parts do not have CTAs of their own
+  /// By small CTAs chunks of what goes from all to all in one shot are no longer.
+  size_t one_shot_chunk_bytes = SIZE_MAX;
   size_t many_channels_bytes = 0;  ///< blocks of fewer bytes are not worth more than
   int few_channels = 32;           ///< so many channels
   /// Where long sums are brief in two shots: their channels are as many as take whole units of blocks.

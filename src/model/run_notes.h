@@ -58,7 +58,7 @@ struct RunNotes {
 /// The kinds of calls that are counted apart: collectives by the queue set that they go by, then messages by their
 /// other end.
 struct RunLines {
-  enum Collectives : int { kSimple, kSums, kSmallSums, kLine };
+  enum Collectives : int { kSimple, kSums, kMesh, kLine };
   static constexpr int kCollectives = kLine + 1;
 
   static constexpr int count(int ranks) { return kCollectives + messages(ranks); }

@@ -79,7 +79,7 @@ TEST(Choose, BroadcastsGoInARingByLL128OrBySmallCtasOnly) {
 TEST(Choose, LargeOperationsThatSuitThemGoBySmallCtas) {
   Limits offers = limits();
   offers.line = {100, 8192};
-  offers.small_sums = {90, 4096};
+  offers.mesh = {90, 4096};
   offers.small_bytes.fill(1 << 20);
   Question question = all_reduce(1 << 18);
   const auto plan_of = [&](const Question& asked) { return choose(asked, offers, Rules::any()); };
@@ -103,19 +103,42 @@ TEST(Choose, LargeOperationsThatSuitThemGoBySmallCtas) {
   EXPECT_EQ(plan_of(question).chunk, 2048U);
 
   question.what = Collective::kReduce;
-  EXPECT_FALSE(plan_of(question).small);
+  EXPECT_EQ(plan_of(question).channels, 90) << "in two shots each rank takes from all others";
   question.ranks = 2;
   EXPECT_TRUE(plan_of(question).small);
   EXPECT_EQ(plan_of(question).algorithm, Algorithm::kOneShot);
+  EXPECT_EQ(plan_of(question).channels, 100) << "the root takes from the other alone";
+
+  question.what = Collective::kReduceScatter;
+  EXPECT_EQ(plan_of(question).channels, 90);
+  offers.one_shot_chunk_bytes = 1024;
+  EXPECT_EQ(plan_of(question).chunk, 256U);
+  question = all_reduce(1 << 18);
+  EXPECT_EQ(plan_of(question).chunk, 1024U) << "that holds for one shot alone";
 }
 
-TEST(Choose, SmallCtasAreForWhereTheUserSaysNeitherHowManyNorNoSimple) {
+TEST(Choose, ChunksOfSmallCtasAreWholeStridesOfTheirWorkers) {
   Limits offers = limits();
-  offers.small_sums = {90, 4096};
+  offers.mesh = {48, 1 << 17};
+  offers.small_bytes.fill(1 << 20);
+  offers.least_chunk_bytes = 1 << 15;
+  Question question = all_reduce(1 << 23);  // of a block of 4 MB four rounds of 48 channels have 22 KB each
+  EXPECT_EQ(choose(question, offers, Rules::any()).chunk * 4, size_t{1} << 15);
+  question.count = 1 << 24;
+  EXPECT_EQ(choose(question, offers, Rules::any()).chunk * 4, size_t{2} << 15);
+}
+
+TEST(Choose, SmallCtasAreForWhereTheUserAllowsSoManyAndSimple) {
+  Limits offers = limits();
+  offers.mesh = {90, 4096};
   offers.small_bytes.fill(1 << 20);
   Rules rules = Rules::any();
   EXPECT_TRUE(choose(all_reduce(1 << 18), offers, rules).small);
-  rules.max_channels = 16;
+  rules.max_channels = 45;
+  EXPECT_FALSE(choose(all_reduce(1 << 18), offers, rules).small);
+  offers.mesh.per_cta = 2;
+  EXPECT_TRUE(choose(all_reduce(1 << 18), offers, rules).small);
+  rules.max_channels = 44;
   EXPECT_FALSE(choose(all_reduce(1 << 18), offers, rules).small);
   rules = Rules::any();
   restrict_protocols("LL128", rules);

@@ -60,7 +60,7 @@ void for_each_algorithm(int ranks, const Limits& limits, Visit&& visit) {
       if (work.plan.protocol != Protocol::kSimple) continue;
       const DataType type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
       work.plan.small = algorithm::suits_small_ctas(work.what, work.plan.algorithm, type, ranks) &&
-                        limits.small(work.plan.algorithm).channels > 0;
+                        limits.small(work.what, work.plan.algorithm).channels > 0;
       if (work.plan.small) visit(work);
       work.plan.small = false;
       work.plan.apart = decltype(entry)::row.apart && limits.apart(work.what).channels > 0;
@@ -72,7 +72,7 @@ void for_each_algorithm(int ranks, const Limits& limits, Visit&& visit) {
 /// Ranks with a pair of buffers each.
 class Cluster {
  public:
-  explicit Cluster(int ranks, bool peer_access = true, int cluster = -1) : ranks_(ranks, gpus(), peer_access, cluster) {
+  explicit Cluster(int ranks, const Settings& settings = {}) : ranks_(ranks, gpus(), settings) {
     for (int rank = 0; rank < ranks; ++rank) {
       inputs_.emplace_back(ranks_.device(rank), kBufferBytes);
       outputs_.emplace_back(ranks_.device(rank), kBufferBytes);

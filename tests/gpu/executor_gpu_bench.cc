@@ -64,7 +64,8 @@ Library open_nccl(const char* path, int ranks) {
 
 class Bench {
  public:
-  Bench(int ranks, int gpus, const char* nccl, size_t largest) : ranks_(ranks, gpus, !through_host_memory()) {
+  Bench(int ranks, int gpus, const char* nccl, size_t largest)
+      : ranks_(ranks, gpus, {.peer_access = !through_host_memory()}) {
     for (int rank = 0; rank < ranks; ++rank) {
       inputs_.emplace_back(ranks_.device(rank), largest);
       outputs_.emplace_back(ranks_.device(rank), largest);

@@ -200,15 +200,13 @@ TEST_P(OverRanks, BriefOperationsOfOneAndOfTwoStepsFollowEachOther) {
   });
 }
 
-/// Collectives that run in parts use connections differently, but come one after the other all the same.
-TEST_P(OverRanks, GroupsOfLargeCollectivesRunInPartsOneByOne) {
-  REQUIRE_GPU();
-  const int n = GetParam();
-  Cluster cluster(n);
+/// A group of all that goes in parts or by small CTAs, three times over.
+void run_large_group(Cluster& cluster) {
+  const int n = cluster.ranks().size();
   const Limits limits = cluster.ranks().limits();
   std::vector<CollectiveWork> works;
   for (int turn = 0; turn < 3; ++turn) {
-    for_each_algorithm(GetParam(), limits, [&](CollectiveWork work) {
+    for_each_algorithm(n, limits, [&](CollectiveWork work) {
       if (!work.plan.apart && !work.plan.small) return;
       work.type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
       work.count = 5000 + 16 * works.size();
@@ -218,8 +216,9 @@ TEST_P(OverRanks, GroupsOfLargeCollectivesRunInPartsOneByOne) {
       works.push_back(work);
     });
   }
+  ASSERT_LE(works.size(), 64U);
   std::mt19937 random(11);
-  const size_t room = size_t{5000 + 16 * 32} * 4 * static_cast<size_t>(n);
+  const size_t room = size_t{5000 + 16 * 64} * 4 * static_cast<size_t>(n);
   std::vector<Launch> launches(static_cast<size_t>(n));
   std::vector<std::vector<Bytes>> inputs(works.size());
   for (size_t i = 0; i < works.size(); ++i) {
@@ -250,6 +249,39 @@ TEST_P(OverRanks, GroupsOfLargeCollectivesRunInPartsOneByOne) {
       }
     }
   }
+}
+
+/// Collectives that run in parts use connections differently, but come one after the other all the same.
+TEST_P(OverRanks, GroupsOfLargeCollectivesRunInPartsOneByOne) {
+  REQUIRE_GPU();
+  Cluster cluster(GetParam());
+  run_large_group(cluster);
+}
+
+TEST_P(OverRanks, FewCtasCarryTwoChannelsEach) {
+  REQUIRE_GPU();
+  const int n = GetParam();
+  constexpr int kCtas = 3;
+  Cluster few(n, {.max_channels = kCtas});
+  int visited = 0;
+  for_each_algorithm(n, few.ranks().limits(), [&](CollectiveWork work) {
+    if (!work.plan.small) return;
+    ++visited;
+    work.type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
+    for (const int channels : {1, 2, 2 * kCtas - 1, 2 * kCtas}) {
+      for (const size_t count : {1UL, 1003UL, 100'000UL}) {
+        Case test{.work = work, .misaligned = channels % 2 == 1 ? 1UL : 0UL};
+        test.in_place = channels == 2 && !rooted(work.what);
+        test.work.count = count;
+        test.work.root = channels % n;
+        test.work.plan.channels = channels;
+        test.work.plan.chunk = count < 100'000 ? 64 : 0;  // many times as many as there are slots, or whole slots
+        ASSERT_EQ(few.run(test), "") << describe(test, n);
+      }
+    }
+  });
+  EXPECT_GE(visited, n > 1 ? 6 : 0);
+  run_large_group(few);
 }
 
 TEST_P(OverRanks, GraphsReplayAndMixWithEagerCalls) {
@@ -298,7 +330,7 @@ TEST_P(OverRanks, GraphsReplayAndMixWithEagerCalls) {
 TEST(CudaExecutor, CtasInClustersGiveTheSameBits) {
   if (gpus() < 2) GTEST_SKIP() << "only ranks with a GPU each form clusters";
   for (const int size : {-1, 8}) {
-    Cluster cluster(2, true, size);
+    Cluster cluster(2, {.cluster_ctas = size});
     for_each_algorithm(2, cluster.ranks().limits(), [&](CollectiveWork work) {
       work.type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
       work.count = (size_t{2} << 20) / bytes_of(work.type) + 5;
@@ -313,7 +345,7 @@ TEST(CudaExecutor, CtasInClustersGiveTheSameBits) {
 
 TEST(CudaExecutor, WithoutPeerAccessDataGoesThroughHostMemory) {
   REQUIRE_GPU();
-  Cluster cluster(3, false);
+  Cluster cluster(3, {.peer_access = false});
   for_each_algorithm(cluster.ranks().size(), cluster.ranks().limits(), [&](CollectiveWork work) {
     work.type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
     for (const size_t count : {5UL, 30001UL}) {

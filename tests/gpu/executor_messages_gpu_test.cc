@@ -138,7 +138,7 @@ TEST(Messages, OfAGroupMeetThoseOfAPeerThatMakesThemOneByOneInAnotherOrder) {
 
 TEST(Messages, WithoutPeerAccessGoThroughHostMemory) {
   REQUIRE_GPU();
-  Cluster cluster(3, false);
+  Cluster cluster(3, {.peer_access = false});
   for (const auto& [per_pair, base] : {std::pair<int, size_t>{5, 1000}, {2, 200001}}) {
     std::map<char*, Bytes> expected;
     const std::vector<Launch> launches = message_launches(cluster, per_pair, base, expected);

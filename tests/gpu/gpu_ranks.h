@@ -15,10 +15,16 @@
 
 namespace nitinol::gpu_testing {
 
+/// As ExecutorSetup has them.
+struct Settings {
+  bool peer_access = true;
+  int cluster_ctas = -1;
+  int max_channels = 0;
+};
+
 class Ranks {
  public:
-  /// `cluster`: CTAs, as ExecutorSetup has them.
-  Ranks(int ranks, int gpus, bool peer_access = true, int cluster = -1) {
+  Ranks(int ranks, int gpus, const Settings& settings = {}) {
     static uint64_t serial = 0;
     ++serial;
     std::vector<Peer> peers;
@@ -39,8 +45,9 @@ class Ranks {
       setup.rank = rank;
       setup.peers = peers;
       setup.identity = {serial, 42};
-      setup.peer_access = peer_access;
-      setup.cluster_ctas = cluster;
+      setup.peer_access = settings.peer_access;
+      setup.cluster_ctas = settings.cluster_ctas;
+      setup.max_channels = settings.max_channels;
       if (const char* text = std::getenv("NITINOL_BENCH_CTAS")) setup.max_channels = std::atoi(text);
       if (const char* text = std::getenv("NITINOL_LAUNCH_AHEAD")) setup.launch_ahead = std::atoi(text) != 0;
       executors_.push_back(make_executor(std::move(setup)));

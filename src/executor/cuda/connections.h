@@ -48,13 +48,14 @@ class Connections {
         lane_(threadIdx.x % 32),
         warp_(threadIdx.x / 32),
         workers_(blockDim.x / 32 - (Wire::kCounted ? 1 : 0)) {
-    seen_ = reinterpret_cast<SeenOfPeer*>(shared_memory + 8);
-    uint4* mine = shared_memory + 8 + (1 + warp_ * 4) * queue.layout.ranks;
+    uint4* const first = memory_of_channel();
+    seen_ = reinterpret_cast<SeenOfPeer*>(first + 8);
+    uint4* mine = first + 8 + (1 + warp_ * 4) * queue.layout.ranks;
     sources_ = reinterpret_cast<Endpoint*>(mine);
     sinks_ = sources_ + queue.layout.ranks;
     counters_ = reinterpret_cast<Counters*>(sinks_ + queue.layout.ranks);
     slots_ = reinterpret_cast<Slots*>(counters_ + queue.layout.ranks);
-    progress_ = reinterpret_cast<uint32_t*>(shared_memory);
+    progress_ = reinterpret_cast<uint32_t*>(first);
     if (Wire::kCounted && threadIdx.x < 32) progress_[threadIdx.x] = 0;
     for (int rank = static_cast<int>(threadIdx.x); rank < queue.layout.ranks; rank += static_cast<int>(blockDim.x)) {
       seen_[rank] = SeenOfPeer{};
@@ -76,7 +77,7 @@ class Connections {
       refresh_credit(peer);
       locate(peer);  // while the steps are on their way
     }
-    __syncthreads();
+    barrier();
     if (takes) keep(peer, c, true);
     bool stopped = peer == rank() && c.sent != 0;
     for (int more = lane_ + 32; more < ranks(); more += 32) {
@@ -95,7 +96,7 @@ class Connections {
   /// of each warp while its steps are on their way.
   template <class Meanwhile>
   __device__ __forceinline__ void resume_lane(int peer, bool sends, Meanwhile&& meanwhile) {
-    __syncthreads();
+    barrier();
     for (int other = lane_; other < ranks(); other += 32) {
       counters_[other] = Counters{};
       slots_[other] = Slots{};
@@ -141,6 +142,14 @@ class Connections {
   }
 
  protected:
+  /// Of all warps of the channel.
+  __device__ __forceinline__ static void barrier() {
+    if constexpr (shares_cta<Wire>) {
+      sync_row();
+    } else {
+      __syncthreads();
+    }
+  }
   /// Makes a call the one that is under way.
   __device__ __forceinline__ void begin_call(uint32_t mark) {
     if constexpr (Wire::kMarkedBytes > 0) mark_ = mark & ~0U << (32 - 8 * Wire::kMarkedBytes);
@@ -190,6 +199,11 @@ class Connections {
   bool stopped_ = false;  ///< an earlier kernel has aborted
 
  private:
+  __device__ __forceinline__ uint4* memory_of_channel() const {
+    if constexpr (!shares_cta<Wire>) return shared_memory;
+    const int warps = static_cast<int>(blockDim.x / 32);
+    return shared_memory + threadIdx.y * (shared_bytes(queue_.layout.ranks, warps) / sizeof(uint4));
+  }
   __device__ __forceinline__ void locate(int peer) {
     slots_[peer] = Slots{queue_.layout.slot(queue_.region[peer], peer, rank(), channel_out_, 0),
                          queue_.layout.slot(own_region(), rank(), peer, channel_in_, 0)};
@@ -332,7 +346,7 @@ class WorkerConnections : public Connections<WireOf> {
   /// Tells peers of slots that all workers have consumed.
   __device__ __forceinline__ void give_back() {
     due_ = false;
-    __syncthreads();
+    this->barrier();
     for (int peer = this->lane_; peer < this->ranks(); peer += 32) {
       if (peer == this->rank()) continue;
       const Counters c = this->counters_[peer];

@@ -262,7 +262,7 @@ class CudaExecutor : public Executor {
     if (is_brief(work)) return brief_queue_of(work.plan.protocol);
     if (work.plan.small) {
       const bool line = algorithm::goes_along_line(work.what, work.plan.algorithm, ranks_);
-      return line ? Queue::kLine : Queue::kSmallSums;
+      return line ? Queue::kLine : Queue::kMesh;
     }
     if (work.plan.apart && reduces(work.what)) return Queue::kSums;
     const Protocol protocol = protocol_of(work, ranks_);
@@ -329,19 +329,25 @@ class CudaExecutor : public Executor {
     if (parameters.works == 0) return;
     if (watch_->wants_names(captured_)) parameters.name = watch_->name(collectives_of({works, count}), captured_);
     parameters.channels = channels;
-    if (works[0].plan.apart) {
-      const int ctas = channels * algorithm::parts_of(reduces(works[0].what), ranks_);
-      run(kernel, ctas, cluster_of(ctas, bytes), (kFewWorkers + 1) * 32, parameters, stream);
-    } else {
-      const int workers = works[0].plan.small ? kFewWorkers : kMaxWorkers;
-      run(kernel, channels, cluster_of(channels, bytes), threads_for(queue, most_bytes, workers), parameters, stream);
+    const Plan& plan = works[0].plan;
+    LaunchShape shape{.ctas = channels, .threads = threads_for(queue, most_bytes, kMaxWorkers)};
+    if (plan.apart) {
+      shape.ctas = channels * algorithm::parts_of(reduces(works[0].what), ranks_);
+      shape.threads = kSmallThreads;
+    } else if (plan.small) {
+      const int per_cta = sizes_.limits.small(works[0].what, plan.algorithm).per_cta;
+      shape.rows = channels % per_cta == 0 ? per_cta : 1;
+      shape.ctas = channels / shape.rows;
+      shape.threads = threads_for(queue, most_bytes, kFewWorkers);
     }
+    shape.ctas_of_cluster = cluster_of(shape.ctas, bytes);
+    run(kernel, shape, parameters, stream);
   }
 
   int channels_of(const CollectiveWork& work, const QueueLayout& layout) const {
     const Limits& limits = sizes_.limits;
     const int most = work.plan.apart   ? limits.apart(work.what).channels
-                     : work.plan.small ? limits.small(work.plan.algorithm).channels
+                     : work.plan.small ? limits.small(work.what, work.plan.algorithm).channels
                                        : layout.channels;
     return std::clamp(work.plan.channels, 1, most);
   }
@@ -457,30 +463,28 @@ class CudaExecutor : public Executor {
     parameters.grain = grain;
     std::copy(batch.lanes.begin(), batch.lanes.end(), parameters.lane);
     std::copy(batch.messages.begin(), batch.messages.end(), parameters.message);
-    run(kernel, parameters.lanes, 1, sizes_.message_threads, parameters, stream);
+    run(kernel, {.ctas = parameters.lanes, .threads = sizes_.message_threads}, parameters, stream);
   }
 
   /// So many multiprocessors hold the CTAs. Clusters of large kernels may find half of them in the wrong places.
-  static int places_of(int ctas, int cluster, int threads) {
-    if (cluster > 1 && ctas > kCtasOfNccl) return 2 * ctas;
-    return threads <= kMaxMessageThreads ? (ctas + 1) / 2 : ctas;
+  static int places_of(const LaunchShape& shape) {
+    if (shape.ctas_of_cluster > 1 && shape.ctas > kCtasOfNccl) return 2 * shape.ctas;
+    return shape.threads * shape.rows <= kMaxMessageThreads ? (shape.ctas + 1) / 2 : shape.ctas;
   }
 
   int cluster_of(int ctas, size_t bytes) const {
     return kernels_.compiled_for(kHasClusters) ? ctas_of_cluster(asked_clusters_, ctas, bytes) : 1;
   }
 
+  /// What of the shape depends on the stream and the GPU is added.
   template <class Parameters>
-  void run(const void* kernel, int blocks, int cluster, int threads, Parameters& parameters, cudaStream_t stream) {
-    parameters.next_may_begin = kernels_.compiled_for(kCanWaitForEarlierKernels) && blocks <= ctas_ahead_;
+  void run(const void* kernel, LaunchShape shape, Parameters& parameters, cudaStream_t stream) {
+    parameters.next_may_begin = kernels_.compiled_for(kCanWaitForEarlierKernels) && shape.ctas <= ctas_ahead_;
     // Eager launches have events between them: none begins before the one before it has ended.
     if constexpr (requires { parameters.rehearses; }) parameters.rehearses = parameters.next_may_begin && captured_;
-    const LaunchShape shape{.ctas = blocks,
-                            .ctas_of_cluster = cluster,
-                            .threads = threads,
-                            .shared_bytes = shared_bytes(ranks_, threads / 32),
-                            .begun = order_.next(stream, places_of(blocks, cluster, threads)),
-                            .may_begin_early = parameters.next_may_begin};
+    shape.shared_bytes = static_cast<size_t>(shape.rows) * shared_bytes(ranks_, shape.threads / 32);
+    shape.begun = order_.next(stream, places_of(shape));
+    shape.may_begin_early = parameters.next_may_begin;
     cuda::launch(kernels_.handle_of(kernel), shape, &parameters, stream);
   }
 

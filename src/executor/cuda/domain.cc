@@ -202,7 +202,7 @@ RunNotes* Domain::runs_of(Queue queue) const {
   switch (queue) {
     case Queue::kSimple: return all + RunLines::kSimple;
     case Queue::kSums: return all + RunLines::kSums;
-    case Queue::kSmallSums: return all + RunLines::kSmallSums;
+    case Queue::kMesh: return all + RunLines::kMesh;
     case Queue::kLine: return all + RunLines::kLine;
     case Queue::kMessageSimple: return all + RunLines::kCollectives;
     case Queue::kLL:

@@ -24,6 +24,11 @@ constexpr int max_threads(Protocol protocol) { return (kMaxWorkers + (protocol =
 
 /// Warps of a small CTA that work; two of these CTAs fit on a multiprocessor.
 inline constexpr int kFewWorkers = 8;
+inline constexpr int kSmallThreads = (kFewWorkers + 1) * 32;
+
+/// Where CTAs are few one of them may be as good as two small ones: each row of its threads (threadIdx.y) carries a
+/// channel of its own.
+inline constexpr int kMostRows = 2;
 
 /// How many steps each connection carries of an operation that is brief (brief_connections.h); 0: it never is. Two
 /// shots are where much is reduced: kernels take room.
@@ -87,9 +92,10 @@ __device__ __forceinline__ void run_one_of(algorithm::List<Entry, More...>, P& p
   }
 }
 
-/// The channel of a CTA: each part of a program takes a run of them.
+/// The channel of a thread: each part of a program takes a run of CTAs.
 template <class Wire>
 __device__ __forceinline__ int channel_of(const CollectiveParameters& parameters) {
+  if constexpr (shares_cta<Wire>) return static_cast<int>(blockIdx.x * blockDim.y + threadIdx.y);
   return Wire::kApart ? static_cast<int>(blockIdx.x) % parameters.channels : static_cast<int>(blockIdx.x);
 }
 
@@ -152,15 +158,18 @@ __device__ __forceinline__ void touch(const CollectiveParameters& parameters) {
 
 /// Runs works whose algorithms are among Entries; kAlone: a communicator of one rank, where all algorithms are copies.
 template <class Wire, DataType type, Combiner with, class Entries, bool kInline, bool kAlone = false>
-__global__ void __launch_bounds__(Wire::kSmall ? (kFewWorkers + 1) * 32 : max_threads(Wire::kProtocol),
-                                  Wire::kSmall ? 2 : 1)
+__global__ void __launch_bounds__(shares_cta<Wire> ? kMostRows* kSmallThreads
+                                  : Wire::kSmall   ? kSmallThreads
+                                                   : max_threads(Wire::kProtocol),
+                                  Wire::kSmall && !shares_cta<Wire> ? 2 : 1)
     run_collectives(const __grid_constant__ CollectiveParameters parameters) {
   touch(parameters);
   auto connections = connect<Wire>(parameters);
   await_earlier_kernels();
   if (parameters.next_may_begin) let_next_kernel_begin();
   if constexpr (!Wire::kCounted) read_ahead<Wire, type>(parameters.work[0]);
-  const bool is_first = Wire::kCounted && !kAlone && blockIdx.x == 0 && threadIdx.x == blockDim.x - 1;
+  const bool in_first_row = blockIdx.x == 0 && (!shares_cta<Wire> || threadIdx.y == 0);
+  const bool is_first = Wire::kCounted && !kAlone && in_first_row && threadIdx.x == blockDim.x - 1;
   RunCounter runs(parameters.queue, parameters.queue.rank, false, is_first);
   connections.resume();
   if (connections.is_clerk()) {

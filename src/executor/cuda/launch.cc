@@ -34,7 +34,8 @@ void launch(cudaKernel_t kernel, const LaunchShape& shape, void* parameters, cud
   config.gridDimX = static_cast<unsigned>(shape.ctas);
   config.gridDimY = config.gridDimZ = 1;
   config.blockDimX = static_cast<unsigned>(shape.threads);
-  config.blockDimY = config.blockDimZ = 1;
+  config.blockDimY = static_cast<unsigned>(shape.rows);
+  config.blockDimZ = 1;
   config.sharedMemBytes = static_cast<unsigned>(shape.shared_bytes);
   config.hStream = stream;
   config.attrs = attributes.data();

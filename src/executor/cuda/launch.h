@@ -11,7 +11,8 @@ namespace nitinol::cuda {
 struct LaunchShape {
   int ctas = 1;
   int ctas_of_cluster = 1;  ///< 1: no clusters
-  int threads = 32;         ///< of a CTA
+  int threads = 32;         ///< of a row of a CTA,
+  int rows = 1;             ///< and how many of these it has
   size_t shared_bytes = 0;
   cudaEvent_t begun = nullptr;   ///< is recorded when all CTAs have begun; null: none is
   bool may_begin_early = false;  ///< before what is ahead of it in its stream has ended: it waits for that itself

@@ -26,9 +26,10 @@ namespace nitinol::cuda {
 inline constexpr int kMaxRanks = 72;
 
 /// The queue sets. Messages have their own, so that they and collectives never share a connection; and so have sums
-/// whose parts have CTAs of their own, as they take many channels with few short slots; those by small CTAs, with twice
-/// as many slots; and data that goes along a line of ranks (kLine), where each takes from the one before it alone, so
-/// that there is room for many slots. And brief operations (brief_connections.h) have theirs, and what goes by LL16.
+/// whose parts have CTAs of their own, as they take many channels with few short slots; what goes by small CTAs from
+/// all ranks to all (kMesh), with twice as many slots; and data that goes along a line of ranks (kLine), where each
+/// takes from the one before it alone, so that there is room for many slots. And brief operations (brief_connections.h)
+/// have theirs, and what goes by LL16.
 enum class Queue : int {
   kLL,
   kLL128,
@@ -37,7 +38,7 @@ enum class Queue : int {
   kMessageLL128,
   kMessageSimple,
   kSums,
-  kSmallSums,
+  kMesh,
   kLine,
   kBriefLL,
   kBriefLL128,
@@ -176,7 +177,7 @@ NITINOL_HOST_DEVICE constexpr WireShape shape_of(Queue queue) {
     case Queue::kSimple:
     case Queue::kMessageSimple:
     case Queue::kSums:
-    case Queue::kSmallSums:
+    case Queue::kMesh:
     case Queue::kLine: return kShapeOfSimple;
   }
   return {};
@@ -195,7 +196,7 @@ NITINOL_HOST_DEVICE constexpr uint32_t payload_of(Queue queue, uint32_t slot_byt
 
 /// Shared memory of a CTA: the workers' progress, what was last seen of each rank, then for each warp four arrays with
 /// an entry per rank.
-constexpr size_t shared_bytes(int ranks, int warps) {
+NITINOL_HOST_DEVICE constexpr size_t shared_bytes(int ranks, int warps) {
   return 128 + static_cast<size_t>(ranks) * (16 + static_cast<size_t>(warps) * 64);
 }
 

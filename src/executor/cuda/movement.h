@@ -366,11 +366,12 @@ class WorkerBase : public Link {
     give<kUnits, kAccess>(job, unit, sinks, words);
     return true;
   }
-  template <int kRanks, int kUnits>
-  __device__ __forceinline__ uint32_t combine_all_plain(const Job& job, uint32_t unit, uint32_t plain, int sinks) {
+  /// As many of these as there are whole ones before `end`; the first unit that is left. That is ~0U once aborted.
+  template <int kRanks, int kUnits, Access kAccess>
+  __device__ __forceinline__ uint32_t combine_all_until(const Job& job, uint32_t unit, uint32_t end, int sinks) {
     const uint32_t apart = units_apart();
-    for (; unit + (kUnits - 1) * apart < plain; unit += kUnits * apart) {
-      if (!combine_all_units<kRanks, kUnits, Access::kPlain>(job, unit, sinks)) return ~0U;
+    for (; unit < end && end - unit > (kUnits - 1) * apart; unit += kUnits * apart) {
+      if (!combine_all_units<kRanks, kUnits, kAccess>(job, unit, sinks)) return ~0U;
     }
     return unit;
   }
@@ -426,7 +427,9 @@ class WorkerBase : public Link {
         default: break;
       }
     }
-    if constexpr (!Wire::kCounted) unit = combine_all_plain<Wire::kFlight, 1>(job, unit, plain, sinks);
+    if constexpr (!Wire::kCounted) {
+      unit = combine_all_until<Wire::kFlight, 1, Access::kPlain>(job, unit, plain, sinks);
+    }
     if (!this->aborted_ && unit < units) [[unlikely]] {
       WorkerBase apart_from_this = *this;
       apart_from_this.combine_all_rest(job, unit, plain, sinks);
@@ -434,12 +437,14 @@ class WorkerBase : public Link {
     }
   }
   __device__ __noinline__ void combine_all_rest(Job job, uint32_t unit, uint32_t plain, int sinks) {
-    if constexpr (Wire::kCounted) unit = combine_all_plain<Wire::kFlight, 1>(job, unit, plain, sinks);
+    if constexpr (Wire::kCounted) {
+      unit = combine_all_until<Wire::kFlight, 1, Access::kPlain>(job, unit, plain, sinks);
+    }
     if constexpr (kShifts) {
       const uint32_t shifted = shifted_units(job);
-      for (; unit < shifted; unit += units_apart()) {
-        if (!combine_all_units<Wire::kFlight, 1, Access::kShifted>(job, unit, sinks)) return;
-      }
+      if (this->ranks() == 2) unit = combine_all_until<2, 4, Access::kShifted>(job, unit, shifted, sinks);
+      if (this->ranks() == 4) unit = combine_all_until<4, 2, Access::kShifted>(job, unit, shifted, sinks);
+      unit = combine_all_until<Wire::kFlight, 1, Access::kShifted>(job, unit, shifted, sinks);
     }
     for (; unit < units_in(job.bytes); unit += units_apart()) {
       if (!combine_all_units<Wire::kFlight, 1, Access::kAny>(job, unit, sinks)) return;

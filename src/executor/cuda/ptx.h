@@ -36,6 +36,11 @@ __device__ __forceinline__ uint32_t load_acquire(const uint32_t* from) {
 /// Everything this thread wrote or saw written is seen by whoever sees a store made after this.
 __device__ __forceinline__ void fence_all_gpus() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
+/// As __syncthreads(), but of those threads alone that have the same threadIdx.y.
+__device__ __forceinline__ void sync_row() {
+  asm volatile("barrier.sync %0, %1;" ::"r"(1 + threadIdx.y), "r"(blockDim.x) : "memory");
+}
+
 /// Of a clock that does not stop.
 __device__ __forceinline__ uint64_t nanoseconds() {
   uint64_t t;

@@ -57,32 +57,38 @@ QueueLayout fit(int ranks, const BriefWish& wish) {
                      ranks);
 }
 
-/// From where on parts with CTAs of their own are faster, in bytes of a block; measured with 2 and 4 H200.
+/// From where on parts with CTAs of their own are faster, in bytes of a block; measured with 4 H200. Between 2 small
+/// CTAs that do all are faster.
 void set_crossovers_to_parts(const Machine& m, Limits& limits) {
   const auto from = [&](Collective what, size_t mega) { limits.apart_bytes[static_cast<size_t>(what)] = mega << 20; };
-  const bool pair = m.ranks == 2;
+  if (m.ranks == 2) return;
   if (limits.apart_sums.channels > 0) {
     // All-reduce between more, not measured: small CTAs of few ranks do all (set_crossovers_to_small_ctas).
     if (m.ranks > 4) from(Collective::kAllReduce, 48);
     // Between 4 reduce of 16 MB took 92 us so and 78 with LL128, of 64 MB 250 and 265, of 256 MB 864 and 958.
-    if (m.ranks == 3 || m.ranks == 4) from(Collective::kReduce, 48);
-    from(Collective::kReduceScatter, pair ? 24 : 12);
+    if (m.ranks <= 4) from(Collective::kReduce, 48);
+    from(Collective::kReduceScatter, 12);
   }
   if (limits.apart_moves.channels > 0) {
-    from(Collective::kAllGather, pair ? 16 : 8);
-    from(Collective::kAllToAll, pair ? 16 : 4);
+    from(Collective::kAllGather, 8);
+    from(Collective::kAllToAll, 4);
     from(Collective::kBroadcast, 16);
   }
 }
 
 /// From where on small CTAs are faster. Between 4 all-reduce of 16 MB took 92 us so and 97 by LL128, of 64 MB 316 and
-/// 336 in parts; between 2 all-reduce of 32 MB 122 and 130 by LL128, reduce of 256 MB 744 and 764 by larger CTAs.
+/// 336 in parts; between 2 all-reduce of 32 MB 122 and 130 by LL128, reduce of 256 MB 744 and 764 by larger CTAs,
+/// reduce-scatter of 64 MB 112 and 118 in parts, all-to-all 106 and 117, all-gather 104 and 109. All-reduce of 14
+/// million bytes took 63 us so and 55 by LL128 in two shots, of 16.8 million 71 and 84 by Simple.
 void set_crossovers_to_small_ctas(const Machine& m, Limits& limits) {
   const auto from = [&](Collective what, size_t bytes) { limits.small_bytes[static_cast<size_t>(what)] = bytes; };
   if (m.ranks == 2) {
     from(Collective::kBroadcast, 16 * kMega + 1);
     from(Collective::kReduce, 16 * kMega + 1);
-    from(Collective::kAllReduce, 24 * kMega);
+    from(Collective::kAllReduce, 16 * kMega + 1);
+    from(Collective::kReduceScatter, 8 * kMega + 1);
+    from(Collective::kAllToAll, 8 * kMega + 1);
+    from(Collective::kAllGather, 24 * kMega);
   } else {
     from(Collective::kBroadcast, (m.ranks <= 4 ? 32 : 256) * kMega);
     from(Collective::kAllReduce, m.ranks <= 4 ? 12 * kMega : 0);
@@ -95,19 +101,18 @@ bool has_few_ctas(const Machine& m) { return m.max_channels > 0 && m.max_channel
 /// 64 MB 198 and 225. By LL, which is what is shorter, a ring is slow: 128 KB took 6.5 us, in one shot 3.5. Between 2
 /// it is the same as one shot, but of small CTAs. With more: not measured.
 size_t least_of_ring(const Machine& m, const Limits& limits) {
-  if (m.ranks == 2 && has_few_ctas(m)) return std::numeric_limits<size_t>::max();  // no small CTAs
   if (m.ranks == 2) return limits.small_bytes[static_cast<size_t>(Collective::kBroadcast)];
   return m.ranks <= 4 ? static_cast<size_t>(m.ranks) * limits.ll_bytes + 1 : size_t{256} << 20;
 }
 
-/// A second shot saves nothing on the wire between 2: all-reduce of 1 MB took 8.0 us in one and 8.6 in two, of 2
-/// MB 12.2 and 13.1, of 4 MB 21 both. With 32 CTAs 4 MB took 25.6 and 29.3, 8 MB 43 and 50 (with Simple 50), 16 MB 100
-/// in two shots with LL128 and 80 with Simple, in one shot in clusters 67; all-gather of 32 MB 65 with LL128 and 75
-/// with Simple, of 16 MB 38 and 42.
+/// A second shot saves nothing on the wire between 2: all-reduce of 1 MB took 8.0 us in one and 8.6 in two, of 4
+/// MB 18.4 and 20.1, of 8 MB 33.1 and 34.3, but of 12 million bytes 65 and 48. With 32 CTAs 4 MB took 25.6 and 29.3, 8
+/// MB 43 and 50 (with Simple 50), 16 MB 100 in two shots with LL128 and 80 with Simple, in one shot in clusters 67;
+/// all-gather of 32 MB 65 with LL128 and 75 with Simple, of 16 MB 38 and 42.
 void set_crossovers_of_pair(const Machine& m, Limits& limits) {
   limits.least_rounds = 2;
   limits.many_channels_bytes = 384 * kKi;  // 256 KB of all-reduce took 3.7 us with 32 channels, 4.4 with 96
-  limits.one_shot_bytes = (has_few_ctas(m) ? 16384 : 4096) * kKi;
+  limits.one_shot_bytes = (has_few_ctas(m) ? m.max_channels < kCtasOfNccl ? 12 : 16 : 8) * kMega;
   if (!has_few_ctas(m)) return;
   limits.ll128_bytes.fill(16384 * kKi);
   limits.two_shot_ll128_bytes = 0;
@@ -135,7 +140,6 @@ void set_crossovers_to_clusters(const Machine& m, Limits& limits) {
     limits.ll128_bytes[static_cast<size_t>(Collective::kAllToAll)] = 32 * kMega;
   }
   limits.compact_bytes[kAllGather] = 8 * kMega;
-  limits.apart_bytes[kAllGather] = limits.ll128_bytes[kAllGather] + 1;
 }
 
 /// A second shot adds a hop and saves nothing on the bus. All-reduce of 1 MB took 49 us in one shot in lines, 54 by
@@ -210,6 +214,30 @@ void set_crossovers_of_few_ctas(const Machine& m, Limits& limits) {
   if (!fewest) up_to(Collective::kBroadcast, 32 * kMega);
 }
 
+/// Where CTAs are few and each carries two channels (kMostRows). Between 2, with 24 CTAs, all-reduce of 16 and 64 MB
+/// took 76 and 238 us so, 82 by LL128 in one shot and 261 by Simple with a channel for each CTA; reduce-scatter of 16
+/// and 64 MB 48 and 131, 45 by LL128 and 165; all-gather of 64 MB 120, 138 by LL128; all-to-all of 16 and 64 MB 42 and
+/// 125, 45 by LL128 and 162. With 32 CTAs all-reduce of 16 and 64 MB 69 and 222, 67 and 238; reduce-scatter of 64 MB
+/// 122, 149; all-gather of 64 and 256 MB 114 and 401, 110 by LL128 and 428; all-to-all of 16 and 64 MB 39 and 117, 39
+/// by LL128 and 137. Between more, not measured, in place of a channel for each CTA.
+void set_crossovers_to_two_channels_per_cta(const Machine& m, Limits& limits) {
+  if (!has_few_ctas(m) || m.ranks > 4) return;
+  const auto after = [&](Collective what, size_t bytes) { limits.small_bytes[static_cast<size_t>(what)] = bytes + 1; };
+  const auto most_by_ll128 = [&](Collective what) { return limits.ll128_bytes[static_cast<size_t>(what)]; };
+  if (m.ranks == 2) {
+    after(Collective::kAllReduce, limits.one_shot_bytes);
+    after(Collective::kAllGather, most_by_ll128(Collective::kAllGather));
+    after(Collective::kAllToAll, (m.max_channels < kCtasOfNccl ? 6 : 8) * kMega);
+    return;
+  }
+  const auto n = static_cast<size_t>(m.ranks);
+  for (const Collective what : {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll}) {
+    after(what, most_by_ll128(what));
+  }
+  for (const Collective what : {Collective::kReduce, Collective::kBroadcast}) after(what, n * most_by_ll128(what));
+  after(Collective::kAllReduce, n * std::min(most_by_ll128(Collective::kAllReduce), limits.two_shot_ll128_bytes));
+}
+
 /// Where two shots are brief (brief_connections.h). Between 4 GPUs all-reduce of 256 KB took 6.3 us in one shot and 6.5
 /// in two, of 512 KB 8.8 and 7.4, with 32 channels; with 96 8.4. Reduce of 512 KB took 5.5 in one and 7.1 in two, of 1
 /// MB 10.5 and 9.2.
@@ -243,6 +271,8 @@ void set_crossovers(const Machine& m, Limits& limits) {
   } else {
     // 64 MB of all-gather took 187 us with chunks of 128 KB, 180 with 64 KB; 256 MB 638 and 648.
     limits.least_chunk_bytes = 32 * kKi;
+    // By small CTAs reduce-scatter of 64 MB between 2 took 131 us with 48 channels and 64 KB, 146 with 128 KB.
+    limits.one_shot_chunk_bytes = 64 * kKi;
     // All-reduce of 32 MB between 2 took 123 us with chunks of 128 KB and 129 with 64 KB, reduce of 16 MB 56.6
     // and 58.2.
     if (m.ranks == 2) set_crossovers_of_pair(m, limits);
@@ -251,6 +281,7 @@ void set_crossovers(const Machine& m, Limits& limits) {
     limits.broadcast_ring_bytes = least_of_ring(m, limits);
     set_crossovers_to_clusters(m, limits);
     if (m.ranks > 2 && m.ranks <= 4 && has_few_ctas(m)) set_crossovers_of_few_ctas(m, limits);
+    set_crossovers_to_two_channels_per_cta(m, limits);
   }
 }
 
@@ -313,6 +344,9 @@ int usual_channels(const Machine& m) { return m.ranks > 4 || m.in_host_memory ? 
 /// The largest slot with Simple, unless the user asks for another.
 uint32_t usual_slot(const Machine& m) { return m.in_host_memory && m.ranks > 2 ? kSlotThroughHost : 128 * kKi; }
 
+/// The largest slot of what goes from all to all by small CTAs, likewise.
+uint32_t most_of_mesh(const Machine& m) { return (has_few_ctas(m) ? 128 : m.ranks == 2 ? 64 : 32) * kKi; }
+
 /// With chunks that go as a whole more CTAs gain nothing,
 constexpr int kMostOfSimple = 64;
 /// and to one peer through host memory they lose.
@@ -347,6 +381,11 @@ Sizes sizes_for(const Machine& m) {
   const int brief_channels = more_brief ? 32 : least_channels;
 
   const int sums = channels_apart(m, true, simple_channels);
+  // A CTA of two channels is as large as any.
+  const bool two_per_cta = m.max_channels > 0 && !m.in_host_memory;
+  const int per_cta = two_per_cta ? kMostRows : 1;
+  const int in_mesh = two_per_cta ? channels * per_cta : 2 * sums;
+  const int in_line = two_per_cta ? channels * per_cta : channels_in_line(m);
 
   const auto asked = static_cast<uint32_t>(m.buffer_bytes / kSimpleSlots) / kKi * kKi;
   const auto most = m.buffer_bytes == 0 ? usual_slot(m) : std::max<uint32_t>(asked, kKi);
@@ -370,8 +409,10 @@ Sizes sizes_for(const Machine& m) {
       fit(m.ranks, Wish{message_slots, kSimpleSlots, 2 * kKi, most, size_t{52} << 20}),
       // Between 2 GPUs reduce-scatter of 64 MB was 1.26 times as fast as NCCL's so, with twice as many slots 1.09.
       fit(m.ranks, Wish{2 * std::max(sums, 1), kSimpleSlots, 2 * kKi, std::min(most, 32 * kKi), size_t{128} << 20}),
-      fit(m.ranks, Wish{2 * std::max(sums, 1), 8, 2 * kKi, std::min(most, 32 * kKi), size_t{128} << 20}),
-      fit(m.ranks, Wish{channels_in_line(m), 16, 1 * kKi, std::min(most, 32 * kKi), size_t{65} << 20, true}),
+      // Between 2 all-reduce of 256 MB took 770 us with 64 KB, 838 with 32 KB; with 48 channels 842 with 128 KB, 940
+      // with 64 KB. In a line 240 to 256 MB took 740 and 755 us with 48 channels and 64 and 32 KB.
+      fit(m.ranks, Wish{std::max(in_mesh, 1), 8, 2 * kKi, std::min(most, most_of_mesh(m)), size_t{128} << 20}),
+      fit(m.ranks, Wish{in_line, 16, 1 * kKi, std::min(most, (two_per_cta ? 64 : 32) * kKi), size_t{65} << 20, true}),
       fit(m.ranks, BriefWish{brief_channels, 8, 8 * kKi, size_t{m.ranks <= 8 ? 5U : 8U} << 20}),
       fit(m.ranks, BriefWish{channels, 4, 16 * kKi, size_t{m.ranks <= 4 ? 12U : 8U} << 20}),
       fit(m.ranks, Wish{.channels = low_channels,
@@ -412,9 +453,9 @@ Sizes sizes_for(const Machine& m) {
   // Reduce of 64 MB between 4 took 250 us with 48 channels, 260 with 64 and 258 with 36; of 256 MB 864, 886 and 929.
   sizes.limits.apart_reduce = {sums * 3 / 4, sizes.limits.apart_sums.slot_bytes};
   const QueueLayout& line = sizes.layouts[static_cast<size_t>(Queue::kLine)];
-  if (m.ranks > 1) sizes.limits.line = {line.channels, line.slot_bytes};
-  const QueueLayout& small_sums = sizes.layouts[static_cast<size_t>(Queue::kSmallSums)];
-  if (sums > 0) sizes.limits.small_sums = {small_sums.channels, small_sums.slot_bytes};
+  if (m.ranks > 1) sizes.limits.line = {line.channels, line.slot_bytes, per_cta};
+  const QueueLayout& mesh = sizes.layouts[static_cast<size_t>(Queue::kMesh)];
+  if (m.ranks > 1 && in_mesh > 0) sizes.limits.mesh = {mesh.channels, mesh.slot_bytes, per_cta};
   set_crossovers(m, sizes.limits);
   set_crossovers_of_brief_shots(m, sizes.brief_bytes[static_cast<size_t>(Protocol::kLL128)], sizes.limits);
   set_message_protocols(m, sizes);

@@ -8,6 +8,7 @@
 
 #include "algorithm/parts.h"
 #include "algorithm/table.h"
+#include "executor/cuda/kernels.h"
 
 namespace nitinol::cuda {
 namespace {
@@ -67,7 +68,7 @@ TEST(Sizes, KernelsOfAllRanksOnAGpuButOneLeaveAMultiprocessorToThatOne) {
       const Sizes sizes = sizes_for(machine(sharing, sharing, multiprocessors));
       const Limits& l = sizes.limits;
       const int lanes = 2 * (sharing - 1);
-      for (const int ctas : {l.channels, l.line.channels, l.small_sums.channels,
+      for (const int ctas : {l.channels, l.line.channels, l.mesh.channels / l.mesh.per_cta,
                              l.apart_sums.channels * algorithm::parts_of(true, sharing),
                              l.apart_moves.channels * algorithm::parts_of(false, sharing), sizes.lanes_at_once,
                              lanes * sizes.layouts[static_cast<size_t>(Queue::kMessageLL128)].channels,
@@ -95,8 +96,22 @@ TEST(Sizes, LaunchesThatOverlapHaveNoMoreCtasThanTheLargestAndNoneDoOnGpusThatRa
 TEST(Sizes, ConfiguredLimitsAreObeyed) {
   Machine limited = machine(8);
   limited.max_channels = 3;
-  for (const QueueLayout& layout : sizes_for(limited).layouts) EXPECT_LE(layout.channels, 3);
-  EXPECT_EQ(sizes_for(limited).limits.channels, 3);
+  const Sizes sizes = sizes_for(limited);
+  for (int index = 0; index < kQueues; ++index) {
+    const auto queue = static_cast<Queue>(index);
+    const bool small = queue == Queue::kMesh || queue == Queue::kLine;
+    EXPECT_LE(sizes.layouts[static_cast<size_t>(index)].channels, small ? 3 * kMostRows : 3);
+  }
+  EXPECT_EQ(sizes.limits.channels, 3);
+  for (const Limits::Small& offered : {sizes.limits.mesh, sizes.limits.line}) {
+    EXPECT_EQ(offered.channels, 3 * kMostRows);
+    EXPECT_EQ(offered.per_cta, kMostRows) << "two channels share a CTA";
+  }
+  EXPECT_EQ(sizes_for(machine(8)).limits.mesh.per_cta, 1);
+  EXPECT_EQ(sizes_for(machine(8)).limits.line.per_cta, 1);
+  limited.in_host_memory = true;
+  EXPECT_EQ(sizes_for(limited).limits.line.channels, 3);
+  EXPECT_EQ(sizes_for(limited).limits.mesh.channels, 0);
 }
 
 TEST(Sizes, MoreThan32CtasForFewRanksOrWhereTheUserAllowsThem) {
@@ -113,7 +128,7 @@ TEST(Sizes, SlotsAreAsSmallAsTheUserWants) {
   Machine small = machine(4);
   small.buffer_bytes = 1024;  // less than a slot has otherwise
   const Sizes sizes = sizes_for(small);
-  for (const Queue queue : {Queue::kSimple, Queue::kMessageSimple, Queue::kSums, Queue::kSmallSums, Queue::kLine}) {
+  for (const Queue queue : {Queue::kSimple, Queue::kMessageSimple, Queue::kSums, Queue::kMesh, Queue::kLine}) {
     EXPECT_EQ(sizes.layouts[static_cast<size_t>(queue)].slot_bytes, 1024U);
   }
   EXPECT_EQ(sizes.limits.apart_sums.slot_bytes, 1024U);
@@ -155,23 +170,35 @@ TEST(Sizes, SmallCtasHaveQueuesThatAreLargeEnoughTwoOnAMultiprocessor) {
     for (const int sharing : {1, 2, ranks}) {
       const Sizes sizes = sizes_for(machine(ranks, sharing));
       const QueueLayout& line = sizes.layouts[static_cast<size_t>(Queue::kLine)];
-      const QueueLayout& sums = sizes.layouts[static_cast<size_t>(Queue::kSmallSums)];
+      const QueueLayout& sums = sizes.layouts[static_cast<size_t>(Queue::kMesh)];
       EXPECT_LE(sizes.limits.line.channels, line.channels);
       EXPECT_LE(sizes.limits.line.slot_bytes, line.slot_bytes);
-      EXPECT_LE(sizes.limits.small_sums.channels, sums.channels);
-      EXPECT_LE(sizes.limits.small_sums.slot_bytes, sums.slot_bytes);
+      EXPECT_LE(sizes.limits.mesh.channels, sums.channels);
+      EXPECT_LE(sizes.limits.mesh.slot_bytes, sums.slot_bytes);
       EXPECT_LE(sizes.limits.line.channels * sharing, 2 * 132);
-      EXPECT_LE(sizes.limits.small_sums.channels * sharing, 2 * 132);
+      EXPECT_LE(sizes.limits.mesh.channels * sharing, 2 * 132);
     }
   }
   EXPECT_EQ(sizes_for(machine(4)).limits.line.channels, 128);
-  EXPECT_EQ(sizes_for(machine(4)).limits.small_sums.channels, 128);
+  EXPECT_EQ(sizes_for(machine(4)).limits.mesh.channels, 128);
+}
+
+TEST(Sizes, CtasOfTwoChannelsOfAllRanksOnAGpuAreResidentAtOnce) {
+  for (int sharing = 1; sharing <= 8; ++sharing) {
+    Machine few = machine(8, sharing);
+    few.max_channels = 24;
+    const Limits limits = sizes_for(few).limits;
+    for (const Limits::Small& offered : {limits.mesh, limits.line}) {
+      EXPECT_EQ(offered.channels % offered.per_cta, 0);
+      EXPECT_LE(offered.channels / offered.per_cta * sharing, 132) << sharing << " ranks share a GPU";
+    }
+  }
 }
 
 TEST(Sizes, ARankByItselfIsOfferedOneWayToCopy) {
   const Limits limits = sizes_for(machine(1)).limits;
   EXPECT_EQ(limits.line.channels, 0);
-  EXPECT_EQ(limits.small_sums.channels, 0);
+  EXPECT_EQ(limits.mesh.channels, 0);
   EXPECT_EQ(limits.apart_sums.channels, 0);
   EXPECT_EQ(limits.apart_moves.channels, 0);
 }
@@ -208,6 +235,7 @@ TEST(Sizes, RulesForLargeMessagesHoldWhereTheyWereMeasured) {
   };
   EXPECT_GT(small_from(4, Collective::kAllReduce), 0U);
   EXPECT_EQ(small_from(8, Collective::kAllReduce), 0U);
+  EXPECT_EQ(small_from(2, Collective::kAllReduce), (size_t{16} << 20) + 1) << "where LL128 ends";
   EXPECT_EQ(small_from(4, Collective::kReduce), 0U) << "no kernels";
   Machine host = machine(4);
   host.in_host_memory = true;
@@ -245,8 +273,9 @@ TEST(Sizes, APairWithFewCtasStaysLongerWithOneShot) {
     few.max_channels = max_channels;
     return sizes_for(few).limits.one_shot_bytes;
   };
-  EXPECT_EQ(most_of_one_shot(2, 0), size_t{4} << 20);
-  EXPECT_EQ(most_of_one_shot(2, 33), size_t{4} << 20);
+  EXPECT_EQ(most_of_one_shot(2, 0), size_t{8} << 20);
+  EXPECT_EQ(most_of_one_shot(2, 33), size_t{8} << 20);
+  EXPECT_EQ(most_of_one_shot(2, 24), size_t{12} << 20);
   EXPECT_EQ(most_of_one_shot(2, 32), size_t{16} << 20);
   EXPECT_EQ(most_of_one_shot(4, 32), size_t{512} << 10);
 }
@@ -270,6 +299,28 @@ TEST(Sizes, SumsOfMoreThanTwoRanksTakeASecondShotSoonerWhereTwoShotsAreBrief) {
   Machine cut = machine(4);
   cut.lines_stay_whole = false;
   EXPECT_EQ(sizes_for(cut).limits.sum_one_shot_bytes, SIZE_MAX);
+}
+
+TEST(Sizes, WithFewCtasWhatIsTooLongForLL128HasTwoChannelsInEach) {
+  for (const int ranks : {2, 3, 4}) {
+    for (const int ctas : {24, 32}) {
+      Machine few = machine(ranks);
+      few.max_channels = ctas;
+      const Limits limits = sizes_for(few).limits;
+      const auto by_small = [&](Collective what) { return limits.small_bytes[static_cast<size_t>(what)]; };
+      const auto by_ll128 = [&](Collective what) { return limits.ll128_bytes[static_cast<size_t>(what)]; };
+      for (const Collective what : {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll}) {
+        EXPECT_GT(by_small(what), 0U);
+        EXPECT_LE(by_small(what), by_ll128(what) + 1) << "there must be no gap in which it goes by Simple";
+      }
+      EXPECT_GT(by_small(Collective::kAllReduce), limits.one_shot_bytes);
+      EXPECT_GT(by_small(Collective::kReduce), 0U);
+      EXPECT_EQ(limits.broadcast_ring_bytes <= by_small(Collective::kBroadcast), true);
+    }
+  }
+  Machine many = machine(8);
+  many.max_channels = 24;
+  EXPECT_EQ(sizes_for(many).limits.small_bytes[static_cast<size_t>(Collective::kReduceScatter)], 0U) << "not measured";
 }
 
 size_t most_of_ll128(int ranks, Collective what, int max_channels) {
@@ -319,7 +370,7 @@ TEST(Sizes, APairWithClustersUsesFewCtasForLongMessages) {
   const Limits limits = sizes_for(pair).limits;
   EXPECT_GT(limits.compact_bytes[kAllGather], 0U);
   EXPECT_LT(limits.compact_bytes[kAllGather], limits.ll128_bytes[kAllGather]);
-  EXPECT_GT(limits.apart_bytes[kAllGather], limits.ll128_bytes[kAllGather]) << "parts would come first";
+  EXPECT_GT(limits.small_bytes[kAllGather], limits.compact_bytes[kAllGather]) << "small CTAs would come first";
   constexpr auto kAllToAll = static_cast<size_t>(Collective::kAllToAll);
   pair.max_channels = 32;
   EXPECT_EQ(sizes_for(pair).limits.ll128_bytes[kAllToAll], size_t{32} << 20);

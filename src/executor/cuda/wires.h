@@ -238,6 +238,10 @@ struct Apart : Small {
   static constexpr bool kReducesApart = kReduces;
 };
 
+/// Whether the CTAs may carry several channels each (kMostRows in kernels.h).
+template <class Wire>
+inline constexpr bool shares_cta = Wire::kSmall && !Wire::kApart;
+
 /// Any of the first four in kernels that carry messages and nothing else.
 template <class Base>
 struct OfMessages : Base {

@@ -12,6 +12,7 @@
 
 struct Position {
   unsigned x = 0;
+  unsigned y = 0;
 };
 inline Position threadIdx;
 inline Position blockIdx;
@@ -50,6 +51,7 @@ inline uint32_t load_live_word(const uint32_t* from) { return *from; }
 inline void store_live_word(uint32_t* to, uint32_t value) { *to = value; }
 inline uint32_t load_acquire(const uint32_t* from) { return *from; }
 inline void fence_all_gpus() {}
+inline void sync_row() {}
 /// What happens whenever whoever waits looks at the clock, if anything does.
 inline std::function<void()> at_each_look;
 inline uint64_t clock = 0;
