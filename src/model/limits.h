@@ -54,7 +54,7 @@ struct Limits {
   size_t simple_bytes_per_channel = 0;             ///< nor less than this with Simple if the operation is not rooted
   size_t least_chunk_bytes = 0;  ///< Simple: shorter chunks than slots, but not than this, for more rounds:
   size_t least_rounds = 4;       ///< so many of a channel, where parts do not have CTAs of their own
-  /// By small CTAs chunks of what goes from all to all in one shot are no longer.
+  /// By small CTAs chunks of what goes in one shot are no longer.
   size_t one_shot_chunk_bytes = SIZE_MAX;
   size_t many_channels_bytes = 0;  ///< blocks of fewer bytes are not worth more than
   int few_channels = 32;           ///< so many channels

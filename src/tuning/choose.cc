@@ -193,8 +193,8 @@ bool goes_apart(const Question& question, const Limits& limits, const Rules& rul
 Plan choose(const Question& question, const Limits& limits, const Rules& rules) {
   Plan plan;
   plan.algorithm = choose_algorithm(question, limits, rules);
-  plan.apart = goes_apart(question, limits, rules, plan.algorithm);
-  plan.small = !plan.apart && goes_small(question, limits, rules, plan.algorithm);
+  plan.small = goes_small(question, limits, rules, plan.algorithm);
+  plan.apart = !plan.small && goes_apart(question, limits, rules, plan.algorithm);
   size_t slot = 0;
   if (plan.apart || plan.small) {
     const Limits::Small& offered =

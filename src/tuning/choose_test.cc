@@ -117,6 +117,21 @@ TEST(Choose, LargeOperationsThatSuitThemGoBySmallCtas) {
   EXPECT_EQ(plan_of(question).chunk, 1024U) << "that holds for one shot alone";
 }
 
+TEST(Choose, SmallCtasThatDoAllComeBeforeParts) {
+  Limits offers = limits();
+  offers.mesh = {90, 4096};
+  offers.apart_sums = {30, 4096};
+  offers.small_bytes.fill(1 << 20);
+  offers.apart_bytes.fill(1 << 20);
+  Question question = all_reduce(1 << 18);
+  question.what = Collective::kReduceScatter;
+  Plan plan = choose(question, offers, Rules::any());
+  EXPECT_TRUE(plan.small && !plan.apart);
+  question.type = DataType::kInt32;
+  plan = choose(question, offers, Rules::any());
+  EXPECT_TRUE(plan.apart && !plan.small) << "small CTAs have no kernels for integers";
+}
+
 TEST(Choose, ChunksOfSmallCtasAreWholeStridesOfTheirWorkers) {
   Limits offers = limits();
   offers.mesh = {48, 1 << 17};

@@ -1,10 +1,10 @@
 // One warp's view of a channel's connections: the steps of each, the waiting, and the telling of peers.
 //
-// All warps of a CTA run the same program. A worker moves its part of every transfer and waits for nothing but its own
-// data and free slots: workers do not wait for each other, but for a barrier when slots have to be given back in the
-// midst of an operation. Peers are told of the rest of the free slots when the next operation starts: a store to a peer
-// at a kernel's end would prolong it, but for Simple, where that does not matter. With Simple one warp more, the clerk,
-// waits until all workers are done with a transfer and then tells the peers which slots are filled and free.
+// All warps of a channel run the same program. A worker moves its part of every transfer and waits for nothing but its
+// own data and free slots: workers do not wait for each other, but for a barrier when slots have to be given back in
+// the midst of an operation. Peers are told of the rest of the free slots when the next operation starts: a store to a
+// peer at a kernel's end would prolong it, but for Simple, where that does not matter. With Simple one warp more, the
+// clerk, waits until all workers are done with a transfer and then tells the peers which slots are filled and free.
 //
 // After an abort peers that have not heard of it yet wait on for what was not sent. With Simple the clerk announces
 // nothing any more, and no later kernel finds a slot free; else the steps are counted, so that their flags never come.
@@ -35,7 +35,7 @@ struct __align__(16) Slots {
   char* incoming;
 };
 
-/// What the roles of a CTA have in common.
+/// What the roles of a channel have in common.
 template <class Wire>
 class Connections {
  public:
@@ -66,7 +66,7 @@ class Connections {
   __device__ __forceinline__ int ranks() const { return queue_.layout.ranks; }
   __device__ __forceinline__ bool is_clerk() const { return Wire::kCounted && warp_ == workers_; }
 
-  /// Reads the steps where the last operation left them. All warps of the CTA. What the rank keeps of itself is
+  /// Reads the steps where the last operation left them. All warps of the channel. What the rank keeps of itself is
   /// OwnState, of which `stopped` stands where `sent` does.
   __device__ __forceinline__ void resume() {
     const int peer = lane_;

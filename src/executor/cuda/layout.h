@@ -194,8 +194,8 @@ NITINOL_HOST_DEVICE constexpr uint32_t payload_of(Queue queue, uint32_t slot_byt
   return slot_bytes / shape.stored * shape.bytes;
 }
 
-/// Shared memory of a CTA: the workers' progress, what was last seen of each rank, then for each warp four arrays with
-/// an entry per rank.
+/// Shared memory of a channel in a CTA: the workers' progress, what was last seen of each rank, then for each warp four
+/// arrays with an entry per rank.
 NITINOL_HOST_DEVICE constexpr size_t shared_bytes(int ranks, int warps) {
   return 128 + static_cast<size_t>(ranks) * (16 + static_cast<size_t>(warps) * 64);
 }

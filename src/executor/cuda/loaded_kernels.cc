@@ -37,7 +37,8 @@ void LoadedKernels::load(const void* kernel) {
   cudaFuncAttributes attributes{};
   cuda_check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes of a communication kernel");
   least_compiled_for_ = std::min(least_compiled_for_, attributes.ptxVersion);
-  const size_t most = shared_bytes(ranks_, kMaxWorkers + 1);
+  const size_t most =
+      std::max(shared_bytes(ranks_, kMaxWorkers + 1), kMostRows * shared_bytes(ranks_, kFewWorkers + 1));
   if (static_cast<int>(most) > attributes.maxDynamicSharedSizeBytes) {  // another communicator may need more
     set_attribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most));
   }

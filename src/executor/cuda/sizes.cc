@@ -57,19 +57,19 @@ QueueLayout fit(int ranks, const BriefWish& wish) {
                      ranks);
 }
 
-/// From where on parts with CTAs of their own are faster, in bytes of a block; measured with 4 H200. Between 2 small
-/// CTAs that do all are faster.
+/// From where on parts with CTAs of their own are faster, in bytes of a block; measured with 2 and 4 H200. Small CTAs
+/// that do all come first: between 2 that leaves sums of integers and of floats of 8 bits.
 void set_crossovers_to_parts(const Machine& m, Limits& limits) {
   const auto from = [&](Collective what, size_t mega) { limits.apart_bytes[static_cast<size_t>(what)] = mega << 20; };
-  if (m.ranks == 2) return;
+  const bool pair = m.ranks == 2;
   if (limits.apart_sums.channels > 0) {
     // All-reduce between more, not measured: small CTAs of few ranks do all (set_crossovers_to_small_ctas).
     if (m.ranks > 4) from(Collective::kAllReduce, 48);
     // Between 4 reduce of 16 MB took 92 us so and 78 with LL128, of 64 MB 250 and 265, of 256 MB 864 and 958.
-    if (m.ranks <= 4) from(Collective::kReduce, 48);
-    from(Collective::kReduceScatter, 12);
+    if (m.ranks == 3 || m.ranks == 4) from(Collective::kReduce, 48);
+    from(Collective::kReduceScatter, pair ? 24 : 12);
   }
-  if (limits.apart_moves.channels > 0) {
+  if (limits.apart_moves.channels > 0 && !pair) {
     from(Collective::kAllGather, 8);
     from(Collective::kAllToAll, 4);
     from(Collective::kBroadcast, 16);
@@ -88,7 +88,7 @@ void set_crossovers_to_small_ctas(const Machine& m, Limits& limits) {
     from(Collective::kAllReduce, 16 * kMega + 1);
     from(Collective::kReduceScatter, 8 * kMega + 1);
     from(Collective::kAllToAll, 8 * kMega + 1);
-    from(Collective::kAllGather, 24 * kMega);
+    from(Collective::kAllGather, 8 * kMega + 1);
   } else {
     from(Collective::kBroadcast, (m.ranks <= 4 ? 32 : 256) * kMega);
     from(Collective::kAllReduce, m.ranks <= 4 ? 12 * kMega : 0);
@@ -96,6 +96,9 @@ void set_crossovers_to_small_ctas(const Machine& m, Limits& limits) {
 }
 
 bool has_few_ctas(const Machine& m) { return m.max_channels > 0 && m.max_channels <= kCtasOfNccl; }
+
+/// Where small CTAs are offered though the user limits CTAs: not measured with more of either.
+bool has_two_channels_per_cta(const Machine& m) { return has_few_ctas(m) && m.ranks <= 4 && !m.in_host_memory; }
 
 /// Broadcast between 4 in a ring took 3.3 us for 181 KB, in one shot 4.2 and in two 6.0; 1 MB 6.3 and in two shots 8.6,
 /// 64 MB 198 and 225. By LL, which is what is shorter, a ring is slow: 128 KB took 6.5 us, in one shot 3.5. Between 2
@@ -112,7 +115,7 @@ size_t least_of_ring(const Machine& m, const Limits& limits) {
 void set_crossovers_of_pair(const Machine& m, Limits& limits) {
   limits.least_rounds = 2;
   limits.many_channels_bytes = 384 * kKi;  // 256 KB of all-reduce took 3.7 us with 32 channels, 4.4 with 96
-  limits.one_shot_bytes = (has_few_ctas(m) ? m.max_channels < kCtasOfNccl ? 12 : 16 : 8) * kMega;
+  limits.one_shot_bytes = (has_few_ctas(m) ? 16 : 8) * kMega;
   if (!has_few_ctas(m)) return;
   limits.ll128_bytes.fill(16384 * kKi);
   limits.two_shot_ll128_bytes = 0;
@@ -134,7 +137,8 @@ void set_crossovers_to_clusters(const Machine& m, Limits& limits) {
   limits.ll128_bytes[kBroadcast] = 16 * kMega;
   limits.compact_bytes[kBroadcast] = 4 * kMega;
   if (!has_few_ctas(m)) {
-    limits.ll128_bytes[kAllGather] = 32 * kMega;
+    limits.ll128_bytes[kAllGather] = 24 * kMega;
+    limits.small_bytes[kAllGather] = 24 * kMega + 1;
   } else if (m.max_channels == kCtasOfNccl) {
     limits.ll128_bytes[kAllGather] = 64 * kMega;
     limits.ll128_bytes[static_cast<size_t>(Collective::kAllToAll)] = 32 * kMega;
@@ -221,13 +225,18 @@ void set_crossovers_of_few_ctas(const Machine& m, Limits& limits) {
 /// 122, 149; all-gather of 64 and 256 MB 114 and 401, 110 by LL128 and 428; all-to-all of 16 and 64 MB 39 and 117, 39
 /// by LL128 and 137. Between more, not measured, in place of a channel for each CTA.
 void set_crossovers_to_two_channels_per_cta(const Machine& m, Limits& limits) {
-  if (!has_few_ctas(m) || m.ranks > 4) return;
+  if (!has_two_channels_per_cta(m)) {
+    if (m.max_channels > 0) limits.small_bytes.fill(0);
+    return;
+  }
   const auto after = [&](Collective what, size_t bytes) { limits.small_bytes[static_cast<size_t>(what)] = bytes + 1; };
   const auto most_by_ll128 = [&](Collective what) { return limits.ll128_bytes[static_cast<size_t>(what)]; };
   if (m.ranks == 2) {
-    after(Collective::kAllReduce, limits.one_shot_bytes);
+    const bool fewest = m.max_channels < kCtasOfNccl;
+    if (fewest) limits.sum_one_shot_bytes = 12 * kMega;
+    after(Collective::kAllReduce, std::min(limits.one_shot_bytes, limits.sum_one_shot_bytes));
     after(Collective::kAllGather, most_by_ll128(Collective::kAllGather));
-    after(Collective::kAllToAll, (m.max_channels < kCtasOfNccl ? 6 : 8) * kMega);
+    after(Collective::kAllToAll, (fewest ? 6 : 8) * kMega);
     return;
   }
   const auto n = static_cast<size_t>(m.ranks);
@@ -382,7 +391,7 @@ Sizes sizes_for(const Machine& m) {
 
   const int sums = channels_apart(m, true, simple_channels);
   // A CTA of two channels is as large as any.
-  const bool two_per_cta = m.max_channels > 0 && !m.in_host_memory;
+  const bool two_per_cta = has_two_channels_per_cta(m);
   const int per_cta = two_per_cta ? kMostRows : 1;
   const int in_mesh = two_per_cta ? channels * per_cta : 2 * sums;
   const int in_line = two_per_cta ? channels * per_cta : channels_in_line(m);
