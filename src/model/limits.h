@@ -34,10 +34,8 @@ struct Limits {
   /// Where each rank takes from the one before it alone: broadcast by Ring, and reduce by OneShot between two.
   Small line;
   Small mesh;  ///< where it takes from all others
-  const Small& small(Collective what, Algorithm algorithm) const {
-    const bool to_one = what == Collective::kReduce && algorithm == Algorithm::kOneShot;
-    return to_one || algorithm == Algorithm::kRing ? line : mesh;
-  }
+  /// `along_line`: algorithm::goes_along_line of the operation.
+  const Small& small(bool along_line) const { return along_line ? line : mesh; }
 
   // Measured crossovers.
   size_t one_shot_bytes = 16384;                   ///< all-reduce: up to this many bytes in one shot,

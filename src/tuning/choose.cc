@@ -29,10 +29,14 @@ bool may_be_small(const Question& question, int ctas, const Rules& rules, size_t
          allowed(protocols, static_cast<int>(Protocol::kSimple));
 }
 
+const Limits::Small& offered_small(const Question& question, const Limits& limits, Algorithm algorithm) {
+  return limits.small(algorithm::goes_along_line(question.what, algorithm, question.ranks));
+}
+
 /// Whether it is done by small CTAs that all do the same.
 bool goes_small(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
   const size_t least = limits.small_bytes[static_cast<size_t>(question.what)];
-  const Limits::Small& offered = limits.small(question.what, algorithm);
+  const Limits::Small& offered = offered_small(question, limits, algorithm);
   return algorithm::suits_small_ctas(question.what, algorithm, question.type, question.ranks) &&
          may_be_small(question, offered.channels / offered.per_cta, rules, least);
 }
@@ -198,7 +202,7 @@ Plan choose(const Question& question, const Limits& limits, const Rules& rules) 
   size_t slot = 0;
   if (plan.apart || plan.small) {
     const Limits::Small& offered =
-        plan.apart ? limits.apart(question.what) : limits.small(question.what, plan.algorithm);
+        plan.apart ? limits.apart(question.what) : offered_small(question, limits, plan.algorithm);
     plan.protocol = Protocol::kSimple;
     plan.channels = offered.channels;
     slot = offered.slot_bytes;

@@ -60,7 +60,7 @@ void for_each_algorithm(int ranks, const Limits& limits, Visit&& visit) {
       if (work.plan.protocol != Protocol::kSimple) continue;
       const DataType type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
       work.plan.small = algorithm::suits_small_ctas(work.what, work.plan.algorithm, type, ranks) &&
-                        limits.small(work.what, work.plan.algorithm).channels > 0;
+                        limits.small(algorithm::goes_along_line(work.what, work.plan.algorithm, ranks)).channels > 0;
       if (work.plan.small) visit(work);
       work.plan.small = false;
       work.plan.apart = decltype(entry)::row.apart && limits.apart(work.what).channels > 0;

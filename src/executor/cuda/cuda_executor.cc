@@ -258,12 +258,12 @@ class CudaExecutor : public Executor {
   }
   const void* kernel_for(const CollectiveWork& work) const { return kernel_of(work, queue_for(work), ranks_); }
 
+  bool goes_along_line(const CollectiveWork& work) const {
+    return algorithm::goes_along_line(work.what, work.plan.algorithm, ranks_);
+  }
   Queue queue_for(const CollectiveWork& work) const {
     if (is_brief(work)) return brief_queue_of(work.plan.protocol);
-    if (work.plan.small) {
-      const bool line = algorithm::goes_along_line(work.what, work.plan.algorithm, ranks_);
-      return line ? Queue::kLine : Queue::kMesh;
-    }
+    if (work.plan.small) return goes_along_line(work) ? Queue::kLine : Queue::kMesh;
     if (work.plan.apart && reduces(work.what)) return Queue::kSums;
     const Protocol protocol = protocol_of(work, ranks_);
     return protocol == Protocol::kLL ? queue_of_ll(sizes_, work, ranks_) : queue_of(protocol);
@@ -335,7 +335,7 @@ class CudaExecutor : public Executor {
       shape.ctas = channels * algorithm::parts_of(reduces(works[0].what), ranks_);
       shape.threads = kSmallThreads;
     } else if (plan.small) {
-      const int per_cta = sizes_.limits.small(works[0].what, plan.algorithm).per_cta;
+      const int per_cta = sizes_.limits.small(goes_along_line(works[0])).per_cta;
       shape.rows = channels % per_cta == 0 ? per_cta : 1;
       shape.ctas = channels / shape.rows;
       shape.threads = threads_for(queue, most_bytes, kFewWorkers);
@@ -347,7 +347,7 @@ class CudaExecutor : public Executor {
   int channels_of(const CollectiveWork& work, const QueueLayout& layout) const {
     const Limits& limits = sizes_.limits;
     const int most = work.plan.apart   ? limits.apart(work.what).channels
-                     : work.plan.small ? limits.small(work.what, work.plan.algorithm).channels
+                     : work.plan.small ? limits.small(goes_along_line(work)).channels
                                        : layout.channels;
     return std::clamp(work.plan.channels, 1, most);
   }
