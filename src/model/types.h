@@ -66,6 +66,13 @@ NITINOL_HOST_DEVICE constexpr bool is_float(DataType type) {
   return false;
 }
 
+constexpr bool is_unsigned(DataType type) {
+  return type == DataType::kUint8 || type == DataType::kUint32 || type == DataType::kUint64;
+}
+
+/// Whether sums are taken in the type itself: 16- and 8-bit floats are added in fp32.
+constexpr bool adds_in_own_width(DataType type) { return !is_float(type) || bytes_of(type) >= 4; }
+
 /// How two elements become one. Average is a sum with Reduction::average set.
 enum class Combine : int { kSum = 0, kProduct = 1, kMax = 2, kMin = 3 };
 inline constexpr int kCombines = 4;

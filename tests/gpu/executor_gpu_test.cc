@@ -69,8 +69,10 @@ TEST_P(OverRanks, AveragesAndScalarsApply) {
   REQUIRE_GPU();
   Cluster cluster(GetParam());
   for_each_algorithm(cluster.ranks().size(), cluster.ranks().limits(), [&](CollectiveWork work) {
-    if (!reduces(work.what) || !algorithm::canonical(work.what, work.plan.algorithm)) return;
-    for (const DataType type : {DataType::kFloat32, DataType::kBfloat16, DataType::kInt32, DataType::kInt8}) {
+    if (!reduces(work.what)) return;
+    for (const DataType type : {DataType::kFloat32, DataType::kBfloat16, DataType::kInt32, DataType::kUint32,
+                                DataType::kInt8, DataType::kUint8, DataType::kUint64}) {
+      if (!algorithm::canonical(work.what, work.plan.algorithm, type, work.root, GetParam())) continue;
       if (!built(work, type, Combine::kSum, GetParam())) continue;
       Case test{.work = work};
       test.work.type = type;

@@ -380,6 +380,7 @@ class CudaExecutor : public Executor {
     work.mark = Signature::of(from, 0).tag() << 8;
     work.combine = from.reduction.combine;
     work.average = from.reduction.average;
+    work.is_unsigned = is_unsigned(from.type);
     work.scalar = from.reduction.scalar;
     work.immediate = from.reduction.scalar == Reduction::Scalar::kDevice
                          ? reinterpret_cast<uint64_t>(from.reduction.pointer)

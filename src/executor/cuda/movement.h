@@ -26,6 +26,7 @@ struct ReductionOfCall {
   Combine how = Combine::kSum;
   bool scaled = false;
   bool average = false;
+  bool is_unsigned = false;
   uint64_t scalar = 0;
 };
 /// Registers are short: what only moves data keeps nothing of it.
@@ -129,11 +130,20 @@ class WorkerBase : public Link {
 #pragma unroll
     for (int i = 0; i < kElements; ++i) values[i] = E::template combine<with>(reduction_.how, values[i], more[i]);
   }
+  __device__ __forceinline__ Accumulator average(Accumulator sum) const {
+    if constexpr (with == Combiner::kSum && std::is_integral_v<Accumulator>) {
+      using Unsigned = std::make_unsigned_t<Accumulator>;
+      if (reduction_.is_unsigned) {
+        return static_cast<Accumulator>(nitinol::average(static_cast<Unsigned>(sum), this->ranks()));
+      }
+    }
+    return nitinol::average(sum, this->ranks());
+  }
   __device__ __forceinline__ void finish_words(Accumulator (&values)[kElements], bool divide,
                                                uint32_t (&words)[kWords]) const {
     if (divide) {
 #pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = nitinol::average(values[i], this->ranks());
+      for (int i = 0; i < kElements; ++i) values[i] = average(values[i]);
     }
     E::template narrow<kWords>(values, words);
   }

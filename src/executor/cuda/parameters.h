@@ -73,6 +73,7 @@ struct Work {
   Algorithm algorithm = Algorithm::kOneShot;
   Combine combine = Combine::kSum;
   bool average = false;
+  bool is_unsigned = false;  ///< which average it is: sums share the kernels of signed integers
   Reduction::Scalar scalar = Reduction::Scalar::kNone;
   uint64_t immediate = 0;  ///< the scalar, or its address
 };

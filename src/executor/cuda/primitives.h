@@ -110,6 +110,7 @@ class Worker : public WorkerBase<Link, type, with>, public algorithm::Verbs<Work
 
   __device__ __forceinline__ void begin_reduction(const Work& work) {
     this->reduction_.average = work.average;
+    this->reduction_.is_unsigned = work.is_unsigned;
     this->reduction_.how = work.combine;
     this->reduction_.scaled = work.scalar != Reduction::Scalar::kNone;
     this->reduction_.scalar = work.immediate;
