@@ -86,11 +86,16 @@ NITINOL_HOST_DEVICE int turn_of(int channel, int ranks) {
   return channel < ranks - 1 ? channel : channel % (ranks - 1);
 }
 
+/// Slots that each connection must have for every algorithm of the table to be free of deadlock (shown by the
+/// verifier).
+inline constexpr int kLeastSlots = 2;
+
 /// The primitives by their textbook names. P derives from Verbs<P> and has `template <Flow> void transfer(Operands)`.
 template <class P>
 class Verbs {
  public:
   static constexpr bool kOneChunk = false;
+  static constexpr bool kWholeChunks = true;  ///< a transfer begins only when all of a slot is filled
 
   NITINOL_HOST_DEVICE void copy(Span own, Span into) {
     self().template transfer<Flow{.own = true, .into = true}>({.own = own, .into = into, .count = own.count});
@@ -155,6 +160,11 @@ class Verbs {
   }
   NITINOL_HOST_DEVICE void recv_reduce_send(int from, Span own, int to) {
     self().template transfer<Flow{.own = true, .from = Peers::kOne, .to = Peers::kOne}>(
+        {.own = own, .from = from, .to = to, .count = own.count});
+  }
+  /// What is sent is the result.
+  NITINOL_HOST_DEVICE void recv_reduce_send_final(int from, Span own, int to) {
+    self().template transfer<Flow{.own = true, .from = Peers::kOne, .to = Peers::kOne, .finish = true}>(
         {.own = own, .from = from, .to = to, .count = own.count});
   }
   NITINOL_HOST_DEVICE void recv_reduce_finish_send(int from, Span own, Span into, int to) {

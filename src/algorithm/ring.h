@@ -1,5 +1,5 @@
 // Rings: data travels from each rank to its successor, so that every link is used once in each direction at a time.
-// Sums are taken in an order that depends on the block, so rings reduce only what is order-free, or on request.
+// Sums of blocks are taken in an order that depends on the block, those for a root in the order of the ring.
 #pragma once
 
 #include "algorithm/row.h"
@@ -117,23 +117,60 @@ struct BroadcastRing {
   }
 };
 
-/// A chain that ends with the root, each rank adding its own on the way.
+/// A chain that ends with the root, each rank adding its own on the way. It begins with the rank after the root; where
+/// the root is rank 0 it begins with the root itself, to which the last rank passes the sum on. So with the first or
+/// the last rank as the root it adds in rank order.
 struct ReduceRing {
-  static constexpr Row row{.what = Collective::kReduce, .algorithm = Algorithm::kRing, .canonical = false};
+  static constexpr Row row{
+      .what = Collective::kReduce, .algorithm = Algorithm::kRing, .canonical = false, .canonical_to_ends = true};
 
   template <class P>
   static NITINOL_HOST_DEVICE void run(P& p, const Share& share) {
+    const Share even = even_chunks(share, 1);
+    const bool around = p.root() == 0;
+    if (p.rank() == (around ? 0 : rank_after(p.root(), 1, p.ranks()))) {
+      begin(p, even, around);
+    } else {
+      add(p, even, around);
+    }
+  }
+
+ private:
+  /// So many chunks are under way while a root that began sends one more: with that as many as there is room for. Where
+  /// ranks pass on what has arrived of a chunk already, one for each of the others: between 4 GPUs reduce of 64 MB took
+  /// 219 us with 3, 244 with 8.
+  template <class P>
+  static NITINOL_HOST_DEVICE size_t chunks_under_way(const P& p) {
+    const auto ranks = static_cast<size_t>(p.ranks());
+    return P::kWholeChunks ? kLeastSlots * ranks - 1 : ranks - 1;
+  }
+
+  template <class P>
+  static NITINOL_HOST_DEVICE void begin(P& p, const Share& share, bool around) {
+    const int next = rank_after(p.rank(), 1, p.ranks());
+    const size_t ahead = chunks_under_way(p);
+    const size_t chunks = chunks_in(share);
+    for (size_t k = 0; k < chunks + (around ? ahead : 0); ++k) {
+      const Run chunk = chunk_of(share, k);
+      if (chunk.count > 0) p.send(next, input(chunk.offset, chunk.count));
+      if (!around || k < ahead) continue;
+      const Run sum = chunk_of(share, k - ahead);
+      p.recv(p.ranks() - 1, output(sum.offset, sum.count));
+    }
+  }
+
+  template <class P>
+  static NITINOL_HOST_DEVICE void add(P& p, const Share& share, bool around) {
     const int next = rank_after(p.rank(), 1, p.ranks());
     const int previous = rank_before(p.rank(), 1, p.ranks());
-    const Share even = even_chunks(share, 1);
-    const size_t chunks = chunks_in(even);
+    const size_t chunks = chunks_in(share);
     for (size_t k = 0; k < chunks; ++k) {
-      const Run chunk = chunk_of(even, k);
+      const Run chunk = chunk_of(share, k);
       const Span in = input(chunk.offset, chunk.count);
       if (p.rank() == p.root()) {
         p.recv_reduce_finish(previous, in, output(chunk.offset, chunk.count));
-      } else if (previous == p.root()) {
-        p.send(next, in);
+      } else if (around && next == p.root()) {
+        p.recv_reduce_send_final(previous, in, next);
       } else {
         p.recv_reduce_send(previous, in, next);
       }

@@ -33,10 +33,6 @@ using Table = List<AllReduceOneShot, AllReduceTwoShot, AllReduceRing, AllReduceT
                    AllGatherOneShot, AllGatherRing,                                   //
                    AllToAllOneShot, GatherOneShot, ScatterOneShot>;
 
-/// Slots that each connection must have for every algorithm of the table to be free of deadlock (shown by the
-/// verifier).
-inline constexpr int kLeastSlots = 2;
-
 /// Runs the algorithm on one rank and channel; false if the table has no such row. More than one rank is needed.
 template <class P>
 bool run(Collective what, Algorithm algorithm, P& p, const Share& share) {
@@ -55,6 +51,7 @@ bool run(Collective what, Algorithm algorithm, P& p, const Share& share) {
 struct Index {
   bool exists[kCollectives][kAlgorithms] = {};
   bool canonical[kCollectives][kAlgorithms] = {};
+  bool canonical_to_ends[kCollectives][kAlgorithms] = {};
   bool apart[kCollectives][kAlgorithms] = {};
 
   constexpr Index() {
@@ -62,6 +59,7 @@ struct Index {
       constexpr Row row = decltype(entry)::row;
       exists[static_cast<int>(row.what)][static_cast<int>(row.algorithm)] = true;
       canonical[static_cast<int>(row.what)][static_cast<int>(row.algorithm)] = row.canonical;
+      canonical_to_ends[static_cast<int>(row.what)][static_cast<int>(row.algorithm)] = row.canonical_to_ends;
       apart[static_cast<int>(row.what)][static_cast<int>(row.algorithm)] = row.apart;
     });
   }
@@ -72,8 +70,12 @@ constexpr bool exists(Collective what, Algorithm algorithm) {
   return kIndex.exists[static_cast<int>(what)][static_cast<int>(algorithm)];
 }
 
-constexpr bool canonical(Collective what, Algorithm algorithm) {
-  return kIndex.canonical[static_cast<int>(what)][static_cast<int>(algorithm)];
+/// Whether results do not depend on sizes, chunks or channels (row.h).
+constexpr bool canonical(Collective what, Algorithm algorithm, DataType type, int root, int ranks) {
+  const bool to_end = root == 0 || root == ranks - 1;
+  return kIndex.canonical[static_cast<int>(what)][static_cast<int>(algorithm)] ||
+         (kIndex.canonical_to_ends[static_cast<int>(what)][static_cast<int>(algorithm)] && to_end &&
+          adds_in_own_width(type));
 }
 
 /// Whether it may run in parts (parts.h).
@@ -83,8 +85,8 @@ constexpr bool apart(Collective what, Algorithm algorithm) {
 
 /// Whether each rank takes from one other alone, the one before it.
 constexpr bool goes_along_line(Collective what, Algorithm algorithm, int ranks) {
-  return (what == Collective::kBroadcast && algorithm == Algorithm::kRing) ||
-         (what == Collective::kReduce && algorithm == Algorithm::kOneShot && ranks == 2);
+  const bool in_ring = algorithm == Algorithm::kRing && (what == Collective::kBroadcast || what == Collective::kReduce);
+  return in_ring || (what == Collective::kReduce && algorithm == Algorithm::kOneShot && ranks == 2);
 }
 
 /// Of reductions the types that are often reduced by megabytes: others have fewer kernels, so that the library stays
@@ -93,11 +95,19 @@ constexpr bool is_often_long(Collective what, DataType type) {
   return !reduces(what) || (is_float(type) && bytes_of(type) >= 2);
 }
 
+/// Whether GPUs have fast kernels by which it goes in a ring, if it is a sum or moves data. Sums of floats that are not
+/// added in their own width would be rounded on the way.
+constexpr bool suits_ring(Collective what, DataType type) {
+  return what == Collective::kBroadcast ||
+         (what == Collective::kReduce && is_often_long(what, type) && adds_in_own_width(type));
+}
+
 /// Whether GPUs have kernels of small CTAs for it: where there is a gain.
 constexpr bool suits_small_ctas(Collective what, Algorithm algorithm, DataType type, int ranks) {
   const bool by_mesh = rooted(what)                     ? reduces(what) && algorithm == Algorithm::kTwoShot
                        : what == Collective::kAllReduce ? algorithm == Algorithm::kTwoShot
                                                         : algorithm == Algorithm::kOneShot;
+  if (algorithm == Algorithm::kRing) return suits_ring(what, type);
   return is_often_long(what, type) && (by_mesh || goes_along_line(what, algorithm, ranks));
 }
 

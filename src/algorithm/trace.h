@@ -76,11 +76,12 @@ inline int outgoing_peer(const Step& step, int rank, int ranks, int index) {
   return rank_after(rank, distance, ranks);
 }
 
-/// Primitives that do nothing but take notes. `kOne`: of shares no longer than a chunk.
-template <bool kOne>
-class BasicRecorder : public Verbs<BasicRecorder<kOne>> {
+/// Primitives that do nothing but take notes. `kOne`: of shares no longer than a chunk; `kWhole`: as kWholeChunks.
+template <bool kOne, bool kWhole = true>
+class BasicRecorder : public Verbs<BasicRecorder<kOne, kWhole>> {
  public:
   static constexpr bool kOneChunk = kOne;
+  static constexpr bool kWholeChunks = kWhole;
 
   BasicRecorder(int rank, const Task& task) : rank_(rank), ranks_(task.ranks), root_(task.root) {}
 

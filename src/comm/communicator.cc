@@ -142,7 +142,8 @@ Plan Communicator::plan(const CollectiveWork& work) {
                           .type = work.type,
                           .order_free = !reduces(work.what) || work.reduction.order_free(work.type),
                           .sum = !reduces(work.what) || work.reduction.combine == Combine::kSum,
-                          .ranks = ranks_};
+                          .ranks = ranks_,
+                          .root = work.what == Collective::kReduce ? work.root : 0};
   if (question != last_question_) {
     last_plan_ = choose(question, limits_, rules_);
     last_question_ = question;

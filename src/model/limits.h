@@ -31,17 +31,25 @@ struct Limits {
   const Small& apart(Collective what) const {
     return what == Collective::kReduce ? apart_reduce : reduces(what) ? apart_sums : apart_moves;
   }
-  /// Where each rank takes from the one before it alone: broadcast by Ring, and reduce by OneShot between two.
+  /// Where each rank takes from the one before it alone: broadcast and reduce by Ring, and reduce by OneShot between
+  /// two.
   Small line;
   Small mesh;  ///< where it takes from all others
   /// `along_line`: algorithm::goes_along_line of the operation.
   const Small& small(bool along_line) const { return along_line ? line : mesh; }
 
   // Measured crossovers.
-  size_t one_shot_bytes = 16384;                   ///< all-reduce: up to this many bytes in one shot,
-  size_t sum_one_shot_bytes = SIZE_MAX;            ///< long sums where LL128 may be used: if that is less
-  size_t broadcast_one_shot_bytes = 16384;         ///< the same for broadcast
-  size_t broadcast_ring_bytes = SIZE_MAX;          ///< broadcast of so many bytes and more may go in a ring
+  size_t one_shot_bytes = 16384;            ///< all-reduce: up to this many bytes in one shot,
+  size_t sum_one_shot_bytes = SIZE_MAX;     ///< long sums where LL128 may be used: if that is less
+  size_t broadcast_one_shot_bytes = 16384;  ///< the same for broadcast
+  size_t broadcast_ring_bytes = SIZE_MAX;   ///< broadcast of so many bytes and more may go in a ring
+  /// Reduce by Ring, where that keeps to the order of ranks, of
+  struct ReduceRing {
+    size_t bytes = SIZE_MAX;             ///< so many bytes and more; by LL128, or by small CTAs from
+    size_t small_bytes = SIZE_MAX;       ///< so many bytes on,
+    size_t small_bytes_back = SIZE_MAX;  ///< and where the sum comes back to rank 0, which began
+  };
+  ReduceRing reduce_ring;
   size_t reduce_one_shot_bytes = 16384;            ///< the same for reduce,
   size_t sum_reduce_one_shot_bytes = SIZE_MAX;     ///< and for its long sums where LL128 may be used: if that is less
   size_t ll_bytes = 0;                             ///< up to this many bytes from one rank to one peer with LL,

@@ -18,7 +18,7 @@ bool serves(const Question& question, const Rules& rules, Algorithm algorithm) {
   if (!algorithm::exists(question.what, algorithm)) return false;
   if (!allowed(rules.algorithms[what], static_cast<int>(algorithm))) return false;
   const bool any_order = question.order_free || rules.algorithms_named[what] || !rules.reproducible;
-  return any_order || algorithm::canonical(question.what, algorithm);
+  return any_order || algorithm::canonical(question.what, algorithm, question.type, question.root, question.ranks);
 }
 
 /// Whether the operation is long enough for small CTAs, of which the user allows `ctas`.
@@ -33,22 +33,49 @@ const Limits::Small& offered_small(const Question& question, const Limits& limit
   return limits.small(algorithm::goes_along_line(question.what, algorithm, question.ranks));
 }
 
-/// Whether it is done by small CTAs that all do the same.
-bool goes_small(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
-  const size_t least = limits.small_bytes[static_cast<size_t>(question.what)];
-  const Limits::Small& offered = offered_small(question, limits, algorithm);
-  return algorithm::suits_small_ctas(question.what, algorithm, question.type, question.ranks) &&
-         may_be_small(question, offered.channels / offered.per_cta, rules, least);
+size_t message_bytes(const Question& question, Algorithm algorithm) {
+  return algorithm::message_bytes(algorithm, question.count * bytes_of(question.type), question.ranks);
 }
 
-/// Whether a broadcast goes in a ring: by LL128, or by small CTAs.
+bool is_reduce_in_ring(const Question& question, Algorithm algorithm) {
+  return question.what == Collective::kReduce && algorithm == Algorithm::kRing;
+}
+
+/// From how many bytes on small CTAs are faster; 0: never.
+size_t least_of_small(const Question& question, const Limits& limits, Algorithm algorithm) {
+  if (!is_reduce_in_ring(question, algorithm)) return limits.small_bytes[static_cast<size_t>(question.what)];
+  return question.root == 0 ? limits.reduce_ring.small_bytes_back : limits.reduce_ring.small_bytes;
+}
+
+/// Whether it is done by small CTAs that all do the same.
+bool goes_small(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
+  const Limits::Small& offered = offered_small(question, limits, algorithm);
+  return algorithm::suits_small_ctas(question.what, algorithm, question.type, question.ranks) &&
+         may_be_small(question, offered.channels / offered.per_cta, rules, least_of_small(question, limits, algorithm));
+}
+
+/// Whether it is a broadcast or a sum that fast kernels carry around a ring, in the order of ranks if it is a sum.
+bool suits_ring(const Question& question) {
+  return question.sum && algorithm::suits_ring(question.what, question.type) &&
+         algorithm::canonical(question.what, Algorithm::kRing, question.type, question.root, question.ranks);
+}
+
+/// Bytes of one message.
+size_t most_of_ll128(const Question& question, const Limits& limits, Algorithm algorithm) {
+  const bool in_line = is_reduce_in_ring(question, algorithm) && suits_ring(question);
+  if (in_line && limits.reduce_ring.bytes != SIZE_MAX) return SIZE_MAX;
+  const size_t usual = limits.ll128_bytes[static_cast<size_t>(question.what)];
+  const bool twice = question.what == Collective::kAllReduce && algorithm == Algorithm::kTwoShot;
+  return twice ? std::min(usual, limits.two_shot_ll128_bytes) : usual;
+}
+
+/// Whether a broadcast or a sum to a root goes in a ring: by LL128, or by small CTAs.
 bool goes_around(const Question& question, const Limits& limits, const Rules& rules) {
   constexpr int kFast = static_cast<int>(Protocol::kLL128);
-  const size_t bytes = question.count * bytes_of(question.type);
-  if (question.what != Collective::kBroadcast || bytes < limits.broadcast_ring_bytes) return false;
-  const auto what = static_cast<size_t>(question.what);
-  const bool fast = bytes <= static_cast<size_t>(question.ranks) * limits.ll128_bytes[what] &&
-                    limits.slot_bytes[kFast] > 0 && allowed(rules.protocols[what], kFast);
+  const size_t least = question.what == Collective::kBroadcast ? limits.broadcast_ring_bytes : limits.reduce_ring.bytes;
+  if (!suits_ring(question) || question.count * bytes_of(question.type) < least) return false;
+  const bool fast = message_bytes(question, Algorithm::kRing) <= most_of_ll128(question, limits, Algorithm::kRing) &&
+                    limits.slot_bytes[kFast] > 0 && allowed(rules.protocols[static_cast<size_t>(question.what)], kFast);
   return fast || goes_small(question, limits, rules, Algorithm::kRing);
 }
 
@@ -81,17 +108,6 @@ Algorithm choose_algorithm(const Question& question, const Limits& limits, const
     if (serves(question, rules, algorithm)) return algorithm;
   }
   fail(ncclInvalidUsage, "{}: NCCL_ALGO allows no algorithm that this library has for it", name_of(question.what));
-}
-
-size_t message_bytes(const Question& question, Algorithm algorithm) {
-  return algorithm::message_bytes(algorithm, question.count * bytes_of(question.type), question.ranks);
-}
-
-/// Bytes of one message.
-size_t most_of_ll128(const Question& question, const Limits& limits, Algorithm algorithm) {
-  const size_t usual = limits.ll128_bytes[static_cast<size_t>(question.what)];
-  const bool twice = question.what == Collective::kAllReduce && algorithm == Algorithm::kTwoShot;
-  return twice ? std::min(usual, limits.two_shot_ll128_bytes) : usual;
 }
 
 Protocol choose_protocol(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {

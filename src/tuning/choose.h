@@ -16,6 +16,7 @@ struct Question {
   bool order_free = true;
   bool sum = true;  ///< the reduction adds; true where there is none
   int ranks = 1;
+  int root = 0;  ///< of a reduce
 
   bool operator==(const Question&) const = default;
 };

@@ -65,7 +65,7 @@ TEST(Choose, BroadcastsGoInARingByLL128OrBySmallCtasOnly) {
   question.count = 8 * 8192;
   EXPECT_TRUE(ring(Rules::any()));
   EXPECT_FALSE(ring(without));
-  ++question.count;
+  question.count += 8;
   EXPECT_FALSE(ring(Rules::any())) << "too long for LL128";
   crossed.line = {100, 8192};
   crossed.small_bytes.fill(1);
@@ -74,6 +74,60 @@ TEST(Choose, BroadcastsGoInARingByLL128OrBySmallCtasOnly) {
   Rules few = Rules::any();
   few.max_channels = 8;
   EXPECT_FALSE(ring(few));
+}
+
+Question reduce(size_t count, int root) {
+  Question question = all_reduce(count);
+  question.what = Collective::kReduce;
+  question.root = root;
+  return question;
+}
+
+TEST(Choose, LongSumsToTheFirstOrTheLastRankGoInARingByLL128) {
+  Limits crossed = limits();
+  crossed.reduce_ring.bytes = 4 * 8192;
+  const auto goes_in_ring = [&](const Question& question, const Rules& rules = Rules::any()) {
+    return choose(question, crossed, rules).algorithm == Algorithm::kRing;
+  };
+  for (const int root : {0, 7}) {
+    for (const size_t count : {size_t{8192}, size_t{1} << 30}) {
+      const Plan plan = choose(reduce(count, root), crossed, Rules::any());
+      EXPECT_EQ(plan.algorithm, Algorithm::kRing);
+      EXPECT_EQ(plan.protocol, Protocol::kLL128) << "however long it is";
+    }
+    EXPECT_FALSE(goes_in_ring(reduce(8191, root)));
+    EXPECT_EQ(choose(reduce(1 << 30, root), limits(), Rules::any()).algorithm, Algorithm::kTwoShot);
+  }
+  EXPECT_FALSE(goes_in_ring(reduce(8192, 3))) << "it would not be in the order of ranks";
+  Rules any_order = Rules::any();
+  any_order.reproducible = false;
+  EXPECT_FALSE(goes_in_ring(reduce(8192, 3), any_order)) << "nobody has measured that";
+  Question question = reduce(1 << 20, 0);
+  question.type = DataType::kFloat64;
+  EXPECT_TRUE(goes_in_ring(question));
+  question.type = DataType::kBfloat16;
+  EXPECT_FALSE(goes_in_ring(question)) << "partial sums would be rounded";
+  question = reduce(8192, 0);
+  question.sum = false;
+  EXPECT_FALSE(goes_in_ring(question)) << "has no fast kernels";
+  Rules without = Rules::any();
+  restrict_protocols("^LL128", without);
+  EXPECT_FALSE(goes_in_ring(reduce(8192, 0), without));
+}
+
+TEST(Choose, ReducesInARingGoBySmallCtasSoonerIfTheSumNeedNotComeBack) {
+  Limits crossed = limits();
+  crossed.line = {100, 8192};
+  crossed.reduce_ring = {1, 1 << 20, 1 << 22};
+  const auto is_small = [&](size_t bytes, int root) {
+    const Plan plan = choose(reduce(bytes / 4, root), crossed, Rules::any());
+    EXPECT_EQ(plan.algorithm, Algorithm::kRing);
+    return plan.small;
+  };
+  EXPECT_FALSE(is_small((1 << 20) - 4, 7));
+  EXPECT_TRUE(is_small(1 << 20, 7));
+  EXPECT_FALSE(is_small((1 << 22) - 4, 0));
+  EXPECT_TRUE(is_small(1 << 22, 0));
 }
 
 TEST(Choose, LargeOperationsThatSuitThemGoBySmallCtas) {

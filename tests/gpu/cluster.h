@@ -97,7 +97,7 @@ class Cluster {
       char* out = output(rank) + kGuardBytes + shift;
       char* in = input(rank) + shift;
       const auto me = static_cast<size_t>(rank);
-      if (test.in_place) {
+      if (test.in_place && !(work.what == Collective::kReduce && !is_root)) {
         if (work.what == Collective::kReduceScatter) {
           in = output(rank) + kGuardBytes + shift;
           out = in + me * block;
@@ -139,8 +139,9 @@ class Cluster {
   }
 
   std::string run(const Case& test) {
-    const bool canonical = algorithm::canonical(test.work.what, test.work.plan.algorithm);
-    const std::vector<Launch> launches = set_up(test, !canonical && !test.work.reduction.order_free(test.work.type));
+    const CollectiveWork& work = test.work;
+    const bool canonical = algorithm::canonical(work.what, work.plan.algorithm, work.type, work.root, ranks_.size());
+    const std::vector<Launch> launches = set_up(test, !canonical && !work.reduction.order_free(work.type));
     ranks_.prepare(launches);
     ranks_.launch(launches);
     ranks_.synchronize();

@@ -26,6 +26,7 @@ class BriefConnections {
   using Wire = WireOf;
   using Peers = algorithm::Peers;
   static constexpr bool kOneChunk = true;
+  static constexpr bool kWholeChunks = false;
   static constexpr bool kTwoSteps = steps == 2;
 
   __device__ __forceinline__ BriefConnections(const QueueView& queue, int channel)

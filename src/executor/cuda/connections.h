@@ -253,6 +253,7 @@ class WorkerConnections : public Connections<WireOf> {
  public:
   using Wire = WireOf;
   static constexpr bool kOneChunk = false;
+  static constexpr bool kWholeChunks = Wire::kCounted;
   static constexpr bool kTwoSteps = false;  ///< is brief, with a second step (brief_connections.h)
 
   __device__ __forceinline__ explicit WorkerConnections(const Connections<Wire>& connections)

@@ -343,33 +343,36 @@ constexpr bool is_built() {
 }
 
 /// Whether the algorithm has a kernel of its own, where every transfer is inlined; the others share one.
-template <class Wire, class Entry>
+template <class Wire, DataType type, Combiner with, class Entry>
 constexpr bool is_hot() {
   constexpr Algorithm algorithm = Entry::row.algorithm;
   if (Wire::kSmall && !Wire::kApart) return true;
   if (Wire::kCounted) return false;  // with so much data per transfer a call matters little
   // Between up to 8 ranks it is so long that it goes by LL128, or by Simple.
   if (Entry::row.what == Collective::kReduce && algorithm == Algorithm::kTwoShot) return Wire::kPerWarp;
-  constexpr bool is_ring = Entry::row.what == Collective::kBroadcast && algorithm == Algorithm::kRing;
-  return algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot || (is_ring && Wire::kPerWarp);
+  if (algorithm == Algorithm::kRing) {
+    const bool is_fast = Wire::kProtocol == Protocol::kLL128 && with != Combiner::kOther;
+    return is_fast && algorithm::suits_ring(Entry::row.what, type);
+  }
+  return algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot;
 }
 
 /// The entries of the table that reduce (or that do not) and share a kernel, for size.
-template <class Wire, DataType type, bool kReduces, class... Chosen, class Entry, class... More>
+template <class Wire, DataType type, Combiner with, bool kReduces, class... Chosen, class Entry, class... More>
 constexpr auto shared_entries(algorithm::List<Chosen...>, algorithm::List<Entry, More...>) {
   constexpr bool shares =
-      reduces(Entry::row.what) == kReduces && is_built<Wire, type, Entry>() && !is_hot<Wire, Entry>();
+      reduces(Entry::row.what) == kReduces && is_built<Wire, type, Entry>() && !is_hot<Wire, type, with, Entry>();
   using Found = std::conditional_t<shares, algorithm::List<Chosen..., Entry>, algorithm::List<Chosen...>>;
   if constexpr (sizeof...(More) == 0) {
     return Found{};
   } else {
-    return shared_entries<Wire, type, kReduces>(Found{}, algorithm::List<More...>{});
+    return shared_entries<Wire, type, with, kReduces>(Found{}, algorithm::List<More...>{});
   }
 }
 
 template <class Wire, DataType type, Combiner with, bool kReduces>
 void add_kernels(KernelSet& set) {
-  using Shared = decltype(shared_entries<Wire, type, kReduces>(algorithm::List<>{}, algorithm::Table{}));
+  using Shared = decltype(shared_entries<Wire, type, with, kReduces>(algorithm::List<>{}, algorithm::Table{}));
   const auto protocol = static_cast<size_t>(Wire::kProtocol);
   algorithm::Table::for_each([&](auto entry) {
     using Entry = decltype(entry);
@@ -380,7 +383,7 @@ void add_kernels(KernelSet& set) {
                            : Wire::kSmall               ? set.small[what][which]
                            : std::is_same_v<Wire, LL16> ? set.lines[what][which]
                                                         : set.kernel[what][which][protocol];
-      if constexpr (is_hot<Wire, Entry>()) {
+      if constexpr (is_hot<Wire, type, with, Entry>()) {
         place = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, algorithm::List<Entry>, true>);
       } else {
         place = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, Shared, false>);

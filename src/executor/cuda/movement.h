@@ -318,6 +318,9 @@ class WorkerBase : public Link {
     for (; unit + (kUnits - 1) * apart < plain; unit += kUnits * apart) {
       if (!combine_arrived_units<kUnits, Access::kPlain>(job, unit, sinks)) return;
     }
+    for (; unit < plain; unit += apart) {
+      if (!combine_arrived_units<1, Access::kPlain>(job, unit, sinks)) return;
+    }
     if (unit < units) [[unlikely]] {
       WorkerBase apart_from_this = *this;
       apart_from_this.combine_arrived_rest(job, unit, sinks);

@@ -18,6 +18,7 @@ class Worker : public WorkerBase<Link, type, with>, public algorithm::Verbs<Work
   using Base = WorkerBase<Link, type, with>;
   using Wire = typename Link::Wire;
   static constexpr bool kOneChunk = Link::kOneChunk;
+  static constexpr bool kWholeChunks = Link::kWholeChunks;
   static constexpr bool kRehearses = false;
 
   template <class Seen>

@@ -108,6 +108,19 @@ size_t least_of_ring(const Machine& m, const Limits& limits) {
   return m.ranks <= 4 ? static_cast<size_t>(m.ranks) * limits.ll_bytes + 1 : size_t{256} << 20;
 }
 
+/// Between 4 reduce to rank 0 of 4, 16, 64 and 256 MB took 21.6, 63, 219 and 844 us so by LL128, 24, 83, 259 and 878
+/// in two shots, 256 MB 806 by small CTAs (128 MB 445, by LL128 430); to the last rank 16.8, 57, 214 and 838, by small
+/// CTAs 64 and 256 MB 200 and 754. With 24 CTAs to rank 0 22, 64, 232 and 898, in two shots 29, 117, 302 and 1031; with
+/// 32 22, 63, 214 and 820. Between 3 2 MB took 13.6 us so and 10.6 in two brief shots, 8, 32 and 128 MB 35, 115 and 419
+/// (in two shots 32 MB 145).
+void set_crossovers_to_reduce_ring(const Machine& m, Limits& limits) {
+  if (m.ranks < 3 || m.ranks > 4 || !m.lines_stay_whole) return;
+  limits.reduce_ring.bytes = 1536 * kKi;
+  if (m.max_channels > 0 || m.ranks == 3) return;
+  limits.reduce_ring.small_bytes = 32 * kMega;
+  limits.reduce_ring.small_bytes_back = 192 * kMega;
+}
+
 /// A second shot saves nothing on the wire between 2: all-reduce of 1 MB took 8.0 us in one and 8.6 in two, of 4
 /// MB 18.4 and 20.1, of 8 MB 33.1 and 34.3, but of 12 million bytes 65 and 48. With 32 CTAs 4 MB took 25.6 and 29.3, 8
 /// MB 43 and 50 (with Simple 50), 16 MB 100 in two shots with LL128 and 80 with Simple, in one shot in clusters 67;
@@ -259,6 +272,7 @@ void set_crossovers_of_brief_shots(const Machine& m, size_t brief_bytes, Limits&
   if (m.ranks == 2) return;
   if (of_all >= limits.one_shot_bytes) limits.sum_one_shot_bytes = 256 * kKi;
   if (of_all >= limits.reduce_one_shot_bytes) limits.sum_reduce_one_shot_bytes = 768 * kKi;
+  limits.reduce_ring.bytes = std::max(limits.reduce_ring.bytes, of_all + 1);
 }
 
 /// Measured with 2 and 4 H200 over NVLink; between more ranks what follows from that.
@@ -288,6 +302,7 @@ void set_crossovers(const Machine& m, Limits& limits) {
     set_crossovers_to_parts(m, limits);
     set_crossovers_to_small_ctas(m, limits);
     limits.broadcast_ring_bytes = least_of_ring(m, limits);
+    set_crossovers_to_reduce_ring(m, limits);
     set_crossovers_to_clusters(m, limits);
     if (m.ranks > 2 && m.ranks <= 4 && has_few_ctas(m)) set_crossovers_of_few_ctas(m, limits);
     set_crossovers_to_two_channels_per_cta(m, limits);

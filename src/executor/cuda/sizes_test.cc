@@ -354,6 +354,30 @@ TEST(Sizes, WithFewCtasThreeOrFourRanksStayLongerWithLL128ButForLongReduces) {
   EXPECT_LT(most_of_ll128(4, Collective::kReduce, 32), most_of_ll128(4, Collective::kReduce, 33));
 }
 
+TEST(Sizes, LongReducesGoInARingWhereThatWasMeasured) {
+  const auto ring = [](const Machine& m) { return sizes_for(m).limits.reduce_ring; };
+  for (const int ranks : {3, 4}) {
+    Machine few = machine(ranks);
+    for (const int ctas : {0, 4, 24, 32}) {
+      few.max_channels = ctas;
+      const Sizes sizes = sizes_for(few);
+      const size_t brief =
+          sizes.limits.two_brief_shots.block_bytes * static_cast<size_t>(sizes.limits.channels * ranks);
+      EXPECT_GT(sizes.limits.reduce_ring.bytes, brief) << "two brief shots are faster";
+      EXPECT_LE(sizes.limits.reduce_ring.bytes, size_t{3} << 20);
+      EXPECT_EQ(sizes.limits.reduce_ring.small_bytes < SIZE_MAX, ranks == 4 && ctas == 0) << "was measured";
+    }
+    Machine cut = machine(ranks);
+    cut.lines_stay_whole = false;
+    EXPECT_EQ(ring(cut).bytes, SIZE_MAX);
+    Machine host = machine(ranks);
+    host.in_host_memory = true;
+    EXPECT_EQ(ring(host).bytes, SIZE_MAX);
+  }
+  for (const int ranks : {2, 5, 8}) EXPECT_EQ(ring(machine(ranks)).bytes, SIZE_MAX);
+  EXPECT_GT(ring(machine(4)).small_bytes_back, ring(machine(4)).small_bytes);
+}
+
 TEST(Sizes, ThroughHostMemoryBroadcastsBetweenMoreThanTwoAreShortUpTo16MB) {
   const auto short_broadcasts = [](int ranks, bool in_host_memory) {
     Machine host = machine(ranks);

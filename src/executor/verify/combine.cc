@@ -31,13 +31,16 @@ void check_source(const Value& source, const Complain& complain) {
 }
 
 Value reduce(const std::vector<int>& sources, Values& values, const Complain& complain) {
-  Value result{Shape::kRankOrder, true, false, {}};
+  const Shape first = values[sources.front()].shape;
+  const bool goes_on = first == Shape::kRankOrder || first == Shape::kInSteps;
+  Value result{goes_on ? Shape::kInSteps : Shape::kRankOrder, true, false, {}};
   for (const int number : sources) {
     const Value& source = values[number];
     check_source(source, complain);
     const bool follows =
         result.ranks.empty() || source.ranks.empty() || source.ranks.front().first >= result.ranks.back().second;
-    if (source.shape != Shape::kOne || !follows) result.shape = Shape::kOther;
+    const bool fits = source.shape == Shape::kOne || (goes_on && number == sources.front());
+    if (!fits || !follows) result.shape = Shape::kOther;
     result.scaled = result.scaled && source.scaled;
     for (const auto& run : source.ranks) {
       const bool joins = !result.ranks.empty() && result.ranks.back().second == run.first;

@@ -50,7 +50,9 @@ void for_each_row(Collective what, Visit&& visit) {
 void prove(const Program& program, const algorithm::Row& row, const Case& test, const Options& wish) {
   for (const bool in_place : {false, true}) {
     Options options = wish;
-    options.canonical = row.canonical;
+    options.canonical = algorithm::canonical(row.what, row.algorithm, DataType::kFloat32, test.root, test.ranks);
+    options.in_steps = row.canonical_to_ends;
+    EXPECT_TRUE(options.canonical || !row.canonical_to_ends || (test.root > 0 && test.root < test.ranks - 1));
     options.in_place = in_place;
     const Report report = verify(program, options);
     EXPECT_TRUE(report.right()) << text_of(test, row.algorithm) << (in_place ? ", in place" : "") << ", turn "
@@ -97,6 +99,7 @@ bool cuts_blocks(const algorithm::Row& row) {
 /// are cut, several rounds with a rest.
 std::set<size_t> counts_of(const algorithm::Row& row, int ranks, size_t chunk) {
   std::set<size_t> counts{1, static_cast<size_t>(ranks) - 1, chunk, 2 * chunk + 7};
+  if (row.canonical_to_ends) counts.insert((2 * static_cast<size_t>(ranks) + 3) * chunk + 7);  // not all under way
   if (cuts_blocks(row)) counts.insert({chunk * ranks, chunk * ranks + 7, chunk * ranks * 2 + 7});
   return counts;
 }
@@ -186,12 +189,25 @@ TEST_P(Proof, HoldsForAnyInterleavingAndMoreSlots) {
   const Collective what = GetParam();
   for_each_row(what, [&](auto entry) {
     for (const int ranks : {2, 3, 4, 5, 8, 13}) {
-      const Case test{.what = what, .ranks = ranks, .root = ranks / 2, .count = size_t{32} * ranks * 3 + 7};
+      const int root = entry.row.canonical_to_ends ? 0 : ranks / 2;
+      const Case test{.what = what, .ranks = ranks, .root = root, .count = size_t{32} * ranks * 3 + 7};
       for (const int slots : {algorithm::kLeastSlots, 3, 5, 64}) {
         for (const uint64_t seed : {1, 2, 3}) prove(entry, test, {.slots = slots, .seed = seed});
       }
     }
   });
+}
+
+/// As where ranks pass on what has arrived of a chunk: the root begins with fewer chunks.
+TEST(ProofOfReduceRing, HoldsWithFewerChunksUnderWay) {
+  for (int ranks = 2; ranks <= 16; ++ranks) {
+    for (const int root : {0, ranks / 2, ranks - 1}) {
+      const Case test{.what = Collective::kReduce, .ranks = ranks, .root = root, .count = size_t{32} * ranks * 3 + 7};
+      using Ahead = algorithm::BasicRecorder<false, false>;
+      const Task task{test.what, test.ranks, test.root, share_in(test)};
+      prove(algorithm::record<algorithm::ReduceRing, Ahead>(task), algorithm::ReduceRing::row, test, {});
+    }
+  }
 }
 
 TEST_P(Proof, HoldsForManyRanks) {

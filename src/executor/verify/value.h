@@ -13,6 +13,7 @@ struct Value {
     kNothing,    ///< never written
     kOne,        ///< one rank's element
     kRankOrder,  ///< one reduction of several ranks' elements in rank order
+    kInSteps,    ///< the same, but what the first ranks make was rounded before others were added
     kOther,      ///< anything else
   } shape = Shape::kNothing;
   bool scaled = false;  ///< every contribution had the scalar applied

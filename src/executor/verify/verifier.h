@@ -29,7 +29,8 @@ struct Starved {
 struct Options {
   int slots = algorithm::kLeastSlots;  ///< of each connection
   bool in_place = false;               ///< on the ranks where the collective has an in-place form
-  bool canonical = false;              ///< reductions must be one reduction in rank order
+  bool canonical = false;              ///< reductions must be one reduction in rank order;
+  bool in_steps = false;               ///< or one rank after the other may be added: the type is added in its own width
   uint64_t seed = 0;                   ///< 0: run one process as far as it goes; else an interleaving drawn from this
   Starved starved{};
 };

@@ -136,16 +136,35 @@ TEST(Verifier, FindsAnOrderThatIsNotCanonical) {
   const auto ring = record<AllReduceRing>(task_of(Collective::kAllReduce, 4));
   EXPECT_TRUE(verify(ring, {.canonical = false}).right());
   expect_only(verify(ring, {.canonical = true}), Fault::kWrongOrder);
-  // In rank order, but rounded in between.
-  const auto chain = [](Recorder& p, const Share& share) {
-    const Span in = input(0, share.end);
-    if (p.rank() == 0) p.send(1, in);
-    if (p.rank() == 1) p.recv_reduce_send(0, in, 2);
-    if (p.rank() == 2) p.recv_reduce_finish(1, in, output(0, share.end));
+  const auto chain = [](int first, int second, int last) {
+    return [=](Recorder& p, const Share& share) {
+      const Span in = input(0, share.end);
+      if (p.rank() == first) p.send(second, in);
+      if (p.rank() == second) p.recv_reduce_send(first, in, last);
+      if (p.rank() == last) p.recv_reduce_finish(second, in, output(0, share.end));
+    };
   };
+  // In rank order, but rounded in between.
+  const auto forth = chain(0, 1, 2);
   const Task task = task_of(Collective::kReduce, 3, kChunk, 2);
-  EXPECT_TRUE(check(chain, task).right());
-  expect_only(check(chain, task, {.canonical = true}), Fault::kWrongOrder);
+  EXPECT_TRUE(check(forth, task).right());
+  expect_only(check(forth, task, {.canonical = true}), Fault::kWrongOrder);
+  EXPECT_TRUE(check(forth, task, {.canonical = true, .in_steps = true}).right());
+  // In steps, but not in rank order.
+  const Task to_first = task_of(Collective::kReduce, 3, kChunk, 0);
+  expect_only(check(chain(2, 1, 0), to_first, {.canonical = true, .in_steps = true}), Fault::kWrongOrder);
+  // A sum of two sums.
+  const auto pairs = [](Recorder& p, const Share& share) {
+    const Span in = input(0, share.end);
+    if (p.rank() % 2 == 0) p.send(p.rank() + 1, in);
+    if (p.rank() == 1) p.recv_reduce_send(0, in, 3);
+    if (p.rank() == 3) {
+      p.recv_reduce(2, in, output(0, share.end));
+      p.recv_reduce_finish(1, output(0, share.end), output(0, share.end));
+    }
+  };
+  const Task of_four = task_of(Collective::kReduce, 4, kChunk, 3);
+  expect_only(check(pairs, of_four, {.canonical = true, .in_steps = true}), Fault::kWrongOrder);
 }
 
 TEST(Verifier, FindsABlockInTheWrongPlace) {
