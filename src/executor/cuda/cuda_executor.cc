@@ -66,12 +66,19 @@ Protocol protocol_of(const CollectiveWork& work, int ranks) {
   return ranks == 1 ? Protocol::kSimple : work.plan.protocol;
 }
 
-/// Whether BriefWorker can do it, as far as that is asked of each rank for itself.
-bool is_plain(const CollectiveWork& work) {
+/// Which of a set's kernels does a brief operation, as far as that is asked of each rank for itself.
+const void* brief_kernel_of(const KernelSet& set, const CollectiveWork& work) {
+  const auto what = static_cast<size_t>(work.what);
+  const auto algorithm = static_cast<size_t>(work.plan.algorithm);
+  const auto protocol = static_cast<size_t>(work.plan.protocol);
   const size_t piece = brief_piece(work.plan.protocol);
   const auto addresses = reinterpret_cast<uintptr_t>(work.input) | reinterpret_cast<uintptr_t>(work.output);
-  const bool aligned = (addresses | work.count * bytes_of(work.type)) % piece == 0;
-  return aligned && work.reduction.scalar == Reduction::Scalar::kNone && !work.reduction.average;
+  const bool is_plain =
+      addresses % piece == 0 && work.reduction.scalar == Reduction::Scalar::kNone && !work.reduction.average;
+  const size_t bytes = work.count * bytes_of(work.type);
+  if (is_plain && bytes % piece == 0) return set.plain[what][algorithm][protocol];
+  const void* const word_ends = work.plan.protocol == Protocol::kLL128 ? set.word_ends[what][algorithm] : nullptr;
+  return is_plain && bytes % 4 == 0 && word_ends != nullptr ? word_ends : set.any[what][algorithm][protocol];
 }
 
 uint32_t steps_if_brief(const CollectiveWork& work) {
@@ -88,11 +95,7 @@ const void* kernel_of(const CollectiveWork& work, Queue queue, int ranks) {
          "this build of the library leaves out the reduction {} of data type {} (NITINOL_CUDA_TYPES, _OPS)",
          static_cast<int>(work.reduction.combine), static_cast<int>(work.type));
   }
-  if (is_brief(queue)) {
-    const auto& kernels = is_plain(work) ? set->plain : set->any;
-    const auto& protocols = kernels[static_cast<size_t>(work.what)][static_cast<size_t>(work.plan.algorithm)];
-    return protocols[static_cast<size_t>(work.plan.protocol)];
-  }
+  if (is_brief(queue)) return brief_kernel_of(*set, work);
   if (work.plan.apart || work.plan.small) {  // never with one rank: it is offered none
     const auto& kernels = work.plan.apart ? set->apart : set->small;
     const void* kernel = kernels[static_cast<size_t>(work.what)][static_cast<size_t>(work.plan.algorithm)];

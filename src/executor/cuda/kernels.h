@@ -220,13 +220,13 @@ __device__ __forceinline__ void run_briefly(P& p, const CollectiveParameters& pa
   }
 }
 
-/// Brief works on aligned buffers, without rests, scalars and averages.
-template <class Wire, DataType type, Combiner with, class Entry>
+/// Brief works on aligned buffers, without scalars and averages, and without rests, or with such of whole words.
+template <class Wire, DataType type, Combiner with, class Entry, bool kWordEnds>
 __global__ void __launch_bounds__(max_threads(Wire::kProtocol), 1)
     run_plain(const __grid_constant__ CollectiveParameters parameters) {
   constexpr algorithm::Row row = Entry::row;
   constexpr uint32_t steps = steps_if_brief(row.what, row.algorithm, Wire::kProtocol, type, with);
-  BriefWorker<Wire, type, with, steps> worker(parameters.queue, static_cast<int>(blockIdx.x));
+  BriefWorker<Wire, type, with, steps, kWordEnds> worker(parameters.queue, static_cast<int>(blockIdx.x));
   run_briefly<Wire, algorithm::List<Entry>, type>(worker, parameters);
 }
 
@@ -315,8 +315,9 @@ struct KernelSet {
   const void* small[kCollectives][kAlgorithms] = {};
   /// and with such for each part of a rank's program.
   const void* apart[kCollectives][kAlgorithms] = {};
-  /// For brief operations: those that BriefWorker can do, and all.
+  /// For brief operations: those that BriefWorker can do, by LL128 also if they end with any word, and all.
   const void* plain[kCollectives][kAlgorithms][kProtocols] = {};
+  const void* word_ends[kCollectives][kAlgorithms] = {};
   const void* any[kCollectives][kAlgorithms][kProtocols] = {};
 };
 
@@ -392,6 +393,14 @@ void add_kernels(KernelSet& set) {
   });
 }
 
+/// Whether brief works have kernels for ends within a piece: where blocks begin with whole pieces however long all is.
+template <class Wire, DataType type, Combiner with>
+constexpr bool has_word_ends(Collective what) {
+  const bool begins_aligned = what == Collective::kAllReduce || what == Collective::kReduce;
+  return Wire::kProtocol == Protocol::kLL128 && with == Combiner::kSum && begins_aligned &&
+         algorithm::is_often_long(what, type);
+}
+
 /// The entries of the table that may be brief, in so many steps, and reduce (or do not).
 template <class Wire, DataType type, Combiner with, bool kReduces, uint32_t kSteps, class... Chosen, class Entry,
           class... More>
@@ -414,7 +423,10 @@ void add_brief_kernels(KernelSet& set) {
     using Entry = decltype(entry);
     const auto what = static_cast<size_t>(Entry::row.what);
     const auto which = static_cast<size_t>(Entry::row.algorithm);
-    set.plain[what][which][kProtocol] = reinterpret_cast<const void*>(&run_plain<Wire, type, with, Entry>);
+    set.plain[what][which][kProtocol] = reinterpret_cast<const void*>(&run_plain<Wire, type, with, Entry, false>);
+    if constexpr (has_word_ends<Wire, type, with>(Entry::row.what)) {
+      set.word_ends[what][which] = reinterpret_cast<const void*>(&run_plain<Wire, type, with, Entry, true>);
+    }
     using Sharing = std::conditional_t<kSteps == 1, Brief, algorithm::List<Entry>>;  // two would have registers spilled
     set.any[what][which][kProtocol] = reinterpret_cast<const void*>(&run_any<Wire, type, with, Sharing, kSteps>);
   });

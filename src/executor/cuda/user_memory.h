@@ -92,7 +92,8 @@ struct UserMemory {
     return reinterpret_cast<uintptr_t>(base) % Wire::kShape.piece == 0;
   }
 
-  /// A unit of an aligned buffer, whole or ending after a whole piece.
+  /// A unit of an aligned buffer, whole or ending after a whole piece; kWords: or after a word of 4 bytes.
+  template <bool kWords = false>
   __device__ __forceinline__ static void load_pieces(const char* base, uint32_t bytes, uint32_t unit, int lane,
                                                      uint32_t (&words)[Wire::kWords]) {
 #pragma unroll
@@ -101,7 +102,16 @@ struct UserMemory {
       const char* from = base + at;
       if constexpr (kPieceWords == 4) {
         uint4 value = make_uint4(0, 0, 0, 0);
-        if (is_there(bytes, at, lane, piece)) value = *reinterpret_cast<const uint4*>(from);
+        if (is_there(bytes, at, lane, piece)) {
+          if (kWords && at + Wire::kShape.piece > bytes) {
+            const auto* const words_of_rest = reinterpret_cast<const uint32_t*>(from);
+            value.x = words_of_rest[0];
+            if (at + 4 < bytes) value.y = words_of_rest[1];
+            if (at + 8 < bytes) value.z = words_of_rest[2];
+          } else {
+            value = *reinterpret_cast<const uint4*>(from);
+          }
+        }
         words[piece * 4] = value.x;
         words[piece * 4 + 1] = value.y;
         words[piece * 4 + 2] = value.z;
@@ -113,6 +123,7 @@ struct UserMemory {
       }
     }
   }
+  template <bool kWords = false>
   __device__ __forceinline__ static void store_pieces(char* base, uint32_t bytes, uint32_t unit, int lane,
                                                       const uint32_t (&words)[Wire::kWords]) {
 #pragma unroll
@@ -120,7 +131,13 @@ struct UserMemory {
       const uint32_t at = Wire::offset(unit, lane, piece);
       char* to = base + at;
       if constexpr (kPieceWords == 4) {
-        if (is_there(bytes, at, lane, piece)) {
+        if (!is_there(bytes, at, lane, piece)) continue;
+        if (kWords && at + Wire::kShape.piece > bytes) {
+          auto* const rest = reinterpret_cast<uint32_t*>(to);
+          rest[0] = words[piece * 4];
+          if (at + 4 < bytes) rest[1] = words[piece * 4 + 1];
+          if (at + 8 < bytes) rest[2] = words[piece * 4 + 2];
+        } else {
           *reinterpret_cast<uint4*>(to) =
               make_uint4(words[piece * 4], words[piece * 4 + 1], words[piece * 4 + 2], words[piece * 4 + 3]);
         }
