@@ -375,7 +375,10 @@ class CudaExecutor : public Executor {
     work.per_channel = elements_per_channel(from, layout);
     work.chunk = static_cast<uint32_t>(from.plan.chunk == 0 || from.plan.chunk > slot ? slot : from.plan.chunk);
     if (from.plan.algorithm == Algorithm::kTwoShot && queue == Queue::kLL128) {
-      work.chunk = std::min(work.chunk, static_cast<uint32_t>(sizes_.two_shot_chunk / size / 16 * 16));
+      const size_t of_one = sizes_.two_shot_chunk_of_one_round;
+      const bool is_one = work.per_channel * size <= static_cast<size_t>(ranks_) * of_one;
+      work.chunk =
+          std::min(work.chunk, static_cast<uint32_t>((is_one ? of_one : sizes_.two_shot_chunk) / size / 16 * 16));
     }
     work.root = static_cast<int16_t>(from.root);
     work.what = from.what;

@@ -79,7 +79,11 @@ void set_crossovers_to_parts(const Machine& m, Limits& limits) {
 /// From where on small CTAs are faster. Between 4 all-reduce of 16 MB took 92 us so and 97 by LL128, of 64 MB 316 and
 /// 336 in parts; between 2 all-reduce of 32 MB 122 and 130 by LL128, reduce of 256 MB 744 and 764 by larger CTAs,
 /// reduce-scatter of 64 MB 112 and 118 in parts, all-to-all 106 and 117, all-gather 104 and 109. All-reduce of 14
-/// million bytes took 63 us so and 55 by LL128 in two shots, of 16.8 million 71 and 84 by Simple.
+/// million bytes took 63 us so and 55 by LL128 in two shots, of 16.8 million 71 and 84 by Simple. Between 4
+/// reduce-scatter of 32 and 64 MB took 97 and 169 us so, 97 by LL128 and 175 in parts, all-gather of 64 and 128 MB 166
+/// and 311, in parts 168 and 318; all-to-all of 8, 16 and 64 MB 31, 50 and 166, 27 by LL128, 57 and 175 in parts; with
+/// blocks between vectors all-gather of 196 million bytes 518 and 663. Between 3, such blocks: reduce-scatter of 48
+/// million bytes 158 and 190, all-gather of 30 82 and 104, all-to-all of 18 and 30 76 and 76, 98 and 115.
 void set_crossovers_to_small_ctas(const Machine& m, Limits& limits) {
   const auto from = [&](Collective what, size_t bytes) { limits.small_bytes[static_cast<size_t>(what)] = bytes; };
   if (m.ranks == 2) {
@@ -91,7 +95,11 @@ void set_crossovers_to_small_ctas(const Machine& m, Limits& limits) {
     from(Collective::kAllGather, 8 * kMega + 1);
   } else {
     from(Collective::kBroadcast, (m.ranks <= 4 ? 32 : 256) * kMega);
-    from(Collective::kAllReduce, m.ranks <= 4 ? 12 * kMega : 0);
+    if (m.ranks > 4) return;
+    from(Collective::kAllReduce, 12 * kMega);
+    from(Collective::kReduceScatter, 10 * kMega + 1);
+    from(Collective::kAllGather, 8 * kMega + 1);
+    from(Collective::kAllToAll, m.ranks == 4 ? 5 * kMega / 2 : 6 * kMega);
   }
 }
 
@@ -218,8 +226,9 @@ void set_crossovers_through_host(const Machine& m, Limits& limits) {
 /// LL128 and 204 by Simple, with 32 175 and 193, of 256 MB 637 and 673, 640 and 651; reduce-scatter of 64 MB 185 and
 /// 215, 181 and 197, all-to-all 194 and 225, 182 and 199. Reduce of 16, 32, 64 and 256 MB took 116, 222, 432 and 1701
 /// us with 24 by LL128, 135, 197, 333 and 1138 by Simple; with 32 93, 170, 334 and 1310, 129, 181, 313 and 1090.
-/// All-reduce of 16 and 32 MB took 125 and 231 with 24 by LL128, 144 and 219 by Simple, with 32 105 and 192, 131 and
-/// 204. Broadcast of 64 MB with 32 in a ring by LL128 207, in two shots 222, by Simple 235.
+/// All-reduce of 16, 32 and 64 MB took 101, 185 and 345 with 24 by LL128, 126, 193 and 363 by Simple with two channels
+/// a CTA; with 32 94, 174 and 333, 105, 197 and 345. Broadcast of 64 MB with 32 in a ring by LL128 207, in two shots
+/// 222, by Simple 235.
 void set_crossovers_of_few_ctas(const Machine& m, Limits& limits) {
   const auto up_to = [&](Collective what, size_t bytes) { limits.ll128_bytes[static_cast<size_t>(what)] = bytes; };
   const bool fewest = m.max_channels < kCtasOfNccl;
@@ -227,7 +236,7 @@ void set_crossovers_of_few_ctas(const Machine& m, Limits& limits) {
     up_to(what, 64 * kMega);
   }
   up_to(Collective::kReduce, (fewest ? 6 : 12) * kMega);
-  if (fewest) limits.two_shot_ll128_bytes = 6 * kMega;
+  up_to(Collective::kAllReduce, 64 * kMega);
   if (!fewest) up_to(Collective::kBroadcast, 32 * kMega);
 }
 
@@ -260,9 +269,9 @@ void set_crossovers_to_two_channels_per_cta(const Machine& m, Limits& limits) {
   after(Collective::kAllReduce, n * std::min(most_by_ll128(Collective::kAllReduce), limits.two_shot_ll128_bytes));
 }
 
-/// Where two shots are brief (brief_connections.h). Between 4 GPUs all-reduce of 256 KB took 6.3 us in one shot and 6.5
-/// in two, of 512 KB 8.8 and 7.4, with 32 channels; with 96 8.4. Reduce of 512 KB took 5.5 in one and 7.1 in two, of 1
-/// MB 10.5 and 9.2.
+/// Where two shots are brief (brief_connections.h). Between 4 GPUs all-reduce of 192 KB took 5.3 us in one shot and 5.7
+/// in two, of 256 KB 6.2 and 5.4, with 24 channels, of 512 KB 8.6 and 7.0, with 32; with 96 7.9. Reduce of 512 KB took
+/// 5.5 in one and 7.1 in two, of 1 MB 10.5 and 9.2. What is too long to be brief may go in a ring.
 void set_crossovers_of_brief_shots(const Machine& m, size_t brief_bytes, Limits& limits) {
   if (brief_bytes == 0) return;
   limits.two_brief_shots = {kShapeOfLL128.bytes, brief_bytes};
@@ -270,7 +279,7 @@ void set_crossovers_of_brief_shots(const Machine& m, size_t brief_bytes, Limits&
   limits.many_channels_bytes = std::min(limits.many_channels_bytes, of_few);
   const size_t of_all = brief_bytes * static_cast<size_t>(limits.channels) * static_cast<size_t>(m.ranks);
   if (m.ranks == 2) return;
-  if (of_all >= limits.one_shot_bytes) limits.sum_one_shot_bytes = 256 * kKi;
+  if (of_all >= limits.one_shot_bytes) limits.sum_one_shot_bytes = (m.ranks <= 4 ? 192 : 256) * kKi;
   if (of_all >= limits.reduce_one_shot_bytes) limits.sum_reduce_one_shot_bytes = 768 * kKi;
   limits.reduce_ring.bytes = std::max(limits.reduce_ring.bytes, of_all + 1);
 }
@@ -287,6 +296,10 @@ void set_crossovers(const Machine& m, Limits& limits) {
   // Reduce of 64 MB took 247 us with LL128 and 311 with Simple, 256 MB 892 and 1029.
   if (m.ranks != 2 && !m.in_host_memory) {
     limits.ll128_bytes[static_cast<size_t>(Collective::kReduce)] = std::numeric_limits<size_t>::max();
+  }
+  // Reduce-scatter of 40 MB between 4 took 119 us with LL128, 139 with Simple; of 48 MB 139, in parts 140.
+  if (m.ranks == 3 || m.ranks == 4) {
+    limits.ll128_bytes[static_cast<size_t>(Collective::kReduceScatter)] = 12 * kMega;
   }
   limits.many_channels_bytes = 256 * kKi;
   if (m.in_host_memory) {
@@ -456,7 +469,13 @@ Sizes sizes_for(const Machine& m) {
   sizes.limits.slot_bytes = {payload(has_lines ? Queue::kLL16 : Queue::kLL), payload(Queue::kLL128),
                              payload(Queue::kSimple)};
   // What the warps of a CTA move at once: shorter chunks leave some of them idle, longer ones fill the pipeline later.
-  sizes.two_shot_chunk = size_t{kMaxWorkers} * kShapeOfLL128.bytes;
+  // With 24 CTAs between 4 all-reduce of 16 MB took 101 us in chunks of 30 KB, 125 of 15 KB, with 32 94 and 104.
+  const bool was_measured = m.ranks == 3 || m.ranks == 4;
+  const size_t units = was_measured && has_few_ctas(m) ? 2 : 1;
+  sizes.two_shot_chunk = units * size_t{kMaxWorkers} * kShapeOfLL128.bytes;
+  // All-reduce of 8 MB between 4 took 48.8 us in one round of chunks of 22 KB, 52.5 in two of 15 KB.
+  const size_t whole_slot = payload(Queue::kLL128);
+  sizes.two_shot_chunk_of_one_round = was_measured ? whole_slot : std::min(whole_slot, sizes.two_shot_chunk);
   if (!m.lines_stay_whole) sizes.limits.slot_bytes[static_cast<size_t>(Protocol::kLL128)] = 0;
   for (const Protocol protocol : {Protocol::kLL, Protocol::kLL128}) {
     if (m.ranks == 1 || sizes.limits.slot_bytes[static_cast<size_t>(protocol)] == 0) continue;

@@ -36,7 +36,9 @@ struct Sizes {
   /// What a channel has of a brief operation at most (brief_connections.h), by protocol, a multiple of grain_bytes; 0:
   /// none is brief.
   std::array<size_t, kProtocols> brief_bytes{};
-  size_t two_shot_chunk = 0;  ///< bytes; two-shot algorithms with LL128 take no longer chunks
+  /// Bytes: two-shot algorithms with LL128 take no longer chunks,
+  size_t two_shot_chunk = 0;
+  size_t two_shot_chunk_of_one_round = 0;  ///< but up to this where one for each rank is all of a channel
 };
 
 Sizes sizes_for(const Machine& machine);

@@ -250,7 +250,11 @@ TEST(Sizes, RulesForLargeMessagesHoldWhereTheyWereMeasured) {
   EXPECT_GT(small_from(4, Collective::kAllReduce), 0U);
   EXPECT_EQ(small_from(8, Collective::kAllReduce), 0U);
   EXPECT_EQ(small_from(2, Collective::kAllReduce), (size_t{16} << 20) + 1) << "where LL128 ends";
-  EXPECT_EQ(small_from(4, Collective::kReduce), 0U) << "no kernels";
+  EXPECT_EQ(small_from(4, Collective::kReduce), 0U) << "no gain but in a ring";
+  for (const Collective what : {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll}) {
+    for (const int ranks : {2, 3, 4}) EXPECT_GT(small_from(ranks, what), 0U);
+    EXPECT_EQ(small_from(8, what), 0U) << "not measured";
+  }
   Machine host = machine(4);
   host.in_host_memory = true;
   EXPECT_EQ(sizes_for(host).limits.least_chunk_bytes, size_t{16} << 10);
@@ -296,7 +300,7 @@ TEST(Sizes, APairWithFewCtasStaysLongerWithOneShot) {
 
 TEST(Sizes, SumsOfMoreThanTwoRanksTakeASecondShotSoonerWhereTwoShotsAreBrief) {
   const Sizes sizes = sizes_for(machine(4));
-  EXPECT_EQ(sizes.limits.sum_one_shot_bytes, size_t{256} << 10);
+  EXPECT_EQ(sizes.limits.sum_one_shot_bytes, size_t{192} << 10);
   EXPECT_EQ(sizes.limits.sum_reduce_one_shot_bytes, size_t{768} << 10);
   EXPECT_EQ(sizes.limits.two_brief_shots.block_bytes, sizes.brief_bytes[static_cast<size_t>(Protocol::kLL128)]);
   const auto most = sizes.brief_bytes[static_cast<size_t>(Protocol::kLL128)];
@@ -348,7 +352,7 @@ TEST(Sizes, WithFewCtasThreeOrFourRanksStayLongerWithLL128ButForLongReduces) {
   for (const Collective what : {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll}) {
     EXPECT_EQ(most_of_ll128(4, what, 24), size_t{64} << 20);
     EXPECT_EQ(most_of_ll128(4, what, 32), size_t{64} << 20);
-    EXPECT_EQ(most_of_ll128(4, what, 0), size_t{8} << 20);
+    EXPECT_EQ(most_of_ll128(4, what, 0), size_t{what == Collective::kReduceScatter ? 12U : 8U} << 20);
   }
   EXPECT_LT(most_of_ll128(4, Collective::kReduce, 24), most_of_ll128(4, Collective::kReduce, 32));
   EXPECT_LT(most_of_ll128(4, Collective::kReduce, 32), most_of_ll128(4, Collective::kReduce, 33));
