@@ -1,7 +1,9 @@
 // Times the CUDA executor's algorithms, protocols and numbers of channels against each other and, if it is named,
 // against an installed libnccl.so.2, all from CUDA graphs. Usage: executor_gpu_bench RANKS GPUS [LIBNCCL|-]
 // [COLLECTIVE] [TYPE] [LEAST] [MOST] [FACTOR] Prints per size the best choice; the file named by NITINOL_BENCH_CSV gets
-// every timing, NITINOL_BENCH_CTAS allows more than 32 CTAs, NITINOL_BENCH_HOST=1 goes through host memory.
+// every timing, NITINOL_BENCH_CTAS limits the CTAs, NITINOL_BENCH_HOST=1 goes through host memory.
+// NITINOL_BENCH_CHANNELS and NITINOL_BENCH_CHUNKS (bytes, 0: what is usual) list what LL128 is tried with alone, if the
+// former is set.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -158,8 +160,37 @@ class Bench {
     return plans;
   }
 
+  /// The numbers in a variable, which commas divide. Empty if it is not set.
+  static std::vector<size_t> list_in(const char* variable) {
+    std::vector<size_t> list;
+    const char* text = std::getenv(variable);
+    while (text != nullptr && *text != 0) {
+      char* end = nullptr;
+      list.push_back(std::strtoul(text, &end, 10));
+      text = *end == ',' ? end + 1 : nullptr;
+    }
+    return list;
+  }
+
+  /// By LL128, with the channels and chunks that are asked for.
+  static std::vector<Plan> candidates_asked_for(Collective what) {
+    std::vector<Plan> plans;
+    std::vector<size_t> chunks = list_in("NITINOL_BENCH_CHUNKS");
+    if (chunks.empty()) chunks = {0};
+    for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kRing}) {
+      if (!algorithm::exists(what, algorithm)) continue;
+      for (const size_t channels : list_in("NITINOL_BENCH_CHANNELS")) {
+        for (const size_t chunk : chunks) {
+          plans.push_back({algorithm, Protocol::kLL128, static_cast<int>(channels), chunk});
+        }
+      }
+    }
+    return plans;
+  }
+
   std::vector<Plan> candidates(Collective what, size_t bytes) {
     if (through_host_memory()) return candidates_through_host(what, bytes);
+    if (std::getenv("NITINOL_BENCH_CHANNELS") != nullptr) return candidates_asked_for(what);
     std::vector<Plan> plans;
     const int most = ranks_.limits().channels;
     const bool blocks =
@@ -170,7 +201,7 @@ class Bench {
     numbers.push_back(most);
     for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kRing}) {
       if (!algorithm::exists(what, algorithm)) continue;
-      if (algorithm == Algorithm::kRing && (what != Collective::kBroadcast || bytes < (size_t{1} << 20))) continue;
+      if (algorithm == Algorithm::kRing && (!rooted(what) || bytes < (size_t{1} << 20))) continue;
       if (algorithm == Algorithm::kOneShot && !blocks && bytes > (size_t{1} << 20) && ranks_.size() > 2) continue;
       if (algorithm == Algorithm::kTwoShot && bytes < 8192) continue;
       for (const int channels : numbers) {
