@@ -57,6 +57,9 @@ QueueLayout fit(int ranks, const BriefWish& wish) {
                      ranks);
 }
 
+/// What was measured with 4 goes for 3, too.
+bool has_three_or_four_ranks(const Machine& m) { return m.ranks == 3 || m.ranks == 4; }
+
 /// From where on parts with CTAs of their own are faster, in bytes of a block; measured with 2 and 4 H200. Small CTAs
 /// that do all come first: between 2 that leaves sums of integers and of floats of 8 bits.
 void set_crossovers_to_parts(const Machine& m, Limits& limits) {
@@ -66,7 +69,7 @@ void set_crossovers_to_parts(const Machine& m, Limits& limits) {
     // All-reduce between more, not measured: small CTAs of few ranks do all (set_crossovers_to_small_ctas).
     if (m.ranks > 4) from(Collective::kAllReduce, 48);
     // Between 4 reduce of 16 MB took 92 us so and 78 with LL128, of 64 MB 250 and 265, of 256 MB 864 and 958.
-    if (m.ranks == 3 || m.ranks == 4) from(Collective::kReduce, 48);
+    if (has_three_or_four_ranks(m)) from(Collective::kReduce, 48);
     from(Collective::kReduceScatter, pair ? 24 : 12);
   }
   if (limits.apart_moves.channels > 0 && !pair) {
@@ -122,7 +125,7 @@ size_t least_of_ring(const Machine& m, const Limits& limits) {
 /// 32 22, 63, 214 and 820. Between 3 2 MB took 13.6 us so and 10.6 in two brief shots, 8, 32 and 128 MB 35, 115 and 419
 /// (in two shots 32 MB 145).
 void set_crossovers_to_reduce_ring(const Machine& m, Limits& limits) {
-  if (m.ranks < 3 || m.ranks > 4 || !m.lines_stay_whole) return;
+  if (!has_three_or_four_ranks(m) || !m.lines_stay_whole) return;
   limits.reduce_ring.bytes = 1536 * kKi;
   if (m.max_channels > 0 || m.ranks == 3) return;
   limits.reduce_ring.small_bytes = 32 * kMega;
@@ -298,7 +301,7 @@ void set_crossovers(const Machine& m, Limits& limits) {
     limits.ll128_bytes[static_cast<size_t>(Collective::kReduce)] = std::numeric_limits<size_t>::max();
   }
   // Reduce-scatter of 40 MB between 4 took 119 us with LL128, 139 with Simple; of 48 MB 139, in parts 140.
-  if (m.ranks == 3 || m.ranks == 4) {
+  if (has_three_or_four_ranks(m)) {
     limits.ll128_bytes[static_cast<size_t>(Collective::kReduceScatter)] = 12 * kMega;
   }
   limits.many_channels_bytes = 256 * kKi;
@@ -317,7 +320,7 @@ void set_crossovers(const Machine& m, Limits& limits) {
     limits.broadcast_ring_bytes = least_of_ring(m, limits);
     set_crossovers_to_reduce_ring(m, limits);
     set_crossovers_to_clusters(m, limits);
-    if (m.ranks > 2 && m.ranks <= 4 && has_few_ctas(m)) set_crossovers_of_few_ctas(m, limits);
+    if (has_three_or_four_ranks(m) && has_few_ctas(m)) set_crossovers_of_few_ctas(m, limits);
     set_crossovers_to_two_channels_per_cta(m, limits);
   }
 }
@@ -470,12 +473,12 @@ Sizes sizes_for(const Machine& m) {
                              payload(Queue::kSimple)};
   // What the warps of a CTA move at once: shorter chunks leave some of them idle, longer ones fill the pipeline later.
   // With 24 CTAs between 4 all-reduce of 16 MB took 101 us in chunks of 30 KB, 125 of 15 KB, with 32 94 and 104.
-  const bool was_measured = m.ranks == 3 || m.ranks == 4;
-  const size_t units = was_measured && has_few_ctas(m) ? 2 : 1;
+  const size_t units = has_three_or_four_ranks(m) && has_few_ctas(m) ? 2 : 1;
   sizes.two_shot_chunk = units * size_t{kMaxWorkers} * kShapeOfLL128.bytes;
   // All-reduce of 8 MB between 4 took 48.8 us in one round of chunks of 22 KB, 52.5 in two of 15 KB.
   const size_t whole_slot = payload(Queue::kLL128);
-  sizes.two_shot_chunk_of_one_round = was_measured ? whole_slot : std::min(whole_slot, sizes.two_shot_chunk);
+  sizes.two_shot_chunk_of_one_round =
+      has_three_or_four_ranks(m) ? whole_slot : std::min(whole_slot, sizes.two_shot_chunk);
   if (!m.lines_stay_whole) sizes.limits.slot_bytes[static_cast<size_t>(Protocol::kLL128)] = 0;
   for (const Protocol protocol : {Protocol::kLL, Protocol::kLL128}) {
     if (m.ranks == 1 || sizes.limits.slot_bytes[static_cast<size_t>(protocol)] == 0) continue;
