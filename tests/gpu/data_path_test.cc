@@ -189,9 +189,9 @@ class Unit {
     cuda::Arrived told{};
     for (int lane = 0; lane < kLanes; ++lane) {
       const Endpoint from = end_for(flag, mark);
-      cuda::Flags flags{};
-      if (!Wire::shows_flags(Wire::fetch(slot_, 0, lane), lane, flags) || flags.first != flag) continue;
-      told = {from.flag, from.second, flags.second, Wire::kMarkedBytes};
+      const cuda::Flags flags = Wire::flags_in(Wire::fetch(slot_, 0, lane));
+      if (!Wire::has_flags(lane) || flags.first != flag) continue;
+      told = {Wire::mark_in(from.flag, from.second) | Wire::kMarkedBytes, Wire::mark_in(flags.first, flags.second)};
     }
     return cuda::tags_of(told);
   }

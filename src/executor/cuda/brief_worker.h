@@ -304,19 +304,29 @@ class BriefWorker : public BriefConnections<Wire, steps> {
         if ((missing >> s & 1U) != 0 && Wire::ready(raw[s], source, this->lane_)) missing &= ~(1U << s);
       }
       if (missing == 0) return true;
-      if (give_up(patience, source, first, missing, unit)) return false;
+      if (give_up(patience, source, first, missing, unit, raw)) return false;
     }
   }
+  /// `raw` is what there is of the missing ones. By LL that may be eight: to fetch one again takes fewer registers.
+  template <int kSlots>
   __device__ __forceinline__ bool give_up(Patience<OfCollectives>& patience, const Endpoint& first_source, int first,
-                                          uint32_t missing, uint32_t unit) {
+                                          uint32_t missing, uint32_t unit, const Raw (&raw)[kSlots]) {
+    Flags seen[kSlots];
+#pragma unroll
+    for (int s = 0; s < kSlots; ++s) seen[s] = Wire::flags_in(raw[s]);
     bool exhausted = patience.exhausted([&](bool late) {
 #pragma unroll 1
       for (uint32_t left = missing; left != 0; left &= left - 1) {
-        const int index = __ffs(left) - 1;
-        patience.note(first + index, For::kData, late);
+        const int slot = __ffs(left) - 1;
+        patience.note(first + slot, For::kData, late);
         Endpoint source = first_source;
-        source.slot += index * this->queue_.layout.slot_bytes;
-        tell_what_arrived<Wire>(this->queue_, first + index, source, unit);
+        source.slot += slot * this->queue_.layout.slot_bytes;
+        if constexpr (Wire::kPerWarp) {
+          static_assert(kSlots <= 2);
+          tell_what_arrived<Wire>(this->queue_, first + slot, source, seen[slot == 0 ? 0 : kSlots - 1]);
+        } else {
+          tell_what_is_there<Wire>(this->queue_, first + slot, source, unit);
+        }
       }
     });
     if constexpr (Wire::kPerWarp) exhausted = __any_sync(0xffffffffU, exhausted);

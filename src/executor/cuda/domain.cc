@@ -15,8 +15,8 @@ namespace {
 
 constexpr size_t kSignalWords = sizeof(Signals) / sizeof(uint32_t);
 /// Where notes of runs begin, of which each is written at once.
-constexpr size_t kRunsAt = (kSignalWords + kMaxRanks) * sizeof(uint32_t);
-static_assert(kRunsAt % alignof(RunNotes) == 0);
+constexpr size_t kAnswersEnd = (kSignalWords + kMaxRanks) * sizeof(uint32_t);
+constexpr size_t kRunsAt = (kAnswersEnd + alignof(RunNotes) - 1) / alignof(RunNotes) * alignof(RunNotes);
 
 bool notes_runs(const ExecutorSetup& setup) { return setup.check && setup.peers.size() > 1; }
 

@@ -17,16 +17,14 @@ struct MismatchTags {
 
 /// Nothing if nothing was found, it is of the same call, or it is being told in this moment.
 inline std::optional<MismatchTags> tags_of(const volatile Arrived& told) {
-  const Arrived seen{told.flag, told.awaited, told.found, told.marked_bytes};
-  const bool settled = told.flag == seen.flag && told.awaited == seen.awaited && told.found == seen.found;
-  if (seen.marked_bytes == 0 || seen.awaited == seen.found || !settled) return std::nullopt;
-  constexpr uint32_t kBytesOfLL = 2;  // there a second flag is the first with the mark added
-  const uint32_t known = ~0U << (32 - 8 * seen.marked_bytes);
-  const uint32_t flag = seen.marked_bytes == kBytesOfLL ? seen.flag : 0;
-  const uint32_t awaited = seen.awaited - flag;
-  const uint32_t found = seen.found - flag;
-  if (((awaited | found) & ~known) != 0) return std::nullopt;  // not of this step
-  return MismatchTags{{awaited >> 8, known >> 8}, {found >> 8, known >> 8}};
+  const Arrived seen{told.awaited, told.found};
+  const bool settled = told.awaited == seen.awaited && told.found == seen.found;
+  const uint32_t marked_bytes = seen.awaited & 0xff;
+  const uint32_t awaited = seen.awaited - marked_bytes;
+  if (marked_bytes == 0 || awaited == seen.found || !settled) return std::nullopt;
+  const uint32_t known = ~0U << (32 - 8 * marked_bytes);
+  if (((awaited | seen.found) & ~known) != 0) return std::nullopt;  // not of this step
+  return MismatchTags{{awaited >> 8, known >> 8}, {seen.found >> 8, known >> 8}};
 }
 
 }  // namespace nitinol::cuda

@@ -148,15 +148,25 @@ class WorkerBase : public Link {
     E::template narrow<kWords>(values, words);
   }
 
-  /// Bit s of `missing`: the unit of the source first + s has not arrived.
-  __device__ __forceinline__ bool give_up(Patience<NotedAs<Wire>>& patience, int first, uint32_t missing,
-                                          uint32_t unit) {
+  /// Bit s of `missing`: not all of the units of the source first + s have arrived, of which `raw` is what there is.
+  template <int kSlots, int kUnits>
+  __device__ __forceinline__ bool give_up(Patience<NotedAs<Wire>>& patience, int first, uint32_t missing, uint32_t unit,
+                                          const Raw (&raw)[kSlots][kUnits]) {
+    Flags seen[kSlots];
+#pragma unroll
+    for (int s = 0; s < kSlots; ++s) seen[s] = Wire::flags_in(raw[s][0]);
     bool exhausted = patience.exhausted([&](bool late) {
+#pragma unroll 1
       for (uint32_t left = missing; left != 0; left &= left - 1) {
-        const int index = first + __ffs(left) - 1;
-        const int peer = this->sender(index);
+        const int slot = __ffs(left) - 1;
+        const int peer = this->sender(first + slot);
         patience.note(peer, For::kData, late);
-        tell_what_arrived<Wire>(this->queue_, peer, this->source(index), unit);
+        if constexpr (Wire::kPerWarp) {
+          static_assert(kSlots <= 2);
+          tell_what_arrived<Wire>(this->queue_, peer, this->source(first + slot), seen[slot == 0 ? 0 : kSlots - 1]);
+        } else {
+          tell_what_is_there<Wire>(this->queue_, peer, this->source(first + slot), unit);
+        }
       }
     });
     if constexpr (Wire::kPerWarp) exhausted = __any_sync(0xffffffffU, exhausted);
@@ -198,7 +208,7 @@ class WorkerBase : public Link {
           }
         }
         if (missing == 0) return true;
-        if (give_up(patience, first, missing, unit)) return false;
+        if (give_up(patience, first, missing, unit, raw)) return false;
       }
     }
   }

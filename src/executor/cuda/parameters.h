@@ -11,12 +11,11 @@ namespace nitinol::cuda {
 /// Which call a kernel is in, as hosts know it (call_names.h), with three bits for which of its launch.
 using CallName = uint32_t;
 
-/// What a kernel that waits for data has found: the step is there, but perhaps of another call. See wires.h.
-struct alignas(16) Arrived {
-  uint32_t flag;
-  uint32_t awaited;       ///< the second flag of the call that waits,
-  uint32_t found;         ///< and the one that is there
-  uint32_t marked_bytes;  ///< of the calls' marks in these; 0: nothing was found
+/// What a kernel that waits for data has found: the step is there, but of another call.
+struct alignas(8) Arrived {
+  uint32_t awaited;  ///< the mark of the call that waits, and how many bytes of marks there are (wires.h) in the lowest
+                     ///< byte; 0: nothing was found
+  uint32_t found;    ///< the mark that is there
 };
 
 /// Host memory through which the host and running kernels speak to each other.

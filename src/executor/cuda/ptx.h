@@ -23,6 +23,9 @@ __device__ __forceinline__ void store_live(void* to, uint4 v) {
   asm volatile("st.volatile.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                : "memory");
 }
+__device__ __forceinline__ void store_live_pair(void* to, uint32_t first, uint32_t second) {
+  asm volatile("st.volatile.global.v2.u32 [%0], {%1,%2};" ::"l"(to), "r"(first), "r"(second) : "memory");
+}
 __device__ __forceinline__ void store_live_word(uint32_t* to, uint32_t v) {
   asm volatile("st.volatile.global.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory");
 }

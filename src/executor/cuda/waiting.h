@@ -24,6 +24,15 @@ struct Waiter {
   __device__ __forceinline__ CallName call() const { return name_of_launch(queue) + static_cast<uint32_t>(work); }
 };
 
+/// The same, but the compiler does not know. So what is rarely done with it is not prepared where it would take
+/// registers of what is done all the time.
+template <class T>
+__device__ __forceinline__ const T& unforeseen(const T& what) {
+  const T* where = &what;
+  asm volatile("" : "+l"(where));
+  return *where;
+}
+
 /// What is waited for: what a peer sends, or that it takes what it was sent.
 enum class For { kData, kRoom };
 
@@ -44,17 +53,19 @@ class Patience {
   template <class NoteAll>
   __device__ __forceinline__ bool exhausted(NoteAll&& note_all) {
     if (__builtin_expect(++turns_ % kTurnsPerLook != 0, 1)) return false;
-    const int32_t over = look();
+    const Waiter waiter{unforeseen(waiter_.queue), waiter_.work};
+    const int32_t over = look(*waiter.queue.signals);
     if (over == kForEver) return true;
-    waiter_.queue.signals->call = waiter_.call();
+    waiter.queue.signals->call = waiter.call();
     note_all(over > 0);
     return over > kPatienceWithHost;
   }
   __device__ __forceinline__ void note(int peer, For what, bool late) const {
-    volatile Signals& signals = *waiter_.queue.signals;
+    const QueueView& queue = unforeseen(waiter_.queue);
+    volatile Signals& signals = *queue.signals;
     const uint32_t waited = now() - first_look_ + 1;
     if constexpr (Noted::kMessages) {
-      if (threadIdx.x % 32 == 0) note_message(waiter_.queue, peer, what, waited);
+      if (threadIdx.x % 32 == 0) note_message(queue, peer, what, waited);
     } else {
       note_in(signals.waits[Signals::kOfCollectives], peer, what, waited);
     }
@@ -78,8 +89,7 @@ class Patience {
 
   /// For how long the time has been up, in units of Signals::patience; not positive: it is not. For ever after an
   /// abort.
-  __device__ __forceinline__ int32_t look() {
-    volatile Signals& signals = *waiter_.queue.signals;
+  __device__ __forceinline__ int32_t look(const volatile Signals& signals) {
     if (signals.aborted != 0) return kForEver;
     const uint32_t limit = signals.patience;
     const uint32_t time = now();
@@ -102,22 +112,22 @@ class Patience {
   uint32_t began_ = 0;  ///< since when it counts
 };
 
-/// Tells the host what lies where a kernel waits for data.
-__device__ __forceinline__ void note_arrived(const QueueView& queue, int peer, const Arrived& seen) {
-  store_live(const_cast<Arrived*>(&queue.signals->arrived[peer]),
-             make_uint4(seen.flag, seen.awaited, seen.found, seen.marked_bytes));
-}
-
-/// The same if it is the awaited step, but of another call: perhaps of one in which the peer waits for nobody.
+/// Tells the host if the awaited step is there, but of another call: perhaps of one in which the peer waits for nobody.
 template <class Wire>
 __device__ __forceinline__ void tell_what_arrived(const QueueView& queue, int peer, const Endpoint& source,
-                                                  uint32_t unit) {
-  Flags flags;
+                                                  const Flags& flags) {
+  const bool sees = Wire::has_flags(static_cast<int>(threadIdx.x % 32));
+  if (!sees || flags.first != source.flag || flags.second == source.second) return;
+  const uint32_t awaited = Wire::mark_in(source.flag, source.second);
+  store_live_pair(const_cast<Arrived*>(&unforeseen(queue).signals->arrived[peer]), awaited | Wire::kMarkedBytes,
+                  Wire::mark_in(flags.first, flags.second));
+}
+/// The same, of what is there now.
+template <class Wire>
+__device__ __forceinline__ void tell_what_is_there(const QueueView& queue, int peer, const Endpoint& source,
+                                                   uint32_t unit) {
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const typename Wire::Raw raw = Wire::fetch(source.slot, unit, lane);
-  if (!Wire::shows_flags(raw, lane, flags)) return;
-  if (flags.first != source.flag || flags.second == source.second) return;
-  note_arrived(queue, peer, {source.flag, source.second, flags.second, Wire::kMarkedBytes});
+  tell_what_arrived<Wire>(queue, peer, source, Wire::flags_in(Wire::fetch(source.slot, unit, lane)));
 }
 
 /// Marks for all kernels of this rank that come later that one has aborted: they send nothing, as it might be made of

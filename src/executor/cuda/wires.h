@@ -52,6 +52,8 @@ struct LL8 {
     uint4 line;
   };
   __device__ __forceinline__ static uint32_t second_flag(uint32_t flag, uint32_t marked) { return flag + marked; }
+  /// The other way round.
+  __device__ __forceinline__ static uint32_t mark_in(uint32_t flag, uint32_t second) { return second - flag; }
   __device__ __forceinline__ static uint32_t offset(uint32_t unit, int, int) { return unit * kShape.bytes; }
   __device__ __forceinline__ static bool has(int, int) { return true; }
   __device__ __forceinline__ static Raw fetch(const char* slot, uint32_t unit, int) {
@@ -60,11 +62,9 @@ struct LL8 {
   __device__ __forceinline__ static bool ready(const Raw& raw, const Endpoint& from, int) {
     return raw.line.y == from.flag && raw.line.w == from.second;
   }
-  /// The flags as this thread sees them; false: it sees none.
-  __device__ __forceinline__ static bool shows_flags(const Raw& raw, int, Flags& flags) {
-    flags = {raw.line.y, raw.line.w};
-    return true;
-  }
+  /// The flags of a unit, where this lane has any.
+  __device__ __forceinline__ static Flags flags_in(const Raw& raw) { return {raw.line.y, raw.line.w}; }
+  __device__ __forceinline__ static bool has_flags(int) { return true; }
   __device__ __forceinline__ static void open(const Raw& raw, int, uint32_t (&words)[kWords]) {
     words[0] = raw.line.x;
     words[1] = raw.line.z;
@@ -92,6 +92,7 @@ struct LL16 {
   static constexpr uint32_t kMarkedBytes = 3;
   static constexpr uint32_t kLinesApart = 512;
   __device__ __forceinline__ static uint32_t second_flag(uint32_t, uint32_t marked) { return marked; }
+  __device__ __forceinline__ static uint32_t mark_in(uint32_t, uint32_t second) { return second; }
   struct Raw {
     uint4 line[3];
   };
@@ -108,10 +109,8 @@ struct LL16 {
                       raw.line[2].z == from.second;
     return __all_sync(0xffffffffU, mine);
   }
-  __device__ __forceinline__ static bool shows_flags(const Raw& raw, int, Flags& flags) {
-    flags = {raw.line[2].w, raw.line[2].z};
-    return true;
-  }
+  __device__ __forceinline__ static Flags flags_in(const Raw& raw) { return {raw.line[2].w, raw.line[2].z}; }
+  __device__ __forceinline__ static bool has_flags(int) { return true; }
   __device__ __forceinline__ static void open(const Raw& raw, int, uint32_t (&words)[kWords]) {
     words[0] = raw.line[0].x;
     words[1] = raw.line[0].y;
@@ -149,28 +148,26 @@ struct LL128 {
   // flag, and it has no second piece. So all pieces are 16 bytes of user data.
   static constexpr uint32_t kMarkedBytes = 3;
   __device__ __forceinline__ static uint32_t second_flag(uint32_t, uint32_t marked) { return marked; }
+  __device__ __forceinline__ static uint32_t mark_in(uint32_t, uint32_t second) { return second; }
   struct Raw {
     uint4 line[2];
   };
-  __device__ __forceinline__ static bool keeps_flag(int lane) { return lane % 8 == 7; }
+  __device__ __forceinline__ static bool has_flags(int lane) { return lane % 8 == 7; }
   __device__ __forceinline__ static uint32_t offset(uint32_t unit, int lane, int piece) {
     return unit * kShape.bytes + (piece == 0 ? lane * 16 : 512 + (lane - lane / 8) * 16);
   }
-  __device__ __forceinline__ static bool has(int lane, int piece) { return piece == 0 || !keeps_flag(lane); }
+  __device__ __forceinline__ static bool has(int lane, int piece) { return piece == 0 || !has_flags(lane); }
   __device__ __forceinline__ static Raw fetch(const char* slot, uint32_t unit, int lane) {
     const char* line = slot + unit * kShape.stored + lane * 16;
     return Raw{{load_live(line), load_live(line + 512)}};
   }
   __device__ __forceinline__ static bool ready(const Raw& raw, const Endpoint& from, int lane) {
     const bool mine = raw.line[0].z == from.flag && raw.line[1].z == from.flag && raw.line[0].w == from.second;
-    return __all_sync(0xffffffffU, mine || !keeps_flag(lane));
+    return __all_sync(0xffffffffU, mine || !has_flags(lane));
   }
-  __device__ __forceinline__ static bool shows_flags(const Raw& raw, int lane, Flags& flags) {
-    flags = {raw.line[0].z, raw.line[0].w};
-    return keeps_flag(lane);
-  }
+  __device__ __forceinline__ static Flags flags_in(const Raw& raw) { return {raw.line[0].z, raw.line[0].w}; }
   __device__ __forceinline__ static void open(const Raw& raw, int lane, uint32_t (&words)[kWords]) {
-    const bool flagged = keeps_flag(lane);
+    const bool flagged = has_flags(lane);
     words[0] = raw.line[0].x;
     words[1] = raw.line[0].y;
     words[2] = flagged ? raw.line[1].x : raw.line[0].z;
@@ -182,7 +179,7 @@ struct LL128 {
   }
   __device__ __forceinline__ static void put(const Endpoint& to, uint32_t marked, uint32_t unit, int lane,
                                              const uint32_t (&words)[kWords]) {
-    const bool flagged = keeps_flag(lane);
+    const bool flagged = has_flags(lane);
     char* line = to.slot + unit * kShape.stored + lane * 16;
     store_live(line, make_uint4(words[0], words[1], flagged ? to.flag : words[2], flagged ? marked : words[3]));
     store_live(line + 512, make_uint4(flagged ? words[2] : words[4], flagged ? words[3] : words[5],
