@@ -45,9 +45,10 @@ struct Limits {
   size_t broadcast_ring_bytes = SIZE_MAX;   ///< broadcast of so many bytes and more may go in a ring
   /// Reduce by Ring, where that keeps to the order of ranks, of
   struct ReduceRing {
-    size_t bytes = SIZE_MAX;             ///< so many bytes and more; by LL128, or by small CTAs from
-    size_t small_bytes = SIZE_MAX;       ///< so many bytes on,
-    size_t small_bytes_back = SIZE_MAX;  ///< and where the sum comes back to rank 0, which began
+    size_t bytes = SIZE_MAX;             ///< so many bytes and more,
+    size_t bytes_back = SIZE_MAX;        ///< and where the sum comes back to rank 0, which began; by LL128,
+    size_t small_bytes = SIZE_MAX;       ///< or by small CTAs from so many bytes on,
+    size_t small_bytes_back = SIZE_MAX;  ///< and where it comes back
   };
   ReduceRing reduce_ring;
   size_t reduce_one_shot_bytes = 16384;            ///< the same for reduce,

@@ -69,11 +69,17 @@ size_t most_of_ll128(const Question& question, const Limits& limits, Algorithm a
   return twice ? std::min(usual, limits.two_shot_ll128_bytes) : usual;
 }
 
+/// From how many bytes on a broadcast or a sum to a root may go in a ring.
+size_t least_around(const Question& question, const Limits& limits) {
+  if (question.what == Collective::kBroadcast) return limits.broadcast_ring_bytes;
+  return question.root == 0 ? limits.reduce_ring.bytes_back : limits.reduce_ring.bytes;
+}
+
 /// Whether a broadcast or a sum to a root goes in a ring: by LL128, or by small CTAs.
 bool goes_around(const Question& question, const Limits& limits, const Rules& rules) {
   constexpr int kFast = static_cast<int>(Protocol::kLL128);
-  const size_t least = question.what == Collective::kBroadcast ? limits.broadcast_ring_bytes : limits.reduce_ring.bytes;
-  if (!suits_ring(question) || question.count * bytes_of(question.type) < least) return false;
+  const size_t bytes = question.count * bytes_of(question.type);
+  if (!suits_ring(question) || bytes < least_around(question, limits)) return false;
   const bool fast = message_bytes(question, Algorithm::kRing) <= most_of_ll128(question, limits, Algorithm::kRing) &&
                     limits.slot_bytes[kFast] > 0 && allowed(rules.protocols[static_cast<size_t>(question.what)], kFast);
   return fast || goes_small(question, limits, rules, Algorithm::kRing);

@@ -85,7 +85,7 @@ Question reduce(size_t count, int root) {
 
 TEST(Choose, LongSumsToTheFirstOrTheLastRankGoInARingByLL128) {
   Limits crossed = limits();
-  crossed.reduce_ring.bytes = 4 * 8192;
+  crossed.reduce_ring.bytes = crossed.reduce_ring.bytes_back = 4 * 8192;
   const auto goes_in_ring = [&](const Question& question, const Rules& rules = Rules::any()) {
     return choose(question, crossed, rules).algorithm == Algorithm::kRing;
   };
@@ -115,10 +115,22 @@ TEST(Choose, LongSumsToTheFirstOrTheLastRankGoInARingByLL128) {
   EXPECT_FALSE(goes_in_ring(reduce(8192, 0), without));
 }
 
+TEST(Choose, SumsGoInARingSoonerIfTheyNeedNotComeBack) {
+  Limits crossed = limits();
+  crossed.reduce_ring.bytes = 4 * 8192;
+  crossed.reduce_ring.bytes_back = 4 * 16384;
+  const auto goes_in_ring = [&](size_t count, int root) {
+    return choose(reduce(count, root), crossed, Rules::any()).algorithm == Algorithm::kRing;
+  };
+  EXPECT_TRUE(goes_in_ring(8192, 7));
+  EXPECT_FALSE(goes_in_ring(16383, 0));
+  EXPECT_TRUE(goes_in_ring(16384, 0));
+}
+
 TEST(Choose, ReducesInARingGoBySmallCtasSoonerIfTheSumNeedNotComeBack) {
   Limits crossed = limits();
   crossed.line = {100, 8192};
-  crossed.reduce_ring = {1, 1 << 20, 1 << 22};
+  crossed.reduce_ring = {1, 1, 1 << 20, 1 << 22};
   const auto is_small = [&](size_t bytes, int root) {
     const Plan plan = choose(reduce(bytes / 4, root), crossed, Rules::any());
     EXPECT_EQ(plan.algorithm, Algorithm::kRing);

@@ -133,11 +133,11 @@ void poison_outputs(Cluster& cluster, size_t bytes) {
   }
 }
 
-/// Reductions of floats in one launch, several times: `vary` makes the i-th of a rank what it is to be.
+/// Reductions of fewer than `most` floats in one launch, several times: `vary` makes the i-th of a rank what it is to
+/// be.
 template <class Vary>
-void expect_that_a_group_is_right(int ranks, int repeats, Vary&& vary) {
+void expect_that_a_group_is_right(int ranks, size_t most, int repeats, Vary&& vary) {
   Cluster cluster(ranks);
-  constexpr size_t kMostElements = 1100;
   constexpr int kWorks = 40;
   std::vector<Launch> launches(static_cast<size_t>(ranks));
   std::vector<std::vector<Bytes>> inputs(kWorks);
@@ -146,9 +146,9 @@ void expect_that_a_group_is_right(int ranks, int repeats, Vary&& vary) {
     for (int i = 0; i < kWorks; ++i) {
       CollectiveWork work;
       work.type = DataType::kFloat32;
-      size_t at = static_cast<size_t>(i) * kMostElements * 4;
+      size_t at = static_cast<size_t>(i) * most * 4;
       at += 4 * vary(work, i, rank);
-      ASSERT_LT(work.count, kMostElements);
+      ASSERT_LT(work.count, most);
       inputs[static_cast<size_t>(i)].push_back(random_elements(work.type, work.count, false, random));
       work.input = cluster.input(rank) + at;
       work.output = cluster.output(rank) + at;
@@ -160,7 +160,7 @@ void expect_that_a_group_is_right(int ranks, int repeats, Vary&& vary) {
   }
   cluster.ranks().prepare(launches);
   for (int repeat = 0; repeat < repeats; ++repeat) {
-    poison_outputs(cluster, kWorks * kMostElements * 4);
+    poison_outputs(cluster, kWorks * most * 4);
     cluster.ranks().launch(launches);
     cluster.ranks().synchronize();
     for (int rank = 0; rank < ranks; ++rank) {
@@ -178,7 +178,7 @@ void expect_that_a_group_is_right(int ranks, int repeats, Vary&& vary) {
 
 TEST_P(OverRanks, GroupsOfCollectivesShareALaunch) {
   REQUIRE_GPU();
-  expect_that_a_group_is_right(GetParam(), 1, [](CollectiveWork& work, int i, int) {
+  expect_that_a_group_is_right(GetParam(), 1100, 1, [](CollectiveWork& work, int i, int) {
     work.count = 1000;
     work.plan.channels = 1 + i % 3;
     work.plan.protocol = i % 7 == 0 ? Protocol::kSimple : Protocol::kLL;
@@ -191,7 +191,7 @@ TEST_P(OverRanks, GroupsOfCollectivesShareALaunch) {
 TEST_P(OverRanks, BriefOperationsOfOneAndOfTwoStepsFollowEachOther) {
   REQUIRE_GPU();
   const int n = GetParam();
-  expect_that_a_group_is_right(n, 12, [n](CollectiveWork& work, int i, int rank) {
+  expect_that_a_group_is_right(n, 1100, 12, [n](CollectiveWork& work, int i, int rank) {
     work.count = i % 4 == 1 ? 1 : 1000 + static_cast<size_t>(i % 5);  // some of them no whole vectors
     work.plan.channels = 1 + i % 3;
     work.plan.protocol = Protocol::kLL128;
@@ -201,6 +201,25 @@ TEST_P(OverRanks, BriefOperationsOfOneAndOfTwoStepsFollowEachOther) {
       work.root = i % n;
     }
     return i % 5 == 0 && rank % 2 == 1 ? 1 : 0;  // elements by which buffers are shifted
+  });
+}
+
+/// Three and four ranks of one GPU have both: a channel has up to 15 KB of what is brief in the usual slots, and twice
+/// as much in the long ones.
+TEST_P(OverRanks, BriefOperationsWithUsualAndWithLongSlotsFollowEachOther) {
+  REQUIRE_GPU();
+  const auto n = static_cast<size_t>(GetParam());
+  expect_that_a_group_is_right(GetParam(), 7000 * n, 6, [n](CollectiveWork& work, int i, int) {
+    const bool two_shots = i % 3 != 0;
+    work.plan.algorithm = two_shots ? Algorithm::kTwoShot : Algorithm::kOneShot;
+    work.plan.protocol = Protocol::kLL128;
+    work.plan.channels = 1;
+    work.count = (i % 4 < 2 ? 3000 : 6000 + static_cast<size_t>(i % 5)) * (two_shots ? n : 1);
+    if (i % 3 == 2) {
+      work.what = Collective::kReduce;
+      work.root = i % static_cast<int>(n);
+    }
+    return 0;
   });
 }
 

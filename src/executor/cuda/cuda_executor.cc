@@ -250,14 +250,18 @@ class CudaExecutor : public Executor {
     const size_t grains = (work.count + grain - 1) / grain;
     return (grains + channels - 1) / channels * grain;
   }
-  /// Whether it goes by brief_connections.h. All ranks say the same.
-  bool is_brief(const CollectiveWork& work) const {
-    const Plan& plan = work.plan;
-    const size_t most = sizes_.brief_bytes[static_cast<size_t>(plan.protocol)];
-    if (steps_if_brief(work) == 0 || most == 0) return false;
-    const QueueLayout& layout = sizes_.layouts[static_cast<size_t>(brief_queue_of(plan.protocol))];
-    const size_t blocks = plan.algorithm == Algorithm::kTwoShot ? static_cast<size_t>(ranks_) : 1;
-    return work.count * bytes_of(work.type) <= blocks * most * static_cast<size_t>(channels_of(work, layout));
+  /// By which queue set it goes if it is brief (brief_connections.h). All ranks say the same.
+  std::optional<Queue> brief_queue_for(const CollectiveWork& work) const {
+    if (steps_if_brief(work) == 0) return std::nullopt;
+    const size_t blocks = work.plan.algorithm == Algorithm::kTwoShot ? static_cast<size_t>(ranks_) : 1;
+    const size_t bytes = work.count * bytes_of(work.type);
+    for (const Queue queue : kBriefQueues) {
+      const size_t most = blocks * sizes_.brief_bytes[static_cast<size_t>(queue)];
+      if (most == 0 || protocol_of_brief(queue) != work.plan.protocol) continue;
+      const int channels = channels_of(work, sizes_.layouts[static_cast<size_t>(queue)]);
+      if (bytes <= most * static_cast<size_t>(channels)) return queue;
+    }
+    return std::nullopt;
   }
   const void* kernel_for(const CollectiveWork& work) const { return kernel_of(work, queue_for(work), ranks_); }
 
@@ -265,7 +269,7 @@ class CudaExecutor : public Executor {
     return algorithm::goes_along_line(work.what, work.plan.algorithm, ranks_);
   }
   Queue queue_for(const CollectiveWork& work) const {
-    if (is_brief(work)) return brief_queue_of(work.plan.protocol);
+    if (const std::optional<Queue> brief = brief_queue_for(work)) return *brief;
     if (work.plan.small) return goes_along_line(work) ? Queue::kLine : Queue::kMesh;
     if (work.plan.apart && reduces(work.what)) return Queue::kSums;
     const Protocol protocol = protocol_of(work, ranks_);
@@ -288,29 +292,31 @@ class CudaExecutor : public Executor {
         ++first;
         continue;
       }
-      const void* kernel = kernel_for(all[first]);
-      const size_t most = most_works(all[first]);
+      const Queue queue = queue_for(all[first]);
+      const void* kernel = kernel_of(all[first], queue, ranks_);
+      const size_t most = most_works(all[first], queue);
+      const auto is_alike = [&](const CollectiveWork& other) {
+        return other.count > 0 && queue_for(other) == queue && kernel_of(other, queue, ranks_) == kernel;
+      };
       size_t end = first + 1;
-      while (end < all.size() && end - first < most && all[end].count > 0 && may_follow(all[first]) &&
-             kernel_for(all[end]) == kernel) {
+      while (end < all.size() && end - first < most && may_follow(all[first]) && is_alike(all[end])) {
         ++end;
       }
-      launch_run(kernel, all.data() + first, end - first, stream);
+      launch_run(kernel, queue, all.data() + first, end - first, stream);
       first = end;
     }
   }
 
-  size_t most_works(const CollectiveWork& work) const {
-    if (!is_brief(work)) return kMaxWorks;
-    return domain_->layout(queue_for(work)).slots / 2 / steps_if_brief(work);  // BriefConnections says why
+  size_t most_works(const CollectiveWork& work, Queue queue) const {
+    if (!is_brief(queue)) return kMaxWorks;
+    return domain_->layout(queue).slots / 2 / steps_if_brief(work);  // BriefConnections says why
   }
   /// Whether another operation may follow in the same launch. With copies in parts it may not: what a part forwards of
   /// a broadcast goes by connections that another part uses in an all-gather. Reductions use them alike.
   bool may_follow(const CollectiveWork& first) const { return !first.plan.apart || reduces(first.what); }
 
-  /// Operations that share a kernel.
-  void launch_run(const void* kernel, const CollectiveWork* works, size_t count, cudaStream_t stream) {
-    const Queue queue = queue_for(works[0]);
+  /// Operations that share a kernel and a queue set.
+  void launch_run(const void* kernel, Queue queue, const CollectiveWork* works, size_t count, cudaStream_t stream) {
     CollectiveParameters parameters;
     parameters.queue = domain_->view(queue);
     int channels = 1;
@@ -325,7 +331,7 @@ class CudaExecutor : public Executor {
       const auto n = static_cast<size_t>(ranks_);
       if (work.algorithm == Algorithm::kTwoShot) elements = std::min<size_t>(elements, (work.per_channel + n - 1) / n);
       const bool has_blocks = works[i].what != Collective::kAllReduce || work.algorithm == Algorithm::kTwoShot;
-      if (cuda::is_brief(queue) && has_blocks) elements *= n - 1;  // warps take all at once
+      if (is_brief(queue) && has_blocks) elements *= n - 1;  // warps take all at once
       most_bytes = std::max(most_bytes, elements * bytes_of(works[i].type));
       bytes += work.count * bytes_of(works[i].type);
     }

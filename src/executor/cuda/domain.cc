@@ -211,6 +211,7 @@ RunNotes* Domain::runs_of(Queue queue) const {
     case Queue::kMessageLL128:
     case Queue::kBriefLL:
     case Queue::kBriefLL128:
+    case Queue::kLongBrief:
     case Queue::kLL16: return nullptr;
   }
   return nullptr;

@@ -15,8 +15,10 @@
 // other, a microsecond each.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 #include "model/run_notes.h"
 #include "model/types.h"
@@ -29,7 +31,7 @@ inline constexpr int kMaxRanks = 72;
 /// whose parts have CTAs of their own, as they take many channels with few short slots; what goes by small CTAs from
 /// all ranks to all (kMesh), with twice as many slots; and data that goes along a line of ranks (kLine), where each
 /// takes from the one before it alone, so that there is room for many slots. And brief operations (brief_connections.h)
-/// have theirs, and what goes by LL16.
+/// have theirs, with longer slots for those that need them, and what goes by LL16.
 enum class Queue : int {
   kLL,
   kLL128,
@@ -42,19 +44,23 @@ enum class Queue : int {
   kLine,
   kBriefLL,
   kBriefLL128,
+  kLongBrief,
   kLL16
 };
-inline constexpr int kQueues = 12;
-constexpr Queue brief_queue_of(Protocol protocol) {
-  return static_cast<Queue>(static_cast<int>(Queue::kBriefLL) + static_cast<int>(protocol));
-}
+inline constexpr int kQueues = 13;
 
 constexpr Queue queue_of(Protocol protocol) { return static_cast<Queue>(protocol); }
 constexpr Queue message_queue_of(Protocol protocol) {
   return static_cast<Queue>(static_cast<int>(Queue::kMessageLL) + static_cast<int>(protocol));
 }
 
-constexpr bool is_brief(Queue queue) { return queue == Queue::kBriefLL || queue == Queue::kBriefLL128; }
+/// Those of brief operations, from the shortest slots to the longest.
+inline constexpr Queue kBriefQueues[] = {Queue::kBriefLL, Queue::kBriefLL128, Queue::kLongBrief};
+constexpr bool is_brief(Queue queue) { return std::ranges::find(kBriefQueues, queue) != std::end(kBriefQueues); }
+/// Of brief operations.
+constexpr Protocol protocol_of_brief(Queue queue) {
+  return queue == Queue::kBriefLL ? Protocol::kLL : Protocol::kLL128;
+}
 
 /// Counters of one connection and its reverse, in steps. They wrap.
 struct ConnectionState {
@@ -173,7 +179,8 @@ NITINOL_HOST_DEVICE constexpr WireShape shape_of(Queue queue) {
     case Queue::kMessageLL: return kShapeOfLL16;
     case Queue::kLL128:
     case Queue::kMessageLL128:
-    case Queue::kBriefLL128: return kShapeOfLL128;
+    case Queue::kBriefLL128:
+    case Queue::kLongBrief: return kShapeOfLL128;
     case Queue::kSimple:
     case Queue::kMessageSimple:
     case Queue::kSums:
@@ -186,7 +193,7 @@ NITINOL_HOST_DEVICE constexpr WireShape shape_of(Queue queue) {
 constexpr bool is_counted(Queue queue) { return shape_of(queue).stored == shape_of(queue).bytes; }
 /// What brief operations on aligned buffers begin and end with (brief_worker.h), in bytes.
 NITINOL_HOST_DEVICE constexpr uint32_t brief_piece(Protocol protocol) {
-  return protocol == Protocol::kLL ? 4 : shape_of(brief_queue_of(protocol)).piece;
+  return protocol == Protocol::kLL ? 4 : kShapeOfLL128.piece;
 }
 /// Payload bytes that fit into a slot.
 NITINOL_HOST_DEVICE constexpr uint32_t payload_of(Queue queue, uint32_t slot_bytes) {

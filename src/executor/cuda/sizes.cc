@@ -126,7 +126,7 @@ size_t least_of_ring(const Machine& m, const Limits& limits) {
 /// (in two shots 32 MB 145).
 void set_crossovers_to_reduce_ring(const Machine& m, Limits& limits) {
   if (!has_three_or_four_ranks(m) || !m.lines_stay_whole) return;
-  limits.reduce_ring.bytes = 1536 * kKi;
+  limits.reduce_ring.bytes = limits.reduce_ring.bytes_back = 1536 * kKi;
   if (m.max_channels > 0 || m.ranks == 3) return;
   limits.reduce_ring.small_bytes = 32 * kMega;
   limits.reduce_ring.small_bytes_back = 192 * kMega;
@@ -275,16 +275,23 @@ void set_crossovers_to_two_channels_per_cta(const Machine& m, Limits& limits) {
 /// Where two shots are brief (brief_connections.h). Between 4 GPUs all-reduce of 192 KB took 5.3 us in one shot and 5.7
 /// in two, of 256 KB 6.2 and 5.4, with 24 channels, of 512 KB 8.6 and 7.0, with 32; with 96 7.9. Reduce of 512 KB took
 /// 5.5 in one and 7.1 in two, of 1 MB 10.5 and 9.2. What is too long to be brief may go in a ring.
-void set_crossovers_of_brief_shots(const Machine& m, size_t brief_bytes, Limits& limits) {
-  if (brief_bytes == 0) return;
-  limits.two_brief_shots = {kShapeOfLL128.bytes, brief_bytes};
-  const size_t of_few = brief_bytes * static_cast<size_t>(std::min(limits.channels, limits.few_channels));
+void set_crossovers_of_brief_shots(const Machine& m, Sizes& sizes) {
+  const size_t usual = sizes.brief_bytes[static_cast<size_t>(Queue::kBriefLL128)];
+  if (usual == 0) return;
+  const size_t most = std::max(usual, sizes.brief_bytes[static_cast<size_t>(Queue::kLongBrief)]);
+  Limits& limits = sizes.limits;
+  limits.two_brief_shots = {kShapeOfLL128.bytes, most};
+  const size_t of_few = usual * static_cast<size_t>(std::min(limits.channels, limits.few_channels));
   limits.many_channels_bytes = std::min(limits.many_channels_bytes, of_few);
-  const size_t of_all = brief_bytes * static_cast<size_t>(limits.channels) * static_cast<size_t>(m.ranks);
+  const size_t blocks = static_cast<size_t>(limits.channels) * static_cast<size_t>(m.ranks);
+  const size_t of_all = most * blocks;
   if (m.ranks == 2) return;
   if (of_all >= limits.one_shot_bytes) limits.sum_one_shot_bytes = (m.ranks <= 4 ? 192 : 256) * kKi;
   if (of_all >= limits.reduce_one_shot_bytes) limits.sum_reduce_one_shot_bytes = 768 * kKi;
-  limits.reduce_ring.bytes = std::max(limits.reduce_ring.bytes, of_all + 1);
+  // Between 4 reduce of 3 and 5.6 MB to the last rank took 14.8 and 23 us in a ring, 16.2 and 28.4 by long slots; to
+  // rank 0 21 and 29, 15.6 and 28.
+  limits.reduce_ring.bytes = std::max(limits.reduce_ring.bytes, usual * blocks + 1);
+  limits.reduce_ring.bytes_back = std::max(limits.reduce_ring.bytes_back, of_all + 1);
 }
 
 /// Measured with 2 and 4 H200 over NVLink; between more ranks what follows from that.
@@ -381,6 +388,11 @@ void set_message_protocols(const Machine& m, Sizes& sizes) {
 /// 96 between 2; all-gather of 8 MB 28 and 25.5, and 19.0 and 17.9.
 int usual_channels(const Machine& m) { return m.ranks > 4 || m.in_host_memory ? 32 : 96; }
 
+/// Whether brief operations that are too long for the usual slots have longer ones, in memory of their own: where that
+/// was measured. Between 4 all-reduce of 3.2, 4 and 5 MB took 20.4, 25.2 and 30.5 us so, 26.3, 27.7 and 34.5 otherwise,
+/// reduce-scatter 12.5, 17.2 and 20.5, 13.5, 19.6 and 23.4, all-gather of 4 MB 17.6 and 18.8.
+bool has_long_brief(const Machine& m) { return has_three_or_four_ranks(m) && m.max_channels == 0 && !m.in_host_memory; }
+
 /// The largest slot with Simple, unless the user asks for another.
 uint32_t usual_slot(const Machine& m) { return m.in_host_memory && m.ranks > 2 ? kSlotThroughHost : 128 * kKi; }
 
@@ -455,6 +467,7 @@ Sizes sizes_for(const Machine& m) {
       fit(m.ranks, Wish{in_line, 16, 1 * kKi, std::min(most, (two_per_cta ? 64 : 32) * kKi), size_t{65} << 20, true}),
       fit(m.ranks, BriefWish{brief_channels, 8, 8 * kKi, size_t{m.ranks <= 8 ? 5U : 8U} << 20}),
       fit(m.ranks, BriefWish{channels, 4, 16 * kKi, size_t{m.ranks <= 4 ? 12U : 8U} << 20}),
+      fit(m.ranks, BriefWish{channels, 4, 32 * kKi, size_t{24} << 20}),
       fit(m.ranks, Wish{.channels = low_channels,
                         .slots = m.ranks > 16 ? 4U : 8U,
                         .least = kGrainOfLL16,
@@ -480,11 +493,10 @@ Sizes sizes_for(const Machine& m) {
   sizes.two_shot_chunk_of_one_round =
       has_three_or_four_ranks(m) ? whole_slot : std::min(whole_slot, sizes.two_shot_chunk);
   if (!m.lines_stay_whole) sizes.limits.slot_bytes[static_cast<size_t>(Protocol::kLL128)] = 0;
-  for (const Protocol protocol : {Protocol::kLL, Protocol::kLL128}) {
-    if (m.ranks == 1 || sizes.limits.slot_bytes[static_cast<size_t>(protocol)] == 0) continue;
-    const Queue queue = brief_queue_of(protocol);
-    const QueueLayout& layout = sizes.layouts[static_cast<size_t>(queue)];
-    sizes.brief_bytes[static_cast<size_t>(protocol)] = payload_of(queue, layout.slot_bytes) / kGrain * kGrain;
+  for (const Queue queue : kBriefQueues) {
+    if (m.ranks == 1 || sizes.limits.slot_bytes[static_cast<size_t>(protocol_of_brief(queue))] == 0) continue;
+    if (queue == Queue::kLongBrief && !has_long_brief(m)) continue;
+    sizes.brief_bytes[static_cast<size_t>(queue)] = payload(queue);
   }
   sizes.limits.channels = channels;
   sizes.limits.simple_channels = simple_channels;
@@ -503,7 +515,7 @@ Sizes sizes_for(const Machine& m) {
   const QueueLayout& mesh = sizes.layouts[static_cast<size_t>(Queue::kMesh)];
   if (m.ranks > 1 && in_mesh > 0) sizes.limits.mesh = {mesh.channels, mesh.slot_bytes, per_cta};
   set_crossovers(m, sizes.limits);
-  set_crossovers_of_brief_shots(m, sizes.brief_bytes[static_cast<size_t>(Protocol::kLL128)], sizes.limits);
+  set_crossovers_of_brief_shots(m, sizes);
   set_message_protocols(m, sizes);
   return sizes;
 }

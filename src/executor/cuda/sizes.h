@@ -33,9 +33,9 @@ struct Sizes {
   std::array<MessageGrain, kProtocols> message_grain{};
   int ctas_ahead = 0;             ///< launches of at most so many CTAs may overlap with the next one in their stream
   bool ranks_share_gpus = false;  ///< some do: kernels are to leave room for others' on their multiprocessors
-  /// What a channel has of a brief operation at most (brief_connections.h), by protocol, a multiple of grain_bytes; 0:
-  /// none is brief.
-  std::array<size_t, kProtocols> brief_bytes{};
+  /// What a channel has of a brief operation at most (brief_connections.h), by queue set, a multiple of grain_bytes; 0:
+  /// none goes by it.
+  std::array<size_t, kQueues> brief_bytes{};
   /// Bytes: two-shot algorithms with LL128 take no longer chunks,
   size_t two_shot_chunk = 0;
   size_t two_shot_chunk_of_one_round = 0;  ///< but up to this where one for each rank is all of a channel

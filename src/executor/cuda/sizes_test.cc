@@ -302,8 +302,7 @@ TEST(Sizes, SumsOfMoreThanTwoRanksTakeASecondShotSoonerWhereTwoShotsAreBrief) {
   const Sizes sizes = sizes_for(machine(4));
   EXPECT_EQ(sizes.limits.sum_one_shot_bytes, size_t{192} << 10);
   EXPECT_EQ(sizes.limits.sum_reduce_one_shot_bytes, size_t{768} << 10);
-  EXPECT_EQ(sizes.limits.two_brief_shots.block_bytes, sizes.brief_bytes[static_cast<size_t>(Protocol::kLL128)]);
-  const auto most = sizes.brief_bytes[static_cast<size_t>(Protocol::kLL128)];
+  const auto most = sizes.brief_bytes[static_cast<size_t>(Queue::kBriefLL128)];
   const QueueLayout& layout = sizes.layouts[static_cast<size_t>(Queue::kBriefLL128)];
   EXPECT_GE(most * static_cast<size_t>(layout.channels), (size_t{2} << 20) / 4) << "2 MB are brief";
   EXPECT_LE(sizes.limits.many_channels_bytes, most * static_cast<size_t>(sizes.limits.few_channels))
@@ -367,8 +366,10 @@ TEST(Sizes, LongReducesGoInARingWhereThatWasMeasured) {
       const Sizes sizes = sizes_for(few);
       const size_t brief =
           sizes.limits.two_brief_shots.block_bytes * static_cast<size_t>(sizes.limits.channels * ranks);
-      EXPECT_GT(sizes.limits.reduce_ring.bytes, brief) << "two brief shots are faster";
-      EXPECT_LE(sizes.limits.reduce_ring.bytes, size_t{3} << 20);
+      EXPECT_GT(sizes.limits.reduce_ring.bytes_back, brief) << "two brief shots are faster";
+      EXPECT_LE(sizes.limits.reduce_ring.bytes_back, size_t{6} << 20);
+      EXPECT_LE(sizes.limits.reduce_ring.bytes, sizes.limits.reduce_ring.bytes_back);
+      EXPECT_LE(sizes.limits.reduce_ring.bytes, size_t{3} << 20) << "to the last rank a ring is faster sooner";
       EXPECT_EQ(sizes.limits.reduce_ring.small_bytes < SIZE_MAX, ranks == 4 && ctas == 0) << "was measured";
     }
     Machine cut = machine(ranks);
@@ -547,10 +548,10 @@ TEST(Sizes, SlotsOfDifferentSendersChannelsAndStepsDoNotOverlap) {
 }
 
 TEST(Sizes, SlotsOfBriefOperationsOfDifferentChannelsStepsAndSendersDoNotOverlap) {
-  for (const int ranks : {2, 3, 8, kMaxRanks}) {
+  for (const int ranks : {2, 3, 4, 8, kMaxRanks}) {
     const Sizes sizes = sizes_for(machine(ranks));
-    for (const Protocol protocol : {Protocol::kLL, Protocol::kLL128}) {
-      const QueueLayout& layout = sizes.layouts[static_cast<size_t>(brief_queue_of(protocol))];
+    for (const Queue queue : kBriefQueues) {
+      const QueueLayout& layout = sizes.layouts[static_cast<size_t>(queue)];
       uint32_t next = layout.slots_at;
       for (uint32_t step = 0; step < layout.slots; ++step) {
         for (int channel = 0; channel < layout.channels; ++channel) {
@@ -561,17 +562,34 @@ TEST(Sizes, SlotsOfBriefOperationsOfDifferentChannelsStepsAndSendersDoNotOverlap
       }
       EXPECT_EQ(next, layout.bytes());
       EXPECT_TRUE(std::has_single_bit(layout.slot_bytes)) << "others are slower";
-      EXPECT_GE(sizes.brief_bytes[static_cast<size_t>(protocol)], 512U);
-      EXPECT_LE(sizes.brief_bytes[static_cast<size_t>(protocol)],
-                payload_of(brief_queue_of(protocol), layout.slot_bytes));
+      const size_t most = sizes.brief_bytes[static_cast<size_t>(queue)];
+      EXPECT_LE(most, payload_of(queue, layout.slot_bytes));
+      if (queue != Queue::kLongBrief) EXPECT_GE(most, 512U);
     }
   }
+}
+
+TEST(Sizes, ThreeAndFourRanksHaveLongSlotsForBriefOperationsThatAreTooLongForTheUsualOnes) {
+  const auto usual = static_cast<size_t>(Queue::kBriefLL128);
+  const auto longer = static_cast<size_t>(Queue::kLongBrief);
+  for (const int ranks : {3, 4}) {
+    for (const int ranks_per_gpu : {1, ranks}) {
+      const Sizes sizes = sizes_for(machine(ranks, ranks_per_gpu));
+      EXPECT_EQ(sizes.brief_bytes[longer], 2 * sizes.brief_bytes[usual]);
+      EXPECT_EQ(sizes.limits.two_brief_shots.block_bytes, sizes.brief_bytes[longer]);
+      EXPECT_LT(sizes.layouts[longer].bytes(), size_t{25} << 20);
+    }
+  }
+  Machine few = machine(4);
+  few.max_channels = 24;
+  EXPECT_EQ(sizes_for(few).brief_bytes[longer], 0U) << "not measured";
+  for (const int ranks : {2, 5, 8}) EXPECT_EQ(sizes_for(machine(ranks)).brief_bytes[longer], 0U) << "not measured";
 }
 
 TEST(Sizes, WhatGoesInOneShotByLLIsBriefOfUpTo16Ranks) {
   for (int ranks = 2; ranks <= 16; ++ranks) {
     const Sizes sizes = sizes_for(machine(ranks));
-    const size_t most = sizes.brief_bytes[static_cast<size_t>(Protocol::kLL)];
+    const size_t most = sizes.brief_bytes[static_cast<size_t>(Queue::kBriefLL)];
     const auto channels = static_cast<size_t>(sizes.layouts[static_cast<size_t>(Queue::kBriefLL)].channels);
     for (size_t bytes = 4; bytes <= sizes.limits.ll_bytes; bytes += 4) {
       const size_t wanted = std::clamp<size_t>(bytes / sizes.limits.bytes_per_channel, 1, channels);
@@ -586,8 +604,9 @@ TEST(Sizes, NothingIsBriefForOneRankOrByAProtocolThatIsNotOffered) {
   host.in_host_memory = true;
   host.lines_stay_whole = false;
   const Sizes sizes = sizes_for(host);
-  EXPECT_GT(sizes.brief_bytes[static_cast<size_t>(Protocol::kLL)], 0U);
-  EXPECT_EQ(sizes.brief_bytes[static_cast<size_t>(Protocol::kLL128)], 0U);
+  EXPECT_GT(sizes.brief_bytes[static_cast<size_t>(Queue::kBriefLL)], 0U);
+  EXPECT_EQ(sizes.brief_bytes[static_cast<size_t>(Queue::kBriefLL128)], 0U);
+  EXPECT_EQ(sizes.brief_bytes[static_cast<size_t>(Queue::kLongBrief)], 0U);
 }
 
 }  // namespace
