@@ -355,7 +355,7 @@ TEST_F(LongWait, ForDataOfAllEndsWhenTheLastHasCome) {
   EXPECT_NE(signals_.waits[cuda::Signals::kOfCollectives].for_data[0], 0U);
   EXPECT_NE(signals_.waits[cuda::Signals::kOfCollectives].for_data[2], 0U);
   EXPECT_EQ(signals_.waits[cuda::Signals::kOfCollectives].for_data[kMe], 0U);
-  EXPECT_EQ(signals_.arrived[0].marked_bytes, 0U);
+  EXPECT_EQ(signals_.arrived[0].awaited, 0U);
 }
 
 TEST_F(LongWait, ForDataOfOneTellsOfThatOneAlone) {

@@ -48,6 +48,10 @@ inline void store_16(void* to, uint4 value) { std::memcpy(to, &value, sizeof(val
 inline uint4 load_live(const void* from) { return load_16(from); }
 inline void store_live(void* to, uint4 value) { store_16(to, value); }
 inline uint32_t load_live_word(const uint32_t* from) { return *from; }
+inline void store_live_pair(void* to, uint32_t first, uint32_t second) {
+  const uint32_t pair[] = {first, second};
+  std::memcpy(to, pair, sizeof(pair));
+}
 inline void store_live_word(uint32_t* to, uint32_t value) { *to = value; }
 inline uint32_t load_acquire(const uint32_t* from) { return *from; }
 inline void fence_all_gpus() {}
