@@ -72,7 +72,8 @@ TEST(Watch, NamesTheRankThatStoppedFirst) {
   std::vector<int> values(3);
   team.engine(2)->rank().abort();
   std::thread waits = receiving(*team.engine(1), {0, 2}, values);
-  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  const auto& looks = team.engine(1)->rank().arena().header().looks;
+  while (looks.load() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the first is over
   team.engine(0)->rank().abort();
   waits.join();
   ASSERT_EQ(team.failures().size(), 1U);
