@@ -307,7 +307,7 @@ class BriefWorker : public BriefConnections<Wire, steps> {
       if (give_up(patience, source, first, missing, unit, raw)) return false;
     }
   }
-  /// `raw` is what there is of the missing ones. By LL that may be eight: to fetch one again takes fewer registers.
+  /// `raw` is what there is of the missing ones.
   template <int kSlots>
   __device__ __forceinline__ bool give_up(Patience<OfCollectives>& patience, const Endpoint& first_source, int first,
                                           uint32_t missing, uint32_t unit, const Raw (&raw)[kSlots]) {
@@ -321,12 +321,7 @@ class BriefWorker : public BriefConnections<Wire, steps> {
         patience.note(first + slot, For::kData, late);
         Endpoint source = first_source;
         source.slot += slot * this->queue_.layout.slot_bytes;
-        if constexpr (Wire::kPerWarp) {
-          static_assert(kSlots <= 2);
-          tell_what_arrived<Wire>(this->queue_, first + slot, source, seen[slot == 0 ? 0 : kSlots - 1]);
-        } else {
-          tell_what_is_there<Wire>(this->queue_, first + slot, source, unit);
-        }
+        tell_what_arrived<Wire>(this->queue_, first + slot, source, seen, slot, unit);
       }
     });
     if constexpr (Wire::kPerWarp) exhausted = __any_sync(0xffffffffU, exhausted);

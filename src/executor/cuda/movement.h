@@ -161,12 +161,7 @@ class WorkerBase : public Link {
         const int slot = __ffs(left) - 1;
         const int peer = this->sender(first + slot);
         patience.note(peer, For::kData, late);
-        if constexpr (Wire::kPerWarp) {
-          static_assert(kSlots <= 2);
-          tell_what_arrived<Wire>(this->queue_, peer, this->source(first + slot), seen[slot == 0 ? 0 : kSlots - 1]);
-        } else {
-          tell_what_is_there<Wire>(this->queue_, peer, this->source(first + slot), unit);
-        }
+        tell_what_arrived<Wire>(this->queue_, peer, this->source(first + slot), seen, slot, unit);
       }
     });
     if constexpr (Wire::kPerWarp) exhausted = __any_sync(0xffffffffU, exhausted);

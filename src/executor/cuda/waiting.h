@@ -122,12 +122,18 @@ __device__ __forceinline__ void tell_what_arrived(const QueueView& queue, int pe
   store_live_pair(const_cast<Arrived*>(&unforeseen(queue).signals->arrived[peer]), awaited | Wire::kMarkedBytes,
                   Wire::mark_in(flags.first, flags.second));
 }
-/// The same, of what is there now.
-template <class Wire>
-__device__ __forceinline__ void tell_what_is_there(const QueueView& queue, int peer, const Endpoint& source,
-                                                   uint32_t unit) {
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  tell_what_arrived<Wire>(queue, peer, source, Wire::flags_in(Wire::fetch(source.slot, unit, lane)));
+/// The same, of the flags that were seen in one of several slots. By LL that may be eight: to fetch one again takes
+/// fewer registers.
+template <class Wire, int kSlots>
+__device__ __forceinline__ void tell_what_arrived(const QueueView& queue, int peer, const Endpoint& source,
+                                                  const Flags (&seen)[kSlots], int slot, uint32_t unit) {
+  if constexpr (Wire::kPerWarp) {
+    static_assert(kSlots <= 2);
+    tell_what_arrived<Wire>(queue, peer, source, seen[slot == 0 ? 0 : kSlots - 1]);
+  } else {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    tell_what_arrived<Wire>(queue, peer, source, Wire::flags_in(Wire::fetch(source.slot, unit, lane)));
+  }
 }
 
 /// Marks for all kernels of this rank that come later that one has aborted: they send nothing, as it might be made of
