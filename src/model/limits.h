@@ -45,12 +45,11 @@ struct Limits {
   size_t broadcast_ring_bytes = SIZE_MAX;   ///< broadcast of so many bytes and more may go in a ring
   /// Reduce by Ring, where that keeps to the order of ranks, of
   struct ReduceRing {
-    size_t bytes = SIZE_MAX;             ///< so many bytes and more,
-    size_t bytes_back = SIZE_MAX;        ///< and where the sum comes back to rank 0, which began; by LL128,
-    size_t small_bytes = SIZE_MAX;       ///< or by small CTAs from so many bytes on,
-    size_t small_bytes_back = SIZE_MAX;  ///< and where it comes back
+    size_t bytes = SIZE_MAX;        ///< so many bytes and more; by LL128,
+    size_t small_bytes = SIZE_MAX;  ///< or by small CTAs from so many bytes on
   };
   ReduceRing reduce_ring;
+  ReduceRing reduce_ring_back;                     ///< where the sum comes back to rank 0, which began
   size_t reduce_one_shot_bytes = 16384;            ///< the same for reduce,
   size_t sum_reduce_one_shot_bytes = SIZE_MAX;     ///< and for its long sums where LL128 may be used: if that is less
   size_t ll_bytes = 0;                             ///< up to this many bytes from one rank to one peer with LL,

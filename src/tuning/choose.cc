@@ -41,10 +41,14 @@ bool is_reduce_in_ring(const Question& question, Algorithm algorithm) {
   return question.what == Collective::kReduce && algorithm == Algorithm::kRing;
 }
 
+const Limits::ReduceRing& ring_for(const Question& question, const Limits& limits) {
+  return question.root == 0 ? limits.reduce_ring_back : limits.reduce_ring;
+}
+
 /// From how many bytes on small CTAs are faster; 0: never.
 size_t least_of_small(const Question& question, const Limits& limits, Algorithm algorithm) {
   if (!is_reduce_in_ring(question, algorithm)) return limits.small_bytes[static_cast<size_t>(question.what)];
-  return question.root == 0 ? limits.reduce_ring.small_bytes_back : limits.reduce_ring.small_bytes;
+  return ring_for(question, limits).small_bytes;
 }
 
 /// Whether it is done by small CTAs that all do the same.
@@ -63,23 +67,18 @@ bool suits_ring(const Question& question) {
 /// Bytes of one message.
 size_t most_of_ll128(const Question& question, const Limits& limits, Algorithm algorithm) {
   const bool in_line = is_reduce_in_ring(question, algorithm) && suits_ring(question);
-  if (in_line && limits.reduce_ring.bytes != SIZE_MAX) return SIZE_MAX;
+  if (in_line && ring_for(question, limits).bytes != SIZE_MAX) return SIZE_MAX;
   const size_t usual = limits.ll128_bytes[static_cast<size_t>(question.what)];
   const bool twice = question.what == Collective::kAllReduce && algorithm == Algorithm::kTwoShot;
   return twice ? std::min(usual, limits.two_shot_ll128_bytes) : usual;
 }
 
-/// From how many bytes on a broadcast or a sum to a root may go in a ring.
-size_t least_around(const Question& question, const Limits& limits) {
-  if (question.what == Collective::kBroadcast) return limits.broadcast_ring_bytes;
-  return question.root == 0 ? limits.reduce_ring.bytes_back : limits.reduce_ring.bytes;
-}
-
 /// Whether a broadcast or a sum to a root goes in a ring: by LL128, or by small CTAs.
 bool goes_around(const Question& question, const Limits& limits, const Rules& rules) {
   constexpr int kFast = static_cast<int>(Protocol::kLL128);
-  const size_t bytes = question.count * bytes_of(question.type);
-  if (!suits_ring(question) || bytes < least_around(question, limits)) return false;
+  const bool to_root = question.what == Collective::kReduce;
+  const size_t least = to_root ? ring_for(question, limits).bytes : limits.broadcast_ring_bytes;
+  if (!suits_ring(question) || question.count * bytes_of(question.type) < least) return false;
   const bool fast = message_bytes(question, Algorithm::kRing) <= most_of_ll128(question, limits, Algorithm::kRing) &&
                     limits.slot_bytes[kFast] > 0 && allowed(rules.protocols[static_cast<size_t>(question.what)], kFast);
   return fast || goes_small(question, limits, rules, Algorithm::kRing);

@@ -85,7 +85,7 @@ Question reduce(size_t count, int root) {
 
 TEST(Choose, LongSumsToTheFirstOrTheLastRankGoInARingByLL128) {
   Limits crossed = limits();
-  crossed.reduce_ring.bytes = crossed.reduce_ring.bytes_back = 4 * 8192;
+  crossed.reduce_ring.bytes = crossed.reduce_ring_back.bytes = 4 * 8192;
   const auto goes_in_ring = [&](const Question& question, const Rules& rules = Rules::any()) {
     return choose(question, crossed, rules).algorithm == Algorithm::kRing;
   };
@@ -118,7 +118,7 @@ TEST(Choose, LongSumsToTheFirstOrTheLastRankGoInARingByLL128) {
 TEST(Choose, SumsGoInARingSoonerIfTheyNeedNotComeBack) {
   Limits crossed = limits();
   crossed.reduce_ring.bytes = 4 * 8192;
-  crossed.reduce_ring.bytes_back = 4 * 16384;
+  crossed.reduce_ring_back.bytes = 4 * 16384;
   const auto goes_in_ring = [&](size_t count, int root) {
     return choose(reduce(count, root), crossed, Rules::any()).algorithm == Algorithm::kRing;
   };
@@ -130,7 +130,8 @@ TEST(Choose, SumsGoInARingSoonerIfTheyNeedNotComeBack) {
 TEST(Choose, ReducesInARingGoBySmallCtasSoonerIfTheSumNeedNotComeBack) {
   Limits crossed = limits();
   crossed.line = {100, 8192};
-  crossed.reduce_ring = {1, 1, 1 << 20, 1 << 22};
+  crossed.reduce_ring = {1, 1 << 20};
+  crossed.reduce_ring_back = {1, 1 << 22};
   const auto is_small = [&](size_t bytes, int root) {
     const Plan plan = choose(reduce(bytes / 4, root), crossed, Rules::any());
     EXPECT_EQ(plan.algorithm, Algorithm::kRing);

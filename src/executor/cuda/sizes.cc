@@ -126,10 +126,10 @@ size_t least_of_ring(const Machine& m, const Limits& limits) {
 /// (in two shots 32 MB 145).
 void set_crossovers_to_reduce_ring(const Machine& m, Limits& limits) {
   if (!has_three_or_four_ranks(m) || !m.lines_stay_whole) return;
-  limits.reduce_ring.bytes = limits.reduce_ring.bytes_back = 1536 * kKi;
+  limits.reduce_ring.bytes = limits.reduce_ring_back.bytes = 1536 * kKi;
   if (m.max_channels > 0 || m.ranks == 3) return;
   limits.reduce_ring.small_bytes = 32 * kMega;
-  limits.reduce_ring.small_bytes_back = 192 * kMega;
+  limits.reduce_ring_back.small_bytes = 192 * kMega;
 }
 
 /// A second shot saves nothing on the wire between 2: all-reduce of 1 MB took 8.0 us in one and 8.6 in two, of 4
@@ -291,7 +291,7 @@ void set_crossovers_of_brief_shots(const Machine& m, Sizes& sizes) {
   // Between 4 reduce of 3 and 5.6 MB to the last rank took 14.8 and 23 us in a ring, 16.2 and 28.4 by long slots; to
   // rank 0 21 and 29, 15.6 and 28.
   limits.reduce_ring.bytes = std::max(limits.reduce_ring.bytes, usual * blocks + 1);
-  limits.reduce_ring.bytes_back = std::max(limits.reduce_ring.bytes_back, of_all + 1);
+  limits.reduce_ring_back.bytes = std::max(limits.reduce_ring_back.bytes, of_all + 1);
 }
 
 /// Measured with 2 and 4 H200 over NVLink; between more ranks what follows from that.

@@ -366,9 +366,9 @@ TEST(Sizes, LongReducesGoInARingWhereThatWasMeasured) {
       const Sizes sizes = sizes_for(few);
       const size_t brief =
           sizes.limits.two_brief_shots.block_bytes * static_cast<size_t>(sizes.limits.channels * ranks);
-      EXPECT_GT(sizes.limits.reduce_ring.bytes_back, brief) << "two brief shots are faster";
-      EXPECT_LE(sizes.limits.reduce_ring.bytes_back, size_t{6} << 20);
-      EXPECT_LE(sizes.limits.reduce_ring.bytes, sizes.limits.reduce_ring.bytes_back);
+      EXPECT_GT(sizes.limits.reduce_ring_back.bytes, brief) << "two brief shots are faster";
+      EXPECT_LE(sizes.limits.reduce_ring_back.bytes, size_t{6} << 20);
+      EXPECT_LE(sizes.limits.reduce_ring.bytes, sizes.limits.reduce_ring_back.bytes);
       EXPECT_LE(sizes.limits.reduce_ring.bytes, size_t{3} << 20) << "to the last rank a ring is faster sooner";
       EXPECT_EQ(sizes.limits.reduce_ring.small_bytes < SIZE_MAX, ranks == 4 && ctas == 0) << "was measured";
     }
@@ -380,7 +380,7 @@ TEST(Sizes, LongReducesGoInARingWhereThatWasMeasured) {
     EXPECT_EQ(ring(host).bytes, SIZE_MAX);
   }
   for (const int ranks : {2, 5, 8}) EXPECT_EQ(ring(machine(ranks)).bytes, SIZE_MAX);
-  EXPECT_GT(ring(machine(4)).small_bytes_back, ring(machine(4)).small_bytes);
+  EXPECT_GT(sizes_for(machine(4)).limits.reduce_ring_back.small_bytes, ring(machine(4)).small_bytes);
 }
 
 TEST(Sizes, ThroughHostMemoryBroadcastsBetweenMoreThanTwoAreShortUpTo16MB) {
