@@ -325,7 +325,7 @@ class CudaExecutor : public Executor {
     for (size_t i = 0; i < count; ++i) {
       if (works[i].count == 0) continue;
       Work& work = parameters.work[parameters.works++];
-      work = translate(works[i]);
+      work = translate(works[i], queue);
       channels = std::max(channels, channels_of(works[i], parameters.queue.layout));
       size_t elements = std::min<size_t>(work.chunk, work.per_channel);
       const auto n = static_cast<size_t>(ranks_);
@@ -369,8 +369,7 @@ class CudaExecutor : public Executor {
     return static_cast<int>(workers + clerk) * 32;
   }
 
-  Work translate(const CollectiveWork& from) const {
-    const Queue queue = queue_for(from);
+  Work translate(const CollectiveWork& from, Queue queue) const {
     const QueueLayout& layout = sizes_.layouts[static_cast<size_t>(queue)];
     const size_t size = bytes_of(from.type);
     const size_t slot = payload_of(queue, layout.slot_bytes) / 128 * 128 / size;

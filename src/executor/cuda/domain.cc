@@ -14,8 +14,8 @@ namespace nitinol::cuda {
 namespace {
 
 constexpr size_t kSignalWords = sizeof(Signals) / sizeof(uint32_t);
-/// Where notes of runs begin, of which each is written at once.
 constexpr size_t kAnswersEnd = (kSignalWords + kMaxRanks) * sizeof(uint32_t);
+/// Where notes of runs begin, of which each is written at once.
 constexpr size_t kRunsAt = (kAnswersEnd + alignof(RunNotes) - 1) / alignof(RunNotes) * alignof(RunNotes);
 
 bool notes_runs(const ExecutorSetup& setup) { return setup.check && setup.peers.size() > 1; }
