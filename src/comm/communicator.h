@@ -31,6 +31,8 @@
 
 namespace nitinol {
 
+struct Gathering;
+
 class Communicator : public std::enable_shared_from_this<Communicator>, private ras::Subject {
  public:
   /// A call of which an abort from another thread must take notice before anything is freed.
@@ -171,8 +173,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   bool wait_until_finalised() const;
   void expect_end();
   Phase phase() const { return phase_.load(std::memory_order_acquire); }
-  /// How many ranks of the communicator live in this process.
-  int local_ranks() const { return local_ranks_; }
+  /// Where the ranks of this process meet to leave.
+  const std::shared_ptr<Gathering>& gathering() const { return gathering_; }
   /// Names those that are not among the given ones: "rank 1 (host h, pid 7, device 1), rank 2 ...".
   std::string local_ranks_but(const std::vector<int>& ranks);
   /// Other processes' ranks, that this one has come to leave, and waits for all of its process but these.
@@ -288,7 +290,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   const Config config_;
   const int forks_before_ = count_forks();
   const int owner_ = getpid();
-  int local_ranks_ = 1;
+  std::shared_ptr<Gathering> gathering_;
   Rules rules_;
   Limits limits_;
   Question last_question_{.ranks = 0};  ///< the collective planned last: programs repeat themselves

@@ -4,36 +4,46 @@
 #include <exception>
 #include <map>
 #include <mutex>
-#include <new>
+#include <utility>
 #include <vector>
 
+#include "base/fork_safe.h"
 #include "base/log.h"
 #include "base/run_together.h"
 
 namespace nitinol {
-namespace {
 
-/// The ranks of this process that have come to leave one communicator.
 struct Gathering {
   struct Leaver {
     std::shared_ptr<Communicator> communicator;
     bool tear_down = false;
   };
+
+  explicit Gathering(size_t all) : ranks(all) {
+    leavers.reserve(ranks);
+    gone.reserve(ranks);
+  }
+
+  const size_t ranks;  ///< of the process
+
+  std::mutex mutex;  // guards what follows
   std::vector<Leaver> leavers;
-  std::vector<int> gone;  ///< ranks that were aborted: nobody waits for them
+  std::vector<int> gone;    ///< ranks that were aborted: nobody waits for them
+  bool on_its_way = false;  ///< it is complete: the leavers stay the same until they have left
 };
+
+namespace {
 
 using Leavers = std::vector<Gathering::Leaver>;
 
 struct Gatherings {
   std::mutex mutex;
-  std::map<KeyId, Gathering> by_identity;
-  std::vector<std::shared_ptr<Leavers>> on_their_way;  ///< who are complete, and wait for the other processes
+  std::map<KeyId, std::weak_ptr<Gathering>> by_identity;
 };
 
 Gatherings& gatherings() {
-  static Gatherings* const instance = new Gatherings;  // outlives static destruction
-  return *instance;
+  static Gatherings& instance = make_free_across_forks<Gatherings>();
+  return instance;
 }
 
 /// The ranks that nobody of the process waits for.
@@ -53,19 +63,11 @@ void tell_of_awaited(const Gathering& gathering) {
   }
 }
 
-/// Takes the gathering out, and puts it on its way, if everybody of this process is there. Else others hear who is not.
-std::shared_ptr<Leavers> take_if_complete(Gatherings& all, const Communicator& communicator) {
-  const auto found = all.by_identity.find(communicator.identity());
-  Gathering& gathering = found->second;
-  const size_t there = gathering.leavers.size() + gathering.gone.size();
-  if (there < static_cast<size_t>(communicator.local_ranks())) {
-    tell_of_awaited(gathering);
-    return nullptr;
-  }
-  auto leavers = std::make_shared<Leavers>(std::move(gathering.leavers));
-  all.by_identity.erase(found);
-  all.on_their_way.push_back(leavers);
-  return leavers;
+/// True if everybody of this process is there. Else others hear who is not.
+bool set_off_if_complete(Gathering& gathering) {
+  gathering.on_its_way = gathering.leavers.size() + gathering.gone.size() == gathering.ranks;
+  if (!gathering.on_its_way) tell_of_awaited(gathering);
+  return gathering.on_its_way;
 }
 
 /// The other ranks are not to wait for one that cannot leave properly.
@@ -82,94 +84,82 @@ void give_up(Communicator& communicator, const std::exception& thrown) noexcept 
   }
 }
 
-/// Which of them are to be freed, and wait less. Others may still become so while they wait.
-std::vector<bool> hurries_of(const Leavers& leavers) {
-  const std::lock_guard lock(gatherings().mutex);
-  std::vector<bool> hurries;
-  for (const Gathering::Leaver& leaver : leavers) hurries.push_back(leaver.tear_down);
-  return hurries;
+/// Whether it is to be freed, and waits less. Others may still become so while they wait.
+bool hurries(Gathering& gathering, size_t leaver) {
+  const std::lock_guard lock(gathering.mutex);
+  return gathering.leavers[leaver].tear_down;
+}
+
+/// What goes wrong is in the rank's state afterwards, and no business of the one on whose thread this happens.
+void leave(Communicator& communicator, bool in_a_hurry) noexcept {
+  try {
+    communicator.finish_finalise(in_a_hurry);
+  } catch (const std::exception& thrown) {
+    communicator.fail_because(thrown);  // word of the failure may not have come over the watch yet
+  }
 }
 
 /// They are no longer on their way: nobody marks them any more.
-void take_from_the_way(const Leavers& leavers) {
-  Gatherings& all = gatherings();
-  const std::lock_guard lock(all.mutex);
-  std::erase_if(all.on_their_way, [&](const auto& other) { return other.get() == &leavers; });
+Leavers take_leavers(Gathering& gathering) {
+  const std::lock_guard lock(gathering.mutex);
+  return std::exchange(gathering.leavers, {});
 }
 
-/// All leavers, who are on their way, wait for the other processes, each for its own rank: what goes wrong is in its
-/// state afterwards, and no business of the rank on whose thread this happens.
-void leave_together(Leavers& leavers) {
-  const std::vector<bool> in_a_hurry = hurries_of(leavers);
-  const auto leave = [](Communicator& communicator, bool hurries) {
-    try {
-      communicator.finish_finalise(hurries);
-    } catch (const std::exception& thrown) {
-      communicator.fail_because(thrown);  // word of the failure may not have come over the watch yet
-    }
-  };
+/// All leavers, who are on their way, wait for the other processes, each for its own rank.
+void leave_together(Gathering& gathering) {
+  Leavers& leavers = gathering.leavers;
   try {
-    run_together(leavers.size(), [&](size_t i) { leave(*leavers[i].communicator, in_a_hurry[i]); });
+    run_together(leavers.size(), [&](size_t i) { leave(*leavers[i].communicator, hurries(gathering, i)); });
   } catch (const std::exception& thrown) {
     for (const Gathering::Leaver& leaver : leavers) give_up(*leaver.communicator, thrown);
   }
-  take_from_the_way(leavers);
-  for (Gathering::Leaver& leaver : leavers) {
+  for (const Gathering::Leaver& leaver : take_leavers(gathering)) {
     if (leaver.tear_down) leaver.communicator->tear_down();
   }
 }
 
+/// Takes no memory: nobody else would leave, or free what leaves.
 void arrive(const std::shared_ptr<Communicator>& communicator, bool tear_down) {
-  Gatherings& all = gatherings();
-  std::shared_ptr<Leavers> leavers;
+  const std::shared_ptr<Gathering> gathering = communicator->gathering();
   {
-    const std::lock_guard lock(all.mutex);
-    const KeyId identity = communicator->identity();
-    all.by_identity[identity].leavers.push_back({communicator, tear_down});
-    leavers = take_if_complete(all, *communicator);
+    const std::lock_guard lock(gathering->mutex);
+    gathering->leavers.push_back({communicator, tear_down});
+    if (!set_off_if_complete(*gathering)) return;
   }
-  if (leavers) leave_together(*leavers);
+  leave_together(*gathering);
 }
 
 /// A communicator that already waits in a gathering, or is on its way, is to be freed when it has left. False if it has
 /// left already.
 bool tear_down_when_leaving(const std::shared_ptr<Communicator>& communicator) {
-  Gatherings& all = gatherings();
-  const std::lock_guard lock(all.mutex);
-  const auto mark_in = [&](Leavers& leavers) {
-    const auto found = std::find_if(leavers.begin(), leavers.end(),
-                                    [&](const Gathering::Leaver& one) { return one.communicator == communicator; });
-    if (found == leavers.end()) return false;
-    found->tear_down = true;
-    return true;
-  };
-  const auto waiting = all.by_identity.find(communicator->identity());
-  if (waiting != all.by_identity.end() && mark_in(waiting->second.leavers)) return true;
-  return std::any_of(all.on_their_way.begin(), all.on_their_way.end(),
-                     [&](const std::shared_ptr<Leavers>& leavers) { return mark_in(*leavers); });
+  const std::shared_ptr<Gathering> gathering = communicator->gathering();
+  const std::lock_guard lock(gathering->mutex);
+  Leavers& leavers = gathering->leavers;
+  const auto found = std::find_if(leavers.begin(), leavers.end(),
+                                  [&](const Gathering::Leaver& one) { return one.communicator == communicator; });
+  if (found == leavers.end()) return false;
+  found->tear_down = true;
+  return true;
 }
 
-/// The rank will not come: the others of its process need not wait for it.
+/// The rank will not come: the others of its process need not wait for it. Takes no memory.
 void leave_out(const std::shared_ptr<Communicator>& communicator) {
-  Gatherings& all = gatherings();
-  std::shared_ptr<Leavers> leavers;
+  const std::shared_ptr<Gathering> gathering = communicator->gathering();
   {
-    const std::lock_guard lock(all.mutex);
-    const KeyId identity = communicator->identity();
-    Gathering& gathering = all.by_identity[identity];
-    std::erase_if(gathering.leavers, [&](const auto& leaver) { return leaver.communicator == communicator; });
-    gathering.gone.push_back(communicator->rank());
-    leavers = take_if_complete(all, *communicator);
+    const std::lock_guard lock(gathering->mutex);
+    if (gathering->on_its_way) return;
+    std::erase_if(gathering->leavers, [&](const auto& leaver) { return leaver.communicator == communicator; });
+    gathering->gone.push_back(communicator->rank());
+    if (!set_off_if_complete(*gathering)) return;
   }
-  if (leavers) leave_together(*leavers);
+  leave_together(*gathering);
 }
 
 /// The ranks of the process for which the communicator still waits in a gathering; "" if it is through with that.
 std::string awaited_ranks(Communicator& communicator) {
-  Gatherings& all = gatherings();
-  const std::lock_guard lock(all.mutex);
-  const auto found = all.by_identity.find(communicator.identity());
-  return found == all.by_identity.end() ? "" : communicator.local_ranks_but(ranks_done_with(found->second));
+  const std::shared_ptr<Gathering> gathering = communicator.gathering();
+  const std::lock_guard lock(gathering->mutex);
+  return gathering->on_its_way ? "" : communicator.local_ranks_but(ranks_done_with(*gathering));
 }
 
 /// Whoever polls is to see that it is not over before the other ranks of the process have come. When all have they keep
@@ -186,7 +176,25 @@ void wait_for_ranks_of_process(Communicator& communicator) {
   }
 }
 
+void note_in_log(const Communicator& communicator, const std::exception& thrown) noexcept {
+  try {
+    log_info(Subsystem::kDestroy, "rank {}: while the communicator was destroyed: {}", communicator.rank(),
+             thrown.what());
+  } catch (const std::exception&) {  // no memory for a line
+  }
+}
+
 }  // namespace
+
+std::shared_ptr<Gathering> join_gathering(const KeyId& identity, std::ptrdiff_t local_ranks) {
+  Gatherings& all = gatherings();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.by_identity, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<Gathering>& known = all.by_identity[identity];
+  std::shared_ptr<Gathering> gathering = known.lock();
+  if (!gathering) known = gathering = std::make_shared<Gathering>(static_cast<size_t>(local_ranks));
+  return gathering;
+}
 
 void finalise(const std::shared_ptr<Communicator>& communicator) {
   try {
@@ -221,23 +229,13 @@ void destroy(const std::shared_ptr<Communicator>& communicator) {
     if (!tear_down_when_leaving(communicator)) communicator->tear_down();
     return;
   }
-  const auto note = [&](const std::exception& error) {
-    log_info(Subsystem::kDestroy, "rank {}: while the communicator was destroyed: {}", communicator->rank(),
-             error.what());
-  };
   try {
     communicator->begin_finalise(true);
-  } catch (const std::exception& error) {
-    note(error);
+  } catch (const std::exception& thrown) {
+    note_in_log(*communicator, thrown);
     return abort(communicator);
   }
-  try {
-    arrive(communicator, true);
-  } catch (const std::bad_alloc& lack) {
-    give_up(*communicator, lack);
-  } catch (const std::exception& error) {
-    note(error);
-  }
+  arrive(communicator, true);
 }
 
 void abort(const std::shared_ptr<Communicator>& communicator) {

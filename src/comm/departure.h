@@ -2,11 +2,16 @@
 // after the other: so the ranks of a process gather, and the last one waits for the other processes on behalf of all.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 
 #include "comm/communicator.h"
 
 namespace nitinol {
+
+/// Where the ranks of this process that leave one communicator gather. Each joins it while the communicator is made, so
+/// that leaving takes no memory.
+std::shared_ptr<Gathering> join_gathering(const KeyId& identity, std::ptrdiff_t local_ranks);
 
 /// Flushes this rank's work. The last rank of the process to come also waits until all ranks of the communicator have
 /// come. Throws Error.

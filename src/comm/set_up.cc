@@ -19,6 +19,7 @@
 #include "base/settings.h"
 #include "bootstrap/absence.h"
 #include "comm/communicator.h"
+#include "comm/departure.h"
 #include "comm/strict_check.h"
 #include "device/guards.h"
 #include "diagnostics/ras/report.h"
@@ -259,8 +260,8 @@ void Communicator::meet_peers() {
   constexpr int kFewestToLeaveOutOneAndMeet = 3;
   if (ranks_ >= kFewestToLeaveOutOneAndMeet) desk();  // others may shrink before this rank does, and tell it something
   const uint64_t process = peers[static_cast<size_t>(rank_)].process;
-  local_ranks_ = static_cast<int>(
-      std::count_if(peers.begin(), peers.end(), [&](const Peer& peer) { return peer.process == process; }));
+  const auto is_local = [&](const Peer& peer) { return peer.process == process; };
+  gathering_ = join_gathering(identity_, std::count_if(peers.begin(), peers.end(), is_local));
   if (strict && rank_ != 0) strict_memory = StrictBoard::fetch(*handles_, ranks_);
   if (strict) strict_board_ = std::make_shared<StrictBoard>(std::move(strict_memory), peers, rank_);
   bool peer_access = has_peer_access(peers);

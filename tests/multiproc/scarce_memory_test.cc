@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -360,6 +362,42 @@ TEST(ScarceMemory, InitAllEnds) {
                 }
               }
             }));
+}
+
+size_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
+
+/// Two ranks of a process leave, and an allocation of the first one's call fails, each time a later one, until all were
+/// tried; the last round has what it needs. Their descriptors go all the same.
+void leave_without_memory(const std::function<void(ncclComm_t comm)>& leave) {
+  EXPECT_EQ("", run_processes(1, [&](int, const ncclUniqueId&) {
+              size_t usual = 0;
+              bool failed = true;
+              for (int nth = -1; failed; ++nth) {  // the first round has it, too
+                ncclComm_t comms[2] = {};
+                EXPECT_CALL(ncclCommInitAll(comms, 2, nullptr));
+                std::optional<FailingAllocation> failing(std::in_place, nth);
+                leave(comms[0]);
+                failed = nth < 0 || failing->has_failed();
+                failing.reset();
+                static_cast<void>(ncclCommDestroy(comms[1]));
+                const auto deadline = std::chrono::steady_clock::now() + kInTime;
+                if (nth < 0) usual = open_descriptors();
+                while (open_descriptors() > usual && std::chrono::steady_clock::now() < deadline) usleep(1000);
+                expect_that(open_descriptors() <= usual, std::to_string(nth) + ": descriptors are left");
+              }
+            }));
+}
+
+TEST(ScarceMemory, WhatIsDestroyedOrAbortedLeavesNothing) {
+  setenv("NCCL_DEBUG", "INFO", 1);
+  setenv("NCCL_DEBUG_FILE", "/dev/null", 1);
+  leave_without_memory([](ncclComm_t comm) { static_cast<void>(ncclCommDestroy(comm)); });
+  leave_without_memory([](ncclComm_t comm) { static_cast<void>(ncclCommAbort(comm)); });
+  unsetenv("NCCL_DEBUG");
+  unsetenv("NCCL_DEBUG_FILE");
 }
 
 TEST(ScarceMemory, OthersAreToldOfARankThatHasNoneWhenItFinalises) {
