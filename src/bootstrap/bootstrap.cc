@@ -357,15 +357,17 @@ Bootstrap::Bootstrap(std::shared_ptr<Tree> tree) : tree_(std::move(tree)) {}
 
 Bootstrap::~Bootstrap() { tree_->watch(nullptr); }
 
-std::unique_ptr<Bootstrap> Bootstrap::join(const JoinArguments& arguments) {
-  const std::shared_ptr<Tree> tree = join_tree(arguments);
-  std::unique_ptr<Bootstrap> bootstrap;
+std::unique_ptr<Bootstrap> Bootstrap::over(const std::shared_ptr<Tree>& tree) {
   try {
-    bootstrap.reset(new Bootstrap(tree));
+    return std::unique_ptr<Bootstrap>(new Bootstrap(tree));
   } catch (const std::bad_alloc&) {
     tree->report_lack_of_memory();
     throw;
   }
+}
+
+std::unique_ptr<Bootstrap> Bootstrap::join(const JoinArguments& arguments) {
+  std::unique_ptr<Bootstrap> bootstrap = over(join_tree(arguments));
   const UniqueId& id = arguments.ids.front();
   if (id.from_address && arguments.rank == 0) {
     // The address may serve the next communicator as soon as this root is through.
@@ -377,9 +379,8 @@ std::unique_ptr<Bootstrap> Bootstrap::join(const JoinArguments& arguments) {
 
 std::unique_ptr<Bootstrap> Bootstrap::make_child(const std::vector<int>& members, int my_index,
                                                  const std::atomic<bool>* abort_flag) {
-  auto tree = make_child_tree(*tree_, members, my_index, abort_flag);
-  if (!tree) return nullptr;
-  return std::unique_ptr<Bootstrap>(new Bootstrap(std::move(tree)));
+  const auto tree = make_child_tree(*tree_, members, my_index, abort_flag);
+  return tree ? over(tree) : nullptr;
 }
 
 int Bootstrap::rank() const { return tree_->rank(); }

@@ -143,6 +143,7 @@ class Bootstrap {
 
  private:
   explicit Bootstrap(std::shared_ptr<Tree> tree);
+  static std::unique_ptr<Bootstrap> over(const std::shared_ptr<Tree>& tree);
 
   std::shared_ptr<Tree> tree_;
 };

@@ -2,6 +2,7 @@
 #include "bootstrap/child.h"
 
 #include <chrono>
+#include <new>
 #include <thread>
 
 #include "base/error.h"
@@ -170,10 +171,8 @@ void come_together(Tree& parent, Tree& tree, const std::optional<ParentReply>& a
   }
 }
 
-}  // namespace
-
-std::shared_ptr<Tree> make_child_tree(Tree& parent, const std::vector<int>& members, int my_index,
-                                      const std::atomic<bool>* abort_flag) {
+std::shared_ptr<Tree> make_tree(Tree& parent, const std::vector<int>& members, int my_index,
+                                const std::atomic<bool>* abort_flag) {
   const OwnPart own = start_own(parent, members, my_index, abort_flag);
   Lines lines;
   try {
@@ -186,6 +185,18 @@ std::shared_ptr<Tree> make_child_tree(Tree& parent, const std::vector<int>& memb
   const auto above = read_contacts(*own.tree, lines, members);
   come_together(parent, *own.tree, above);
   return own.tree;
+}
+
+}  // namespace
+
+std::shared_ptr<Tree> make_child_tree(Tree& parent, const std::vector<int>& members, int my_index,
+                                      const std::atomic<bool>* abort_flag) {
+  try {
+    return make_tree(parent, members, my_index, abort_flag);
+  } catch (const std::bad_alloc&) {  // the others wait for what was to be told to them
+    parent.report_lack_of_memory();
+    throw;
+  }
 }
 
 }  // namespace nitinol

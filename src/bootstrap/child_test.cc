@@ -12,16 +12,19 @@
 #include "bootstrap/testing.h"
 #include "bootstrap/tree.h"
 #include "bootstrap/wire.h"
+#include "failing_allocation.h"
 #include "scarcity.h"
 
 namespace nitinol {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using testing::error_of;
 using ::testing::HasSubstr;
 using testing::join_all;
 using testing::run_threads;
+using ::testing::StrEq;
 
 TEST(Child, GroupsOfAParentAreIndependent) {
   auto all = join_all(10);
@@ -182,6 +185,38 @@ TEST(Child, OfWhichARankDoesNotComeOnEndsWhenTheTimeOfItsParentsOperationsIsOver
                                       : HasSubstr("it did not connect to rank 0 within 500 ms (NITINOL_TIMEOUT)");
     EXPECT_THAT(error.what(), sentence);
   }
+}
+
+/// One of two ranks has no memory at an allocation of the split, each time at a later one, until all were tried.
+void split_without_memory(testing::Fails which) {
+  const std::vector<int> members{0, 1};
+  BootstrapOptions options = testing::quick_options();
+  options.operation_timeout = std::chrono::seconds(10);
+  bool failed = true;
+  for (int nth = 0; failed; ++nth) {
+    auto all = join_all(2, options);
+    const auto begin = std::chrono::steady_clock::now();
+    run_threads(2, [&](int rank) {
+      auto& mine = all[static_cast<std::size_t>(rank)];
+      if (rank == 0) {
+        const Error error = error_of([&] { mine->make_child(members, 0); });
+        EXPECT_THAT(error.what(), AnyOf(StrEq("no error"), HasSubstr("rank 1 (host "))) << nth;
+        return;
+      }
+      const testing::FailingAllocation failing(nth, testing::FailsIn::kThisThread, which);
+      try {
+        static_cast<void>(mine->make_child(members, 1));
+      } catch (const std::exception&) {
+      }
+      failed = failing.has_failed();
+    });
+    ASSERT_LT(std::chrono::steady_clock::now() - begin, options.operation_timeout) << nth;
+  }
+}
+
+TEST(Child, OthersAreToldOfARankThatHasNoMemoryForIt) {
+  split_without_memory(testing::Fails::kOne);
+  split_without_memory(testing::Fails::kAllFromThere);
 }
 
 /// In a process of its own, in which nothing else closes descriptors.
