@@ -95,7 +95,7 @@ RegroupDesk::RegroupDesk(RegroupDeskArguments arguments) : arguments_(std::move(
   word_.rank = arguments_.rank;
 }
 
-void RegroupDesk::begin(const std::vector<int>& excluded, std::uint64_t number, const KeyId& name, bool repairs) {
+void RegroupDesk::begin(std::vector<int> excluded, std::uint64_t number, const KeyId& name, bool repairs) {
   next_look_ = Clock::now() + kFirstLook;
   interval_ = kFirstLook;
   together_.clear();
@@ -109,7 +109,7 @@ void RegroupDesk::begin(const std::vector<int>& excluded, std::uint64_t number, 
   ++word_.meeting;
   word_.number = number;
   name_ = name;
-  word_.excluded = excluded;
+  word_.excluded = std::move(excluded);
   word_.sentence.clear();
   heard_of_.clear();
   involved_.clear();

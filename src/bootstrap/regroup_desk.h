@@ -53,8 +53,8 @@ class RegroupDesk : public std::enable_shared_from_this<RegroupDesk> {
   explicit RegroupDesk(RegroupDeskArguments arguments);
 
   /// This rank begins a meeting of that name, its `number`th without the `excluded`, which are in order. `repairs`: the
-  /// communicator has been revoked.
-  void begin(const std::vector<int>& excluded, std::uint64_t number, const KeyId& name, bool repairs);
+  /// communicator has been revoked. Takes no memory: others who ask never hear of half a meeting.
+  void begin(std::vector<int> excluded, std::uint64_t number, const KeyId& name, bool repairs);
   /// This rank does not come to the meeting of that name, because of what was thrown. Takes no memory, but two seconds
   /// at most. `excluded`: in any order.
   void report_absence(std::span<const int> excluded, const KeyId& name, const std::exception& thrown) const noexcept;

@@ -262,7 +262,7 @@ void Tree::spread(const Failure& failure, int except) {
     }
     changed_.notify_all();
   }
-  call_back(failure);
+  call_back(*failure_);  // what the others were told, and no longer changes
 }
 
 // Sent before anybody here can know of it: a thread that does may end the process, and its end must not look like the

@@ -1,7 +1,9 @@
 // The failure watch and proper leaving.
 #include <gmock/gmock.h>
 
+#include <array>
 #include <future>
+#include <string>
 
 #include "bootstrap/testing.h"
 #include "failing_allocation.h"
@@ -10,11 +12,13 @@ namespace nitinol {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using testing::error_of;
 using ::testing::HasSubstr;
 using testing::join_all;
 using testing::quick_options;
 using testing::run_threads;
+using ::testing::StrEq;
 
 /// Notes the failure of each rank.
 class Watchers {
@@ -61,6 +65,24 @@ TEST(Watch, ARankThatHasFailedGoesWithoutMemory) {
   all[0]->report_failure({0, ncclInternalError, "a sentence that is too long to be copied without memory"});
   const testing::FailingAllocation failing(0);
   all[0].reset();
+}
+
+TEST(Watch, HearsWhatTheOthersAreToldThoughThereWasNoMemoryForMore) {
+  bool failed = true;
+  for (int nth = 0; failed; ++nth) {
+    auto all = join_all(3);
+    const std::string sentence = "a sentence that is too long to be copied without memory";
+    const Failure failure{0, ncclInternalError, sentence};
+    std::array<char, 1024> told{};
+    all[0]->watch([&](const Failure& first) { first.sentence.copy(told.data(), told.size() - 1); });
+    {
+      const testing::FailingAllocation failing(nth);
+      all[0]->report_failure(failure);
+      failed = failing.has_failed();
+    }
+    EXPECT_EQ(told.data(), all[0]->failure()->sentence) << nth;
+    EXPECT_THAT(told.data(), AnyOf(HasSubstr("out of memory"), StrEq(sentence))) << nth;
+  }
 }
 
 TEST(Watch, ARankShutsDownWithoutMemory) {
