@@ -103,10 +103,7 @@ void Clients::admit(UniqueFd fd, bool local) {
   enter(added, Stage::kReading);
   added.token =
       reactor_.add(added.fd.get(), EPOLLIN, [this, position](std::uint32_t events) { on_events(position, events); });
-  if (!sweeping_) {
-    sweeping_ = true;
-    reactor_.run_after(kSweepInterval, [this] { sweep(); });
-  }
+  sweep_later();
   if (local) return;
   reply(added, "ERROR: health monitoring answers clients of its own host only; run nitinol-ras there\n");
   enter(added, Stage::kSending);
@@ -132,14 +129,23 @@ void Clients::drop(Position position) {
 }
 
 void Clients::sweep() {
+  sweeping_ = false;
+  if (clients_.empty()) return;
+  sweep_later();
   const auto now = Reactor::Clock::now();
   for (auto position = clients_.begin(); position != clients_.end();) {
     const auto next = std::next(position);
-    if (position->deadline <= now) drop(position);
+    // There may have been no memory to ask, or for the answer: nobody brings one any more.
+    const bool is_lost = position->stage == Stage::kAsking && !position->gather;
+    if (is_lost || position->deadline <= now) drop(position);
     position = next;
   }
-  sweeping_ = !clients_.empty();
-  if (sweeping_) reactor_.run_after(kSweepInterval, [this] { sweep(); });
+}
+
+void Clients::sweep_later() {
+  if (sweeping_) return;
+  reactor_.run_after(kSweepInterval, [this] { sweep(); });
+  sweeping_ = true;  // not before: without memory for it the next client tries again
 }
 
 void Clients::enter(Client& client, Stage stage) {

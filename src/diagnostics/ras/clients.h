@@ -66,6 +66,7 @@ class Clients {
   void drop_one();
   void start_waiting();
   void sweep();
+  void sweep_later();
 
   Reactor& reactor_;
   const int timeout_factor_;

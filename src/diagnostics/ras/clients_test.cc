@@ -5,10 +5,13 @@
 
 #include <chrono>
 #include <memory>
+#include <new>
 #include <string>
+#include <thread>
 
 #include "base/unique_fd.h"
 #include "bootstrap/loopback_testing.h"
+#include "bootstrap/testing.h"
 
 namespace nitinol::ras {
 namespace {
@@ -32,6 +35,18 @@ struct Port {
   const SocketAddress address = bind_to_loopback(fd.get());
 };
 
+UniqueFd connect_to(const SocketAddress& address) {
+  UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage storage;
+  const socklen_t length = address.to_sockaddr(storage);
+  EXPECT_EQ(::connect(client.get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
+  return client;
+}
+
+void say(const UniqueFd& client, const std::string& text) {
+  EXPECT_EQ(::send(client.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+}
+
 /// How long processes may take to answer a client that says this.
 std::chrono::milliseconds patience_after(const std::string& said, int timeout_factor) {
   const Port port;
@@ -44,11 +59,8 @@ std::chrono::milliseconds patience_after(const std::string& said, int timeout_fa
   });
   std::string trouble;
   EXPECT_TRUE(clients.listen({port.address}, trouble)) << trouble;
-  const UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage storage;
-  const socklen_t length = port.address.to_sockaddr(storage);
-  EXPECT_EQ(::connect(client.get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
-  EXPECT_EQ(::send(client.get(), said.data(), said.size(), MSG_NOSIGNAL), static_cast<ssize_t>(said.size()));
+  const UniqueFd client = connect_to(port.address);
+  say(client, said);
   reactor.run();
   return patience;
 }
@@ -61,6 +73,23 @@ TEST(RasClients, HaveTheirPatienceMultipliedUnlessTheyGiveIt) {
   EXPECT_EQ(patience_after("TIMEOUT 7\nSTATUS\n", 3), seconds(7));
   EXPECT_EQ(patience_after("TIMEOUT 100\nSTATUS\n", 1), seconds(60));
   EXPECT_EQ(patience_after("TIMEOUT 100\nSTATUS\n", 3), seconds(100));
+}
+
+TEST(RasClients, AreLetGoIfThereWasNoMemoryToAskForThem) {
+  const Port port;
+  Reactor reactor;
+  Clients clients(reactor, 1,
+                  [](const Question&, const Gather::Done&) -> std::shared_ptr<Gather> { throw std::bad_alloc(); });
+  std::string trouble;
+  ASSERT_TRUE(clients.listen({port.address}, trouble)) << trouble;
+  const UniqueFd client = connect_to(port.address);
+  say(client, "STATUS\n");
+  std::thread waiting([&] {
+    EXPECT_TRUE(nitinol::testing::ends(client.get()));
+    reactor.stop();
+  });
+  reactor.run();
+  waiting.join();
 }
 
 TEST(RasSilences, EndInDeathOnceTheyAreTooLong) {
