@@ -120,13 +120,18 @@ const char* base_name(const char* path) {
   return slash == nullptr ? path : slash + 1;
 }
 
+/// Another thread may have reset the log since the caller found it enabled.
+std::unique_lock<std::mutex> lock_ready(Log& log) {
+  std::unique_lock lock(log.mutex);
+  if (state.load(std::memory_order_relaxed) == kUnread) read_variables(log);
+  return lock;
+}
+
 }  // namespace
 
 std::uint64_t ready_state() {
   settings();  // the configuration files may hold the variables
-  Log& log = the_log();
-  const std::lock_guard lock(log.mutex);
-  if (state.load(std::memory_order_relaxed) == kUnread) read_variables(log);
+  const auto lock = lock_ready(the_log());
   return state.load(std::memory_order_relaxed);
 }
 
@@ -134,14 +139,14 @@ void write_info(fmt::string_view text, fmt::format_args arguments) {
   const std::string body = format_arguments(text, arguments);
   const int device = device_number();
   Log& log = the_log();
-  const std::lock_guard lock(log.mutex);
+  const auto lock = lock_ready(log);
   write_line(log, formatted("{}{} [{}] NCCL INFO {}\n", timestamp(log, LogLevel::kInfo), sender(log), device, body));
 }
 
 void write_call(fmt::string_view text, fmt::format_args arguments) {
   const std::string body = format_arguments(text, arguments);
   Log& log = the_log();
-  const std::lock_guard lock(log.mutex);
+  const auto lock = lock_ready(log);
   write_line(log, formatted("{}{} NCCL CALL {}\n", timestamp(log, LogLevel::kTrace), sender(log), body));
 }
 
@@ -151,7 +156,7 @@ void write_warning(Place place, fmt::string_view text, fmt::format_args argument
   if (!log_enabled(LogLevel::kWarn, Subsystem::kInit)) return;
   const int device = device_number();
   Log& log = the_log();
-  const std::lock_guard lock(log.mutex);
+  const auto lock = lock_ready(log);
   write_line(log, formatted("\n{}{} [{}] {}:{} NCCL WARN {}\n", timestamp(log, LogLevel::kWarn), sender(log), device,
                             base_name(place.file), place.line, body));
 }
@@ -165,7 +170,7 @@ void log_error(const Error& error) {
 void log_version() {
   if (!log_enabled(LogLevel::kVersion, Subsystem::kInit)) return;
   log_detail::Log& log = log_detail::the_log();
-  const std::lock_guard lock(log.mutex);
+  const auto lock = log_detail::lock_ready(log);
   if (log.version_written) return;
   log.version_written = true;
   log_detail::write_line(log, formatted("{}NCCL version {}.{}.{}{}+cuda{}.{} (Nitinol)\n",

@@ -190,6 +190,14 @@ TEST_F(Log, ResetReadsTheVariablesAgain) {
   EXPECT_TRUE(log_enabled(LogLevel::kInfo, Subsystem::kInit));
 }
 
+TEST_F(Log, AResetBetweenALinesQuestionAndItsWritingKeepsTheFile) {
+  start("INFO");
+  ASSERT_TRUE(log_enabled(LogLevel::kInfo, Subsystem::kInit));
+  reset_log();  // as by another thread
+  log_detail::write_info("here", {});
+  EXPECT_THAT(written(), HasSubstr("NCCL INFO here\n"));
+}
+
 TEST_F(Log, UnopenableFileLeavesStandardOutput) {
   const ScopedVariable file("NCCL_DEBUG_FILE", folder_.file("no/such/folder").c_str());
   testing::internal::CaptureStdout();
