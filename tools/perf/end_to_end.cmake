@@ -38,6 +38,10 @@ perf_test(refuses_unknown_library ARGS all_reduce --library /nonexistent/libnccl
 set_tests_properties(perf.refuses_itself perf.refuses_unknown_operation perf.refuses_unknown_library PROPERTIES
   WILL_FAIL TRUE)
 
+perf_test(refuses_batches_without_end ARGS all_reduce -b 8 -e 8 -m 1000000000)
+set_tests_properties(perf.refuses_batches_without_end PROPERTIES
+  PASS_REGULAR_EXPRESSION "--batches: Value 1000000000 not in range 1 to 1000000")
+
 find_package(MPI COMPONENTS C)
 if(MPI_C_FOUND)
   perf_test(mpirun LABELS mpi LAUNCHER ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe -n 4
