@@ -26,7 +26,7 @@ TEST_P(OverRanks, EveryAlgorithmGivesExactlyTheExpectedBitsAtEverySize) {
     if (testing::Test::HasFailure()) return;
     work.type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
     int turn = 0;
-    for (const size_t count : {1UL, 3UL, 17UL, 1000UL, 4099UL, 40000UL, 300001UL}) {
+    for (const size_t count : {1UL, 3UL, 17UL, 1000UL, 4099UL, 40000UL, 300001UL, 4101UL, 4102UL}) {
       Case test{.work = work};
       test.work.count = count;
       test.work.root = turn % GetParam();

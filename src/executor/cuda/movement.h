@@ -36,8 +36,9 @@ struct ReductionOfCall<Combiner::kNone> {
   static constexpr bool average = false;
 };
 
-/// `Link`: WorkerConnections, or BriefConnections.
-template <class Link, DataType type, Combiner with>
+/// `Link`: WorkerConnections, or BriefConnections. kWordEnds: what is moved by whole vectors may end with any word of 4
+/// bytes, and else with whole pieces alone.
+template <class Link, DataType type, Combiner with, bool kWordEnds = false>
 class WorkerBase : public Link {
  public:
   using Wire = typename Link::Wire;
@@ -65,7 +66,8 @@ class WorkerBase : public Link {
   __device__ __forceinline__ static uint32_t plain_units(const Job& job) {
     const bool plain = Memory::aligned(job.own) && Memory::aligned(job.into) && !job.scale;
     if (!plain) return 0;
-    return job.bytes % Wire::kShape.piece == 0 ? units_in(job.bytes) : job.bytes / Wire::kShape.bytes;
+    constexpr uint32_t kEnd = kWordEnds ? 4 : Wire::kShape.piece;
+    return job.bytes % kEnd == 0 ? units_in(job.bytes) : job.bytes / Wire::kShape.bytes;
   }
 
   static constexpr bool kShifts = Wire::kCounted && with != Combiner::kOther;
@@ -80,7 +82,7 @@ class WorkerBase : public Link {
   template <Access kAccess>
   __device__ __forceinline__ void load(const Job& job, uint32_t unit, uint32_t (&words)[kWords]) const {
     if constexpr (kAccess == Access::kPlain) {
-      Memory::load_pieces(job.own, job.bytes, unit, this->lane_, words);
+      Memory::template load_pieces<kWordEnds>(job.own, job.bytes, unit, this->lane_, words);
     } else if constexpr (kAccess == Access::kShifted) {
       load_shifted(job.own + unit * Wire::kShape.bytes, words);
     } else {
@@ -94,7 +96,7 @@ class WorkerBase : public Link {
   __device__ __forceinline__ void store(const Job& job, uint32_t unit, const uint32_t (&words)[kWords]) const {
     if (job.into == nullptr) return;
     if constexpr (kAccess != Access::kAny) {
-      Memory::store_pieces(job.into, job.bytes, unit, this->lane_, words);
+      Memory::template store_pieces<kWordEnds>(job.into, job.bytes, unit, this->lane_, words);
     } else {
       Memory::store(job.into, Memory::aligned(job.into), job.bytes, unit, this->lane_, words);
     }

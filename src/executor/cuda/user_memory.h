@@ -117,7 +117,12 @@ struct UserMemory {
         words[piece * 4 + 2] = value.z;
         words[piece * 4 + 3] = value.w;
       } else {
-        const uint2 value = *reinterpret_cast<const uint2*>(from);
+        uint2 value = make_uint2(0, 0);
+        if (kWords && at + Wire::kShape.piece > bytes) {
+          value.x = *reinterpret_cast<const uint32_t*>(from);
+        } else {
+          value = *reinterpret_cast<const uint2*>(from);
+        }
         words[0] = value.x;
         words[1] = value.y;
       }
@@ -141,6 +146,8 @@ struct UserMemory {
           *reinterpret_cast<uint4*>(to) =
               make_uint4(words[piece * 4], words[piece * 4 + 1], words[piece * 4 + 2], words[piece * 4 + 3]);
         }
+      } else if (kWords && at + Wire::kShape.piece > bytes) {
+        *reinterpret_cast<uint32_t*>(to) = words[0];
       } else {
         *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
       }
