@@ -7,6 +7,7 @@
 #include "base/unique_fd.h"
 #include "bootstrap/connect.h"
 #include "bootstrap/handshake.h"
+#include "bootstrap/loopback_testing.h"
 #include "bootstrap/network.h"
 #include "bootstrap/root.h"
 #include "bootstrap/testing.h"
@@ -18,14 +19,6 @@ using testing::error_of;
 using testing::join_all;
 using testing::quick_options;
 using testing::run_threads;
-
-UniqueFd connect_to(const SocketAddress& address) {
-  UniqueFd fd(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage storage;
-  const socklen_t length = address.to_sockaddr(storage);
-  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
-  return fd;
-}
 
 template <typename Bytes>
 void send_bytes(const UniqueFd& fd, const Bytes& bytes) {

@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
 #include <functional>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +14,7 @@
 #include "cluster.h"
 #include "failing_allocation.h"
 #include "nccl.h"
+#include "observe.h"
 #include "scarcity.h"
 #include "shared_count.h"
 
@@ -364,16 +363,11 @@ TEST(ScarceMemory, InitAllEnds) {
             }));
 }
 
-size_t open_descriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(all), end(all)));
-}
-
 /// Two ranks of a process leave, and an allocation of the first one's call fails, each time a later one, until all were
 /// tried; the last round has what it needs. Their descriptors go all the same.
 void leave_without_memory(const std::function<void(ncclComm_t comm)>& leave) {
   EXPECT_EQ("", run_processes(1, [&](int, const ncclUniqueId&) {
-              size_t usual = 0;
+              int usual = 0;
               bool failed = true;
               for (int nth = -1; failed; ++nth) {  // the first round has it, too
                 ncclComm_t comms[2] = {};
@@ -384,9 +378,9 @@ void leave_without_memory(const std::function<void(ncclComm_t comm)>& leave) {
                 failing.reset();
                 static_cast<void>(ncclCommDestroy(comms[1]));
                 const auto deadline = std::chrono::steady_clock::now() + kInTime;
-                if (nth < 0) usual = open_descriptors();
-                while (open_descriptors() > usual && std::chrono::steady_clock::now() < deadline) usleep(1000);
-                expect_that(open_descriptors() <= usual, std::to_string(nth) + ": descriptors are left");
+                if (nth < 0) usual = entries_of("/proc/self/fd");
+                while (entries_of("/proc/self/fd") > usual && std::chrono::steady_clock::now() < deadline) usleep(1000);
+                expect_that(entries_of("/proc/self/fd") <= usual, std::to_string(nth) + ": descriptors are left");
               }
             }));
 }

@@ -35,14 +35,6 @@ struct Port {
   const SocketAddress address = bind_to_loopback(fd.get());
 };
 
-UniqueFd connect_to(const SocketAddress& address) {
-  UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage storage;
-  const socklen_t length = address.to_sockaddr(storage);
-  EXPECT_EQ(::connect(client.get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
-  return client;
-}
-
 void say(const UniqueFd& client, const std::string& text) {
   EXPECT_EQ(::send(client.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
 }
