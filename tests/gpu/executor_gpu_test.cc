@@ -204,6 +204,35 @@ TEST_P(OverRanks, BriefOperationsOfOneAndOfTwoStepsFollowEachOther) {
   });
 }
 
+/// Blocks that follow each other begin with any word where their length is no multiple of 16 bytes, and buffers may.
+TEST_P(OverRanks, BriefBlocksBeginAndEndWithAnyWord) {
+  REQUIRE_GPU();
+  Cluster cluster(GetParam());
+  int turn = 0;
+  const auto try_each_length = [&](CollectiveWork work, bool in_place) {
+    const size_t word = 4 / bytes_of(work.type);
+    for (const size_t words : {1UL, 3UL, 62UL, 251UL, 999UL, 3251UL}) {
+      Case test{.work = work, .misaligned = turn % 2 * word, .in_place = in_place};
+      test.work.count = words * word;
+      test.work.plan.channels = 1 + turn % 3;
+      ++turn;
+      ASSERT_EQ(cluster.run(test), "") << describe(test, GetParam());
+    }
+  };
+  for (const Collective what : {Collective::kReduceScatter, Collective::kAllGather, Collective::kAllToAll}) {
+    CollectiveWork work;
+    work.what = what;
+    work.plan.algorithm = Algorithm::kOneShot;
+    work.plan.protocol = Protocol::kLL128;
+    for (const DataType type : {DataType::kFloat32, DataType::kBfloat16, DataType::kUint8}) {
+      if (reduces(what) ? !built(type, Combine::kSum) : type != DataType::kUint8) continue;
+      work.type = type;
+      try_each_length(work, false);
+      if (what != Collective::kAllToAll) try_each_length(work, true);
+    }
+  }
+}
+
 /// Three and four ranks of one GPU have both: a channel has up to 15 KB of what is brief in the usual slots, and twice
 /// as much in the long ones.
 TEST_P(OverRanks, BriefOperationsWithUsualAndWithLongSlotsFollowEachOther) {

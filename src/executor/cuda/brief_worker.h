@@ -15,8 +15,8 @@ using algorithm::Round;
 using algorithm::Side;
 using algorithm::Span;
 
-/// kWordEnds: what is moved may end with any word of 4 bytes, and else with whole pieces alone (brief_piece).
-template <class Wire, DataType type, Combiner with, uint32_t steps, bool kWordEnds>
+/// kBounds: of the buffers and their blocks; by LL, which moves words in any case, it does not matter.
+template <class Wire, DataType type, Combiner with, uint32_t steps, Bounds kBounds>
 class BriefWorker : public BriefConnections<Wire, steps> {
  public:
   static constexpr bool kRehearses = true;
@@ -192,7 +192,7 @@ class BriefWorker : public BriefConnections<Wire, steps> {
   __device__ __forceinline__ void load(const char* from, uint32_t bytes, uint32_t unit,
                                        uint32_t (&words)[Wire::kWords]) const {
     if constexpr (Wire::kPerWarp) {
-      if (live_) Memory::template load_pieces<kWordEnds>(from, bytes, unit, this->lane_, words);
+      if (live_) Memory::template load_pieces<kBounds>(from, bytes, unit, this->lane_, words);
     } else {
       const auto* const source = reinterpret_cast<const uint32_t*>(from) + unit * Wire::kWords;
 #pragma unroll
@@ -202,7 +202,7 @@ class BriefWorker : public BriefConnections<Wire, steps> {
   __device__ __forceinline__ void store(char* to, uint32_t bytes, uint32_t unit,
                                         const uint32_t (&words)[Wire::kWords]) const {
     if constexpr (Wire::kPerWarp) {
-      if (live_) Memory::template store_pieces<kWordEnds>(to, bytes, unit, this->lane_, words);
+      if (live_) Memory::template store_pieces<kBounds>(to, bytes, unit, this->lane_, words);
     } else {
       auto* const target = reinterpret_cast<uint32_t*>(to) + unit * Wire::kWords;
 #pragma unroll

@@ -66,19 +66,37 @@ Protocol protocol_of(const CollectiveWork& work, int ranks) {
   return ranks == 1 ? Protocol::kSimple : work.plan.protocol;
 }
 
+/// Where the work's buffers, and blocks in them, begin and end on this rank; nothing if somewhere within a word.
+std::optional<Bounds> bounds_of(const CollectiveWork& work) {
+  const size_t piece = brief_piece(work.plan.protocol);
+  const auto addresses = reinterpret_cast<uintptr_t>(work.input) | reinterpret_cast<uintptr_t>(work.output);
+  const size_t bytes = work.count * bytes_of(work.type);
+  if (addresses % piece == 0 && bytes % piece == 0) return Bounds::kPieces;
+  const size_t begins_with = bounds_of_words(work.what) == Bounds::kWords ? 4 : piece;
+  if (addresses % begins_with != 0 || bytes % 4 != 0) return std::nullopt;
+  return bounds_of_words(work.what);
+}
+
 /// Which of a set's kernels does a brief operation, as far as that is asked of each rank for itself.
 const void* brief_kernel_of(const KernelSet& set, const CollectiveWork& work) {
   const auto what = static_cast<size_t>(work.what);
   const auto algorithm = static_cast<size_t>(work.plan.algorithm);
   const auto protocol = static_cast<size_t>(work.plan.protocol);
-  const size_t piece = brief_piece(work.plan.protocol);
-  const auto addresses = reinterpret_cast<uintptr_t>(work.input) | reinterpret_cast<uintptr_t>(work.output);
-  const bool is_plain =
-      addresses % piece == 0 && work.reduction.scalar == Reduction::Scalar::kNone && !work.reduction.average;
-  const size_t bytes = work.count * bytes_of(work.type);
-  if (is_plain && bytes % piece == 0) return set.plain[what][algorithm][protocol];
-  const void* const word_ends = work.plan.protocol == Protocol::kLL128 ? set.word_ends[what][algorithm] : nullptr;
-  return is_plain && bytes % 4 == 0 && word_ends != nullptr ? word_ends : set.any[what][algorithm][protocol];
+  const void* const any = set.any[what][algorithm][protocol];
+  if (work.reduction.scalar != Reduction::Scalar::kNone || work.reduction.average) return any;
+  const std::optional<Bounds> bounds = bounds_of(work);
+  if (bounds == Bounds::kPieces) return set.plain[what][algorithm][protocol];
+  const void* const words = work.plan.protocol == Protocol::kLL128 ? set.brief_words[what][algorithm] : nullptr;
+  return bounds.has_value() && words != nullptr ? words : any;
+}
+
+/// The kernel for words that does an operation by LL128; null: there is none, or it is not needed.
+const void* words_kernel_of(const KernelSet& set, const CollectiveWork& work) {
+  const std::optional<Bounds> bounds = bounds_of(work);
+  if (!bounds.has_value() || bounds == Bounds::kPieces || work.reduction.scalar != Reduction::Scalar::kNone) {
+    return nullptr;
+  }
+  return set.words[static_cast<size_t>(work.what)][static_cast<size_t>(work.plan.algorithm)];
 }
 
 uint32_t steps_if_brief(const CollectiveWork& work) {
@@ -102,6 +120,9 @@ const void* kernel_of(const CollectiveWork& work, Queue queue, int ranks) {
     if (kernel != nullptr) return kernel;
     fail(ncclInternalError, "no kernel for {} by {} {}", name_of(work.what), name_of(work.plan.algorithm),
          work.plan.apart ? "in parts" : "by small CTAs");
+  }
+  if (queue == Queue::kLL128 && ranks > 1) {
+    if (const void* const kernel = words_kernel_of(*set, work)) return kernel;
   }
   const auto row = ranks == 1 ? size_t{kCollectives} : static_cast<size_t>(work.what);
   const auto algorithm = static_cast<size_t>(work.plan.algorithm);

@@ -39,6 +39,14 @@ constexpr uint32_t steps_if_brief(Collective what, Algorithm algorithm, Protocol
   return with == Combiner::kSum && algorithm::suits_two_brief_shots(what, algorithm, protocol, type) ? 2 : 0;
 }
 
+/// Of the kernels for words. Where each rank has a block of its own those follow each other, however long they are;
+/// else a channel's part begins aligned.
+constexpr Bounds bounds_of_words(Collective what) {
+  const bool of_one_buffer =
+      what == Collective::kAllReduce || what == Collective::kReduce || what == Collective::kBroadcast;
+  return of_one_buffer ? Bounds::kWordEnds : Bounds::kWords;
+}
+
 /// Threads of the largest CTA that carries messages; two of these fit on a multiprocessor.
 inline constexpr int kMaxMessageThreads = 8 * 32;
 static_assert(kMaxMessageThreads / 32 <= std::extent_v<decltype(StandingTable::mark), 1>);
@@ -156,21 +164,8 @@ __device__ __forceinline__ void touch(const CollectiveParameters& parameters) {
                "l"(parameters.work[0].immediate));
 }
 
-/// Whether vectors may end with any word in the kernel of these entries: else such an end takes longer than all the
-/// rest, as its instructions are not at hand. Only where others take no longer for it: broadcasts by LL128 would take
-/// up to 5 % longer, messages 8 %, all-reduces 4 %, reduces in a ring 3 %.
-template <class Wire, class First, class... More>
-constexpr bool suits_word_ends(algorithm::List<First, More...>) {
-  constexpr algorithm::Row row = First::row;
-  constexpr bool by_ll = std::is_same_v<Wire, LL8>;
-  constexpr bool reduces_to_root = row.what == Collective::kReduce && row.algorithm != Algorithm::kRing;
-  constexpr bool broadcasts = row.what == Collective::kBroadcast && row.algorithm == Algorithm::kOneShot;
-  if (sizeof...(More) > 0) return false;
-  return (reduces_to_root && (by_ll || std::is_same_v<Wire, LL128>)) || (broadcasts && by_ll);
-}
-
 /// Runs works whose algorithms are among Entries; kAlone: a communicator of one rank, where all algorithms are copies.
-template <class Wire, DataType type, Combiner with, class Entries, bool kInline, bool kAlone = false>
+template <class Wire, DataType type, Combiner with, class Entries, bool kInline, Bounds kBounds, bool kAlone = false>
 __global__ void __launch_bounds__(shares_cta<Wire> ? kMostRows* kSmallThreads
                                   : Wire::kSmall   ? kSmallThreads
                                                    : max_threads(Wire::kProtocol),
@@ -191,8 +186,7 @@ __global__ void __launch_bounds__(shares_cta<Wire> ? kMostRows* kSmallThreads
     run_all<Wire, Entries, kAlone>(clerk, parameters);
     clerk.close();
   } else {
-    constexpr bool kWordEnds = suits_word_ends<Wire>(Entries{});
-    Worker<WorkerConnections<Wire>, type, with, kInline, kWordEnds> worker(connections);
+    Worker<WorkerConnections<Wire>, type, with, kInline, kBounds> worker(connections);
     run_all<Wire, Entries, kAlone>(worker, parameters);
     worker.close();
   }
@@ -234,13 +228,13 @@ __device__ __forceinline__ void run_briefly(P& p, const CollectiveParameters& pa
   }
 }
 
-/// Brief works on aligned buffers, without scalars and averages, and without rests, or with such of whole words.
-template <class Wire, DataType type, Combiner with, class Entry, bool kWordEnds>
+/// Brief works within kBounds, without scalars and averages.
+template <class Wire, DataType type, Combiner with, class Entry, Bounds kBounds>
 __global__ void __launch_bounds__(max_threads(Wire::kProtocol), 1)
     run_plain(const __grid_constant__ CollectiveParameters parameters) {
   constexpr algorithm::Row row = Entry::row;
   constexpr uint32_t steps = steps_if_brief(row.what, row.algorithm, Wire::kProtocol, type, with);
-  BriefWorker<Wire, type, with, steps, kWordEnds> worker(parameters.queue, static_cast<int>(blockIdx.x));
+  BriefWorker<Wire, type, with, steps, kBounds> worker(parameters.queue, static_cast<int>(blockIdx.x));
   run_briefly<Wire, algorithm::List<Entry>, type>(worker, parameters);
 }
 
@@ -249,7 +243,7 @@ template <class Wire, DataType type, Combiner with, class Entries, uint32_t step
 __global__ void __launch_bounds__(max_threads(Wire::kProtocol), 1)
     run_any(const __grid_constant__ CollectiveParameters parameters) {
   using Link = BriefConnections<Wire, steps>;
-  Worker<Link, type, with, true, true> worker(Link(parameters.queue, static_cast<int>(blockIdx.x)));
+  Worker<Link, type, with, true, Bounds::kWordEnds> worker(Link(parameters.queue, static_cast<int>(blockIdx.x)));
   run_briefly<Wire, Entries, type>(worker, parameters);
 }
 
@@ -329,9 +323,11 @@ struct KernelSet {
   const void* small[kCollectives][kAlgorithms] = {};
   /// and with such for each part of a rank's program.
   const void* apart[kCollectives][kAlgorithms] = {};
-  /// For brief operations: those that BriefWorker can do, by LL128 also if they end with any word, and all.
+  /// Those of LL128 for words, if there are any,
+  const void* words[kCollectives][kAlgorithms] = {};
+  /// For brief operations: those that BriefWorker can do with whole pieces, by LL128 with words, and all.
   const void* plain[kCollectives][kAlgorithms][kProtocols] = {};
-  const void* word_ends[kCollectives][kAlgorithms] = {};
+  const void* brief_words[kCollectives][kAlgorithms] = {};
   const void* any[kCollectives][kAlgorithms][kProtocols] = {};
 };
 
@@ -372,6 +368,25 @@ constexpr bool is_hot() {
   return algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot;
 }
 
+/// Of an algorithm's own kernel. What is beyond them takes longer than all the rest, as its instructions are not at
+/// hand: so there may be any word at the end, but only where others take no longer for it. Broadcasts by LL128 would
+/// take up to 5 % longer, messages 8 %, all-reduces 4 %, reduces in a ring 3 %.
+template <class Wire>
+constexpr Bounds usual_bounds(const algorithm::Row& row) {
+  constexpr bool by_ll = std::is_same_v<Wire, LL8>;
+  const bool reduces_to_root = row.what == Collective::kReduce && row.algorithm != Algorithm::kRing;
+  const bool broadcasts = row.what == Collective::kBroadcast && row.algorithm == Algorithm::kOneShot;
+  const bool by_words = (reduces_to_root && (by_ll || std::is_same_v<Wire, LL128>)) || (broadcasts && by_ll);
+  return by_words ? Bounds::kWordEnds : Bounds::kPieces;
+}
+
+/// Whether it has a kernel for words besides, where it is not brief: other than for blocks there would be little gain.
+template <class Wire, DataType type, Combiner with>
+constexpr bool has_words(const algorithm::Row& row) {
+  return std::is_same_v<Wire, LL128> && with != Combiner::kOther && bounds_of_words(row.what) == Bounds::kWords &&
+         algorithm::is_often_long(row.what, type);
+}
+
 /// The entries of the table that reduce (or that do not) and share a kernel, for size.
 template <class Wire, DataType type, Combiner with, bool kReduces, class... Chosen, class Entry, class... More>
 constexpr auto shared_entries(algorithm::List<Chosen...>, algorithm::List<Entry, More...>) {
@@ -399,20 +414,24 @@ void add_kernels(KernelSet& set) {
                            : std::is_same_v<Wire, LL16> ? set.lines[what][which]
                                                         : set.kernel[what][which][protocol];
       if constexpr (is_hot<Wire, type, with, Entry>()) {
-        place = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, algorithm::List<Entry>, true>);
+        using Own = algorithm::List<Entry>;
+        constexpr Bounds kUsual = usual_bounds<Wire>(Entry::row);
+        place = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, Own, true, kUsual>);
+        if constexpr (has_words<Wire, type, with>(Entry::row)) {
+          constexpr Bounds kWords = bounds_of_words(Entry::row.what);
+          set.words[what][which] = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, Own, true, kWords>);
+        }
       } else {
-        place = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, Shared, false>);
+        place = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, Shared, false, Bounds::kPieces>);
       }
     }
   });
 }
 
-/// Whether brief works have kernels for ends within a piece: where blocks begin with whole pieces however long all is.
+/// The same of brief works.
 template <class Wire, DataType type, Combiner with>
-constexpr bool has_word_ends(Collective what) {
-  const bool begins_aligned = what == Collective::kAllReduce || what == Collective::kReduce;
-  return Wire::kProtocol == Protocol::kLL128 && with == Combiner::kSum && begins_aligned &&
-         algorithm::is_often_long(what, type);
+constexpr bool has_brief_words(Collective what) {
+  return Wire::kProtocol == Protocol::kLL128 && with != Combiner::kOther && algorithm::is_often_long(what, type);
 }
 
 /// The entries of the table that may be brief, in so many steps, and reduce (or do not).
@@ -437,9 +456,11 @@ void add_brief_kernels(KernelSet& set) {
     using Entry = decltype(entry);
     const auto what = static_cast<size_t>(Entry::row.what);
     const auto which = static_cast<size_t>(Entry::row.algorithm);
-    set.plain[what][which][kProtocol] = reinterpret_cast<const void*>(&run_plain<Wire, type, with, Entry, false>);
-    if constexpr (has_word_ends<Wire, type, with>(Entry::row.what)) {
-      set.word_ends[what][which] = reinterpret_cast<const void*>(&run_plain<Wire, type, with, Entry, true>);
+    set.plain[what][which][kProtocol] =
+        reinterpret_cast<const void*>(&run_plain<Wire, type, with, Entry, Bounds::kPieces>);
+    if constexpr (has_brief_words<Wire, type, with>(Entry::row.what)) {
+      constexpr Bounds kBounds = bounds_of_words(Entry::row.what);
+      set.brief_words[what][which] = reinterpret_cast<const void*>(&run_plain<Wire, type, with, Entry, kBounds>);
     }
     using Sharing = std::conditional_t<kSteps == 1, Brief, algorithm::List<Entry>>;  // two would have registers spilled
     set.any[what][which][kProtocol] = reinterpret_cast<const void*>(&run_any<Wire, type, with, Sharing, kSteps>);
@@ -460,7 +481,8 @@ KernelSet make_kernel_set() {
     add_kernels<Apart<kReduces>, type, with, kReduces>(set);
   }
   add_kernels<Simple, type, with, kReduces>(set);
-  const void* alone = reinterpret_cast<const void*>(&run_collectives<Simple, type, with, algorithm::Table, true, true>);
+  const void* alone = reinterpret_cast<const void*>(
+      &run_collectives<Simple, type, with, algorithm::Table, true, Bounds::kPieces, true>);
   for (auto& algorithms : set.kernel[kCollectives]) {
     for (const void*& protocol : algorithms) protocol = alone;
   }

@@ -170,6 +170,13 @@ inline constexpr WireShape kShapeOfLL16{1024, 1536, 32, 16};
 inline constexpr WireShape kShapeOfLL128{960, 1024, 32, 16};
 inline constexpr WireShape kShapeOfSimple{16, 16, 1, 16};
 
+/// Where a buffer may begin and end for its units to be moved without asking for each.
+enum class Bounds {
+  kPieces,    ///< with whole pieces of the wire
+  kWordEnds,  ///< begin with a piece, end with any word of 4 bytes
+  kWords,     ///< with any word
+};
+
 /// Of the wire by which a queue set is used.
 NITINOL_HOST_DEVICE constexpr WireShape shape_of(Queue queue) {
   switch (queue) {

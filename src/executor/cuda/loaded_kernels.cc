@@ -63,7 +63,8 @@ void LoadedKernels::load_set(const KernelSet& set) {
         for (const void* kernel : protocols) load(kernel);
       }
     }
-    for (const auto* algorithms : {&set.lines[what], &set.small[what], &set.apart[what], &set.word_ends[what]}) {
+    for (const auto* algorithms :
+         {&set.lines[what], &set.small[what], &set.apart[what], &set.words[what], &set.brief_words[what]}) {
       for (const void* kernel : *algorithms) load(kernel);
     }
   }

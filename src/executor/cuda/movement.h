@@ -36,9 +36,8 @@ struct ReductionOfCall<Combiner::kNone> {
   static constexpr bool average = false;
 };
 
-/// `Link`: WorkerConnections, or BriefConnections. kWordEnds: what is moved by whole vectors may end with any word of 4
-/// bytes, and else with whole pieces alone.
-template <class Link, DataType type, Combiner with, bool kWordEnds = false>
+/// `Link`: WorkerConnections, or BriefConnections. kBounds: of what is moved by whole vectors.
+template <class Link, DataType type, Combiner with, Bounds kBounds = Bounds::kPieces>
 class WorkerBase : public Link {
  public:
   using Wire = typename Link::Wire;
@@ -62,11 +61,14 @@ class WorkerBase : public Link {
   __device__ __forceinline__ static uint32_t units_in(uint32_t bytes) {
     return (bytes + Wire::kShape.bytes - 1) / Wire::kShape.bytes;
   }
+  __device__ __forceinline__ static bool begins_within_bounds(const char* base) {
+    return kBounds == Bounds::kWords ? reinterpret_cast<uintptr_t>(base) % 4 == 0 : Memory::aligned(base);
+  }
   /// Units that may be moved by vectors as they are.
   __device__ __forceinline__ static uint32_t plain_units(const Job& job) {
-    const bool plain = Memory::aligned(job.own) && Memory::aligned(job.into) && !job.scale;
+    const bool plain = begins_within_bounds(job.own) && begins_within_bounds(job.into) && !job.scale;
     if (!plain) return 0;
-    constexpr uint32_t kEnd = kWordEnds ? 4 : Wire::kShape.piece;
+    constexpr uint32_t kEnd = kBounds == Bounds::kPieces ? Wire::kShape.piece : 4;
     return job.bytes % kEnd == 0 ? units_in(job.bytes) : job.bytes / Wire::kShape.bytes;
   }
 
@@ -82,7 +84,7 @@ class WorkerBase : public Link {
   template <Access kAccess>
   __device__ __forceinline__ void load(const Job& job, uint32_t unit, uint32_t (&words)[kWords]) const {
     if constexpr (kAccess == Access::kPlain) {
-      Memory::template load_pieces<kWordEnds>(job.own, job.bytes, unit, this->lane_, words);
+      Memory::template load_pieces<kBounds>(job.own, job.bytes, unit, this->lane_, words);
     } else if constexpr (kAccess == Access::kShifted) {
       load_shifted(job.own + unit * Wire::kShape.bytes, words);
     } else {
@@ -96,7 +98,7 @@ class WorkerBase : public Link {
   __device__ __forceinline__ void store(const Job& job, uint32_t unit, const uint32_t (&words)[kWords]) const {
     if (job.into == nullptr) return;
     if constexpr (kAccess != Access::kAny) {
-      Memory::template store_pieces<kWordEnds>(job.into, job.bytes, unit, this->lane_, words);
+      Memory::template store_pieces<kBounds>(job.into, job.bytes, unit, this->lane_, words);
     } else {
       Memory::store(job.into, Memory::aligned(job.into), job.bytes, unit, this->lane_, words);
     }

@@ -11,12 +11,12 @@ using algorithm::Side;
 using algorithm::Span;
 
 /// kInline: transfers become part of the algorithm's code, for speed; else they are functions that all algorithms of a
-/// kernel share, for size. kWordEnds: as in WorkerBase.
-template <class Link, DataType type, Combiner with, bool kInline, bool kWordEnds = false>
-class Worker : public WorkerBase<Link, type, with, kWordEnds>,
-               public algorithm::Verbs<Worker<Link, type, with, kInline, kWordEnds>> {
+/// kernel share, for size. kBounds: as in WorkerBase.
+template <class Link, DataType type, Combiner with, bool kInline, Bounds kBounds = Bounds::kPieces>
+class Worker : public WorkerBase<Link, type, with, kBounds>,
+               public algorithm::Verbs<Worker<Link, type, with, kInline, kBounds>> {
  public:
-  using Base = WorkerBase<Link, type, with, kWordEnds>;
+  using Base = WorkerBase<Link, type, with, kBounds>;
   using Wire = typename Link::Wire;
   static constexpr bool kOneChunk = Link::kOneChunk;
   static constexpr bool kWholeChunks = Link::kWholeChunks;

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "executor/cuda/layout.h"
+
 namespace nitinol::cuda {
 
 /// Up to 16 bytes from an address of any alignment, as four words; zeros beyond `count`.
@@ -92,8 +94,8 @@ struct UserMemory {
     return reinterpret_cast<uintptr_t>(base) % Wire::kShape.piece == 0;
   }
 
-  /// A unit of an aligned buffer, whole or ending after a whole piece; kWords: or after a word of 4 bytes.
-  template <bool kWords = false>
+  /// A unit, whole or where the buffer ends.
+  template <Bounds kBounds>
   __device__ __forceinline__ static void load_pieces(const char* base, uint32_t bytes, uint32_t unit, int lane,
                                                      uint32_t (&words)[Wire::kWords]) {
 #pragma unroll
@@ -103,7 +105,13 @@ struct UserMemory {
       if constexpr (kPieceWords == 4) {
         uint4 value = make_uint4(0, 0, 0, 0);
         if (is_there(bytes, at, lane, piece)) {
-          if (kWords && at + Wire::kShape.piece > bytes) {
+          if (kBounds == Bounds::kWords) {
+            const auto* const separate = reinterpret_cast<const uint32_t*>(from);
+            value.x = separate[0];
+            if (at + 4 < bytes) value.y = separate[1];
+            if (at + 8 < bytes) value.z = separate[2];
+            if (at + 12 < bytes) value.w = separate[3];
+          } else if (kBounds == Bounds::kWordEnds && at + Wire::kShape.piece > bytes) {
             const auto* const words_of_rest = reinterpret_cast<const uint32_t*>(from);
             value.x = words_of_rest[0];
             if (at + 4 < bytes) value.y = words_of_rest[1];
@@ -118,7 +126,7 @@ struct UserMemory {
         words[piece * 4 + 3] = value.w;
       } else {
         uint2 value = make_uint2(0, 0);
-        if (kWords && at + Wire::kShape.piece > bytes) {
+        if (kBounds == Bounds::kWordEnds && at + Wire::kShape.piece > bytes) {
           value.x = *reinterpret_cast<const uint32_t*>(from);
         } else {
           value = *reinterpret_cast<const uint2*>(from);
@@ -128,7 +136,7 @@ struct UserMemory {
       }
     }
   }
-  template <bool kWords = false>
+  template <Bounds kBounds>
   __device__ __forceinline__ static void store_pieces(char* base, uint32_t bytes, uint32_t unit, int lane,
                                                       const uint32_t (&words)[Wire::kWords]) {
 #pragma unroll
@@ -137,7 +145,14 @@ struct UserMemory {
       char* to = base + at;
       if constexpr (kPieceWords == 4) {
         if (!is_there(bytes, at, lane, piece)) continue;
-        if (kWords && at + Wire::kShape.piece > bytes) {
+        if (kBounds == Bounds::kWords) {
+          auto* const separate = reinterpret_cast<uint32_t*>(to);
+          separate[0] = words[piece * 4];
+#pragma unroll
+          for (int w = 1; w < 4; ++w) {
+            if (at + 4 * w < bytes) separate[w] = words[piece * 4 + w];
+          }
+        } else if (kBounds == Bounds::kWordEnds && at + Wire::kShape.piece > bytes) {
           auto* const rest = reinterpret_cast<uint32_t*>(to);
           rest[0] = words[piece * 4];
           if (at + 4 < bytes) rest[1] = words[piece * 4 + 1];
@@ -146,7 +161,7 @@ struct UserMemory {
           *reinterpret_cast<uint4*>(to) =
               make_uint4(words[piece * 4], words[piece * 4 + 1], words[piece * 4 + 2], words[piece * 4 + 3]);
         }
-      } else if (kWords && at + Wire::kShape.piece > bytes) {
+      } else if (kBounds == Bounds::kWordEnds && at + Wire::kShape.piece > bytes) {
         *reinterpret_cast<uint32_t*>(to) = words[0];
       } else {
         *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
