@@ -113,6 +113,7 @@ constexpr bool suits_small_ctas(Collective what, Algorithm algorithm, DataType t
 
 /// Whether GPUs have kernels by which it goes, if it is a sum or moves data, in lines of 16 bytes (LL16 in wires.h).
 constexpr bool suits_lines(Collective what, Algorithm algorithm, DataType type) {
+  if (algorithm == Algorithm::kRing) return what == Collective::kBroadcast;
   return is_often_long(what, type) &&
          (algorithm == Algorithm::kOneShot || (what == Collective::kAllReduce && algorithm == Algorithm::kTwoShot));
 }

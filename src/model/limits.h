@@ -42,11 +42,13 @@ struct Limits {
   size_t one_shot_bytes = 16384;            ///< all-reduce: up to this many bytes in one shot,
   size_t sum_one_shot_bytes = SIZE_MAX;     ///< long sums where LL128 may be used: if that is less
   size_t broadcast_one_shot_bytes = 16384;  ///< the same for broadcast
-  size_t broadcast_ring_bytes = SIZE_MAX;   ///< broadcast of so many bytes and more may go in a ring
+  size_t broadcast_ring_bytes = SIZE_MAX;   ///< broadcast of so many bytes and more may go in a ring,
+  size_t ring_lines_bytes = 0;              ///< in lines up to so many
   /// Reduce by Ring, where that keeps to the order of ranks, of
   struct ReduceRing {
     size_t bytes = SIZE_MAX;        ///< so many bytes and more; by LL128,
-    size_t small_bytes = SIZE_MAX;  ///< or by small CTAs from so many bytes on
+    size_t small_bytes = SIZE_MAX;  ///< or by small CTAs from so many bytes on,
+    bool by_simple = false;         ///< or by Simple
   };
   ReduceRing reduce_ring;
   ReduceRing reduce_ring_back;                     ///< where the sum comes back to rank 0, which began
@@ -55,11 +57,13 @@ struct Limits {
   size_t ll_bytes = 0;                             ///< up to this many bytes from one rank to one peer with LL,
   std::array<size_t, kCollectives> lines_bytes{};  ///< or up to this many if it suits lines (algorithm/table.h),
   std::array<size_t, kCollectives> ll128_bytes{};  ///< and up to this many with LL128,
-  size_t two_shot_ll128_bytes = SIZE_MAX;          ///< for all-reduce in two shots if that is less
-  size_t bytes_per_channel = 1 << 16;              ///< less than this is not worth another channel,
-  size_t simple_bytes_per_channel = 0;             ///< nor less than this with Simple if the operation is not rooted
-  size_t least_chunk_bytes = 0;  ///< Simple: shorter chunks than slots, but not than this, for more rounds:
-  size_t least_rounds = 4;       ///< so many of a channel, where parts do not have CTAs of their own
+  /// of blocks that do not all begin with vectors of 16 bytes, but with words, up to this many if that is more,
+  std::array<size_t, kCollectives> words_ll128_bytes{};
+  size_t two_shot_ll128_bytes = SIZE_MAX;  ///< for all-reduce in two shots if that is less
+  size_t bytes_per_channel = 1 << 16;      ///< less than this is not worth another channel,
+  size_t simple_bytes_per_channel = 0;     ///< nor less than this with Simple if the operation is not rooted
+  size_t least_chunk_bytes = 0;            ///< Simple: shorter chunks than slots, but not than this, for more rounds:
+  size_t least_rounds = 4;                 ///< so many of a channel, where parts do not have CTAs of their own
   /// By small CTAs chunks of what goes in one shot are no longer.
   size_t one_shot_chunk_bytes = SIZE_MAX;
   size_t many_channels_bytes = 0;  ///< blocks of fewer bytes are not worth more than
@@ -72,7 +76,7 @@ struct Limits {
   TwoBriefShots two_brief_shots;
   int rooted_channels = 0;  ///< Simple: rooted operations have at most so many and whole slots; 0: as others
   size_t long_rooted_bytes = SIZE_MAX;             ///< of so many bytes and more half as many
-  size_t short_broadcast_bytes = 0;                ///< broadcasts of fewer have channels and chunks as others
+  bool passes_on_short_chunks = false;             ///< Simple: chunks that ranks pass on are as short as others
   std::array<size_t, kCollectives> apart_bytes{};  ///< blocks of so many bytes and more in parts; 0: never
   std::array<size_t, kCollectives> small_bytes{};  ///< and by small CTAs
   /// With LL128 messages of so many bytes and more use no more CTAs than NCCL does; 0: as many as there are.

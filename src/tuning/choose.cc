@@ -12,6 +12,8 @@ namespace {
 
 bool allowed(uint32_t bits, int index) { return (bits >> index & 1U) != 0; }
 
+size_t bytes_of_all(const Question& question) { return question.count * bytes_of(question.type); }
+
 /// Whether the algorithm exists, is allowed, and gives the result that the user may expect.
 bool serves(const Question& question, const Rules& rules, Algorithm algorithm) {
   const auto what = static_cast<size_t>(question.what);
@@ -24,7 +26,7 @@ bool serves(const Question& question, const Rules& rules, Algorithm algorithm) {
 /// Whether the operation is long enough for small CTAs, of which the user allows `ctas`.
 bool may_be_small(const Question& question, int ctas, const Rules& rules, size_t least) {
   const uint32_t protocols = rules.protocols[static_cast<size_t>(question.what)];
-  return ctas > 0 && least > 0 && question.count * bytes_of(question.type) >= least && question.sum &&
+  return ctas > 0 && least > 0 && bytes_of_all(question) >= least && question.sum &&
          (rules.max_channels == 0 || ctas <= rules.max_channels) &&
          allowed(protocols, static_cast<int>(Protocol::kSimple));
 }
@@ -34,7 +36,7 @@ const Limits::Small& offered_small(const Question& question, const Limits& limit
 }
 
 size_t message_bytes(const Question& question, Algorithm algorithm) {
-  return algorithm::message_bytes(algorithm, question.count * bytes_of(question.type), question.ranks);
+  return algorithm::message_bytes(algorithm, bytes_of_all(question), question.ranks);
 }
 
 bool is_reduce_in_ring(const Question& question, Algorithm algorithm) {
@@ -64,24 +66,59 @@ bool suits_ring(const Question& question) {
          algorithm::canonical(question.what, Algorithm::kRing, question.type, question.root, question.ranks);
 }
 
+/// Whether it is short enough for lines, and suits them.
+bool goes_in_lines(const Question& question, const Limits& limits, Algorithm algorithm) {
+  if (!question.sum || !algorithm::suits_lines(question.what, algorithm, question.type)) return false;
+  return algorithm == Algorithm::kRing
+             ? bytes_of_all(question) <= limits.ring_lines_bytes
+             : message_bytes(question, algorithm) <= limits.lines_bytes[static_cast<size_t>(question.what)];
+}
+
+/// Whether it is short enough for LL. In a ring all that goes to a root, or comes from it, passes each rank.
+bool goes_by_ll(const Question& question, const Limits& limits, Algorithm algorithm) {
+  const bool whole = algorithm == Algorithm::kRing && rooted(question.what);
+  const size_t bytes = whole ? bytes_of_all(question) : message_bytes(question, algorithm);
+  return bytes <= limits.ll_bytes || goes_in_lines(question, limits, algorithm);
+}
+
+/// Whether there is a block for each rank, which begins with a word but not always with a vector of 16 bytes: for that
+/// LL128 has kernels.
+bool has_blocks_of_words(const Question& question) {
+  const bool has_blocks = question.what == Collective::kAllGather || question.what == Collective::kReduceScatter ||
+                          question.what == Collective::kAllToAll;
+  const size_t block = bytes_of_all(question);
+  return has_blocks && block % 16 != 0 && block % 4 == 0 && question.sum &&
+         algorithm::is_often_long(question.what, question.type);
+}
+
 /// Bytes of one message.
 size_t most_of_ll128(const Question& question, const Limits& limits, Algorithm algorithm) {
   const bool in_line = is_reduce_in_ring(question, algorithm) && suits_ring(question);
   if (in_line && ring_for(question, limits).bytes != SIZE_MAX) return SIZE_MAX;
-  const size_t usual = limits.ll128_bytes[static_cast<size_t>(question.what)];
+  const auto what = static_cast<size_t>(question.what);
+  const size_t usual = limits.ll128_bytes[what];
+  if (has_blocks_of_words(question)) return std::max(usual, limits.words_ll128_bytes[what]);
   const bool twice = question.what == Collective::kAllReduce && algorithm == Algorithm::kTwoShot;
   return twice ? std::min(usual, limits.two_shot_ll128_bytes) : usual;
 }
 
-/// Whether a broadcast or a sum to a root goes in a ring: by LL128, or by small CTAs.
+bool usable(const Question& question, const Limits& limits, const Rules& rules, Protocol protocol) {
+  const int index = static_cast<int>(protocol);
+  return limits.slot_bytes[static_cast<size_t>(index)] > 0 &&
+         allowed(rules.protocols[static_cast<size_t>(question.what)], index);
+}
+
+/// Whether a broadcast or a sum to a root goes in a ring: where there is a fast way to.
 bool goes_around(const Question& question, const Limits& limits, const Rules& rules) {
-  constexpr int kFast = static_cast<int>(Protocol::kLL128);
   const bool to_root = question.what == Collective::kReduce;
   const size_t least = to_root ? ring_for(question, limits).bytes : limits.broadcast_ring_bytes;
-  if (!suits_ring(question) || question.count * bytes_of(question.type) < least) return false;
-  const bool fast = message_bytes(question, Algorithm::kRing) <= most_of_ll128(question, limits, Algorithm::kRing) &&
-                    limits.slot_bytes[kFast] > 0 && allowed(rules.protocols[static_cast<size_t>(question.what)], kFast);
-  return fast || goes_small(question, limits, rules, Algorithm::kRing);
+  if (!suits_ring(question) || bytes_of_all(question) < least) return false;
+  const auto may_go = [&](Protocol protocol) { return usable(question, limits, rules, protocol); };
+  const size_t most = most_of_ll128(question, limits, Algorithm::kRing);
+  return (message_bytes(question, Algorithm::kRing) <= most && may_go(Protocol::kLL128)) ||
+         (goes_in_lines(question, limits, Algorithm::kRing) && may_go(Protocol::kLL)) ||
+         (to_root && ring_for(question, limits).by_simple && may_go(Protocol::kSimple)) ||
+         goes_small(question, limits, rules, Algorithm::kRing);
 }
 
 /// Whether it is one that may be brief in two shots.
@@ -100,7 +137,7 @@ size_t most_in_one_shot(const Question& question, const Limits& limits, const Ru
 }
 
 Algorithm choose_algorithm(const Question& question, const Limits& limits, const Rules& rules) {
-  const size_t bytes = question.count * bytes_of(question.type);
+  const size_t bytes = bytes_of_all(question);
   // Between two ranks the second shot of these would only add a hop.
   const bool direct = question.what == Collective::kBroadcast || question.what == Collective::kReduce;
   const bool small = bytes <= most_in_one_shot(question, limits, rules) || (direct && question.ranks == 2);
@@ -116,38 +153,24 @@ Algorithm choose_algorithm(const Question& question, const Limits& limits, const
 }
 
 Protocol choose_protocol(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
-  const auto what = static_cast<size_t>(question.what);
-  const size_t message = message_bytes(question, algorithm);
   Protocol wanted = Protocol::kSimple;
-  if (message <= most_of_ll128(question, limits, algorithm)) wanted = Protocol::kLL128;
-  const bool in_lines = question.sum && algorithm::suits_lines(question.what, algorithm, question.type);
-  if (message <= (in_lines ? std::max(limits.ll_bytes, limits.lines_bytes[what]) : limits.ll_bytes)) {
-    wanted = Protocol::kLL;
-  }
-  const auto usable = [&](Protocol protocol) {
-    const int index = static_cast<int>(protocol);
-    return limits.slot_bytes[index] > 0 && allowed(rules.protocols[what], index);
-  };
+  if (message_bytes(question, algorithm) <= most_of_ll128(question, limits, algorithm)) wanted = Protocol::kLL128;
+  if (goes_by_ll(question, limits, algorithm)) wanted = Protocol::kLL;
   for (const Protocol protocol : {wanted, Protocol::kSimple, Protocol::kLL128, Protocol::kLL}) {
-    if (usable(protocol)) return protocol;
+    if (usable(question, limits, rules, protocol)) return protocol;
   }
   fail(ncclInvalidUsage, "{}: NCCL_PROTO allows no protocol that is available here", name_of(question.what));
 }
 
-bool is_short_broadcast(const Question& question, const Limits& limits) {
-  return question.what == Collective::kBroadcast &&
-         question.count * bytes_of(question.type) < limits.short_broadcast_bytes;
-}
-
 bool goes_in_few_channels(const Question& question, const Limits& limits) {
-  return limits.rooted_channels > 0 && rooted(question.what) && !is_short_broadcast(question, limits);
+  return limits.rooted_channels > 0 && rooted(question.what);
 }
 
 int offered_channels(const Question& question, const Limits& limits, const Rules& rules, const Plan& plan) {
   if (plan.protocol == Protocol::kSimple) {
     const int most = std::min(limits.channels, limits.simple_channels);
     if (!goes_in_few_channels(question, limits)) return most;
-    const bool is_long = question.count * bytes_of(question.type) >= limits.long_rooted_bytes;
+    const bool is_long = bytes_of_all(question) >= limits.long_rooted_bytes;
     return std::min(most, is_long ? limits.rooted_channels / 2 : limits.rooted_channels);
   }
   const size_t least = limits.compact_bytes[static_cast<size_t>(question.what)];
@@ -173,7 +196,7 @@ int channels_of_whole_units(size_t block, const Limits::TwoBriefShots& shots, si
 }
 
 int choose_channels(const Question& question, const Limits& limits, const Rules& rules, const Plan& plan) {
-  const size_t bytes = question.count * bytes_of(question.type);
+  const size_t bytes = bytes_of_all(question);
   const int offered = offered_channels(question, limits, rules, plan);
   const size_t wanted = std::max<size_t>(1, bytes / bytes_per_channel(question, limits, plan));
   const bool brief = suits_two_brief_shots(question, plan.algorithm, plan.protocol);
@@ -188,11 +211,11 @@ int choose_channels(const Question& question, const Limits& limits, const Rules&
 
 /// Bytes of a chunk: a slot, but with Simple less if a channel's share of the work has few such chunks: peers wait for
 /// the first one and the last one as a whole. Not where chunks are passed on: there shorter ones were slower, but for
-/// short broadcasts through host memory.
+/// more than two ranks through host memory.
 size_t choose_chunk(const Question& question, const Limits& limits, const Plan& plan, size_t slot) {
   const bool shots = plan.algorithm == Algorithm::kOneShot || plan.algorithm == Algorithm::kTwoShot;
-  const bool passes_on = question.what == Collective::kBroadcast ? !is_short_broadcast(question, limits) : !shots;
-  const bool whole = passes_on || goes_in_few_channels(question, limits);
+  const bool passes_on = question.what == Collective::kBroadcast || !shots;
+  const bool whole = (passes_on && !limits.passes_on_short_chunks) || goes_in_few_channels(question, limits);
   if (plan.protocol != Protocol::kSimple || limits.least_chunk_bytes == 0 || whole) return slot;
   // By small CTAs reduce-scatter of 32 MB between 2 took 60 us in four rounds and 69 in two, all-reduce 116 and 109.
   constexpr size_t kManyRounds = 4;
@@ -203,6 +226,12 @@ size_t choose_chunk(const Question& question, const Limits& limits, const Plan& 
   // With 48 channels between 2 all-reduce of 16 MB took 76 us in chunks of 64 KB, 84 of 43 KB: workers had rests.
   const size_t grain = plan.small ? limits.least_chunk_bytes : 1024;
   return std::min(slot, std::max(limits.least_chunk_bytes, (even + grain - 1) / grain * grain));
+}
+
+/// Whether it goes by LL128, as blocks of words do where others are long enough for small CTAs or parts.
+bool goes_by_words(const Question& question, const Limits& limits, const Rules& rules) {
+  return has_blocks_of_words(question) && usable(question, limits, rules, Protocol::kLL128) &&
+         bytes_of_all(question) <= limits.words_ll128_bytes[static_cast<size_t>(question.what)];
 }
 
 /// Whether the parts of the algorithm run at the same time.
@@ -218,8 +247,9 @@ bool goes_apart(const Question& question, const Limits& limits, const Rules& rul
 Plan choose(const Question& question, const Limits& limits, const Rules& rules) {
   Plan plan;
   plan.algorithm = choose_algorithm(question, limits, rules);
-  plan.small = goes_small(question, limits, rules, plan.algorithm);
-  plan.apart = !plan.small && goes_apart(question, limits, rules, plan.algorithm);
+  const bool by_words = goes_by_words(question, limits, rules) && plan.algorithm == Algorithm::kOneShot;
+  plan.small = !by_words && goes_small(question, limits, rules, plan.algorithm);
+  plan.apart = !by_words && !plan.small && goes_apart(question, limits, rules, plan.algorithm);
   size_t slot = 0;
   if (plan.apart || plan.small) {
     const Limits::Small& offered =

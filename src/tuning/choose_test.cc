@@ -127,6 +127,94 @@ TEST(Choose, SumsGoInARingSoonerIfTheyNeedNotComeBack) {
   EXPECT_TRUE(goes_in_ring(16384, 0));
 }
 
+/// As through host memory, where there is no LL128.
+Limits limits_without_ll128() {
+  Limits cut = limits();
+  cut.slot_bytes[static_cast<size_t>(Protocol::kLL128)] = 0;
+  return cut;
+}
+
+TEST(Choose, BroadcastsGoInARingInLinesUpToTheirLimit) {
+  Limits lines = limits_without_ll128();
+  lines.broadcast_ring_bytes = 8192;
+  lines.ring_lines_bytes = 65536;
+  Question question = all_reduce(8192 / 4);
+  question.what = Collective::kBroadcast;
+  question.root = 3;
+  for (const size_t bytes : {8192, 65536}) {
+    question.count = bytes / 4;
+    const Plan plan = choose(question, lines, Rules::any());
+    EXPECT_EQ(plan.algorithm, Algorithm::kRing);
+    EXPECT_EQ(plan.protocol, Protocol::kLL);
+  }
+  for (const size_t bytes : {8188, 65540}) {
+    question.count = bytes / 4;
+    EXPECT_NE(choose(question, lines, Rules::any()).algorithm, Algorithm::kRing);
+  }
+  question.count = 65536 / 4;
+  Rules without = Rules::any();
+  restrict_protocols("^LL", without);
+  EXPECT_NE(choose(question, lines, without).algorithm, Algorithm::kRing);
+}
+
+TEST(Choose, BlocksThatBeginWithWordsGoByLL128WhereOthersGoBySmallCtasOrInParts) {
+  Limits offers = limits();
+  offers.mesh = {90, 4096};
+  offers.small_bytes.fill(1 << 20);
+  offers.apart_moves = {20, 4096};
+  offers.apart_bytes.fill(1 << 19);
+  Question question = all_reduce((1 << 18) + 1);
+  question.what = Collective::kReduceScatter;
+  const auto by_ll128 = [&](const Question& asked, const Rules& rules = Rules::any()) {
+    const Plan plan = choose(asked, offers, rules);
+    return plan.protocol == Protocol::kLL128 && !plan.small && !plan.apart;
+  };
+  EXPECT_FALSE(by_ll128(question)) << "nothing says that they do";
+  offers.words_ll128_bytes.fill(1 << 21);
+  EXPECT_TRUE(by_ll128(question));
+  for (const Collective what : {Collective::kAllGather, Collective::kAllToAll}) {
+    Question moved = question;
+    moved.what = what;
+    EXPECT_TRUE(by_ll128(moved));
+    moved.count = (1 << 17) + 1;
+    EXPECT_TRUE(by_ll128(moved)) << "long enough for parts alone";
+  }
+  Question other = question;
+  other.count += 3;
+  EXPECT_FALSE(by_ll128(other)) << "whole vectors";
+  other = question;
+  other.type = DataType::kBfloat16;
+  other.count = (1 << 19) + 1;
+  EXPECT_FALSE(by_ll128(other)) << "they begin within words";
+  other.count = (1 << 19) + 2;
+  EXPECT_TRUE(by_ll128(other));
+  other.sum = false;
+  EXPECT_FALSE(by_ll128(other)) << "no kernels";
+  other = question;
+  other.count = (1 << 19) + 1;
+  EXPECT_FALSE(by_ll128(other)) << "too long";
+  other = question;
+  other.what = Collective::kAllReduce;
+  EXPECT_FALSE(by_ll128(other)) << "no blocks";
+  Rules without = Rules::any();
+  restrict_protocols("^LL128", without);
+  EXPECT_FALSE(by_ll128(question, without));
+  EXPECT_TRUE(choose(question, offers, without).small);
+}
+
+TEST(Choose, SumsToTheLastRankMayGoInARingBySimple) {
+  Limits crossed = limits_without_ll128();
+  crossed.reduce_ring.bytes = 8192;
+  const Question question = reduce(8192 / 4, 7);
+  EXPECT_NE(choose(question, crossed, Rules::any()).algorithm, Algorithm::kRing);
+  crossed.reduce_ring.by_simple = true;
+  const Plan plan = choose(question, crossed, Rules::any());
+  EXPECT_EQ(plan.algorithm, Algorithm::kRing);
+  EXPECT_EQ(plan.protocol, Protocol::kSimple);
+  EXPECT_NE(choose(reduce(8188 / 4, 7), crossed, Rules::any()).algorithm, Algorithm::kRing);
+  EXPECT_NE(choose(reduce(8192 / 4, 0), crossed, Rules::any()).algorithm, Algorithm::kRing) << "it would come back";
+}
+
 TEST(Choose, ReducesInARingGoBySmallCtasSoonerIfTheSumNeedNotComeBack) {
   Limits crossed = limits();
   crossed.line = {100, 8192};
@@ -378,25 +466,20 @@ TEST(Choose, RootedOperationsBySimpleMayHaveFewChannelsAndWholeSlots) {
   EXPECT_EQ(choose(question, few, Rules::any()).channels, 8);
 }
 
-TEST(Choose, ShortBroadcastsAreNoneOfThem) {
+TEST(Choose, ChunksThatArePassedOnAreWholeSlotsOrAsShortAsOthers) {
   Limits few = limits();
   few.bytes_per_channel = 1024;
   few.least_chunk_bytes = 1024;
   few.least_rounds = size_t{1} << 20;
-  few.rooted_channels = 3;
-  few.short_broadcast_bytes = size_t{1} << 20;
-  Question question = all_reduce((1 << 18) - 1);
+  Question question = all_reduce(1 << 18);
   question.what = Collective::kBroadcast;
-  Plan plan = choose(question, few, Rules::any());
-  EXPECT_EQ(plan.channels, 8);
-  EXPECT_EQ(plan.chunk * sizeof(float), 1024U);
-  ++question.count;
-  plan = choose(question, few, Rules::any());
-  EXPECT_EQ(plan.channels, 3);
+  EXPECT_EQ(choose(question, few, Rules::any()).chunk * sizeof(float), 65536U);
+  few.passes_on_short_chunks = true;
+  EXPECT_EQ(choose(question, few, Rules::any()).chunk * sizeof(float), 1024U);
+  few.rooted_channels = 3;
+  const Plan plan = choose(question, few, Rules::any());
+  EXPECT_EQ(plan.channels, 3) << "which have whole slots";
   EXPECT_EQ(plan.chunk * sizeof(float), 65536U);
-  --question.count;
-  question.what = Collective::kReduce;
-  EXPECT_EQ(choose(question, few, Rules::any()).channels, 3);
 }
 
 TEST(Choose, ReduceHasACrossoverOfItsOwn) {

@@ -1,9 +1,9 @@
 // Times the CUDA executor's algorithms, protocols and numbers of channels against each other and, if it is named,
 // against an installed libnccl.so.2, all from CUDA graphs. Usage: executor_gpu_bench RANKS GPUS [LIBNCCL|-]
 // [COLLECTIVE] [TYPE] [LEAST] [MOST] [FACTOR] Prints per size the best choice; the file named by NITINOL_BENCH_CSV gets
-// every timing, NITINOL_BENCH_CTAS limits the CTAs, NITINOL_BENCH_HOST=1 goes through host memory.
-// NITINOL_BENCH_CHANNELS and NITINOL_BENCH_CHUNKS (bytes, 0: what is usual) list what LL128 is tried with alone, if the
-// former is set.
+// every timing, NITINOL_BENCH_CTAS limits the CTAs, NITINOL_BENCH_HOST=1 goes through host memory, NITINOL_BENCH_ROOT
+// is the root. NITINOL_BENCH_CHANNELS and NITINOL_BENCH_CHUNKS (bytes, 0: what is usual) list what LL128 is tried with
+// alone, if the former is set.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -20,6 +20,11 @@ namespace nitinol::gpu_testing {
 namespace {
 
 constexpr size_t kLargest = size_t{256} << 20;
+
+int root() {
+  const char* text = std::getenv("NITINOL_BENCH_ROOT");
+  return text == nullptr ? 0 : std::atoi(text);
+}
 
 bool through_host_memory() { return std::getenv("NITINOL_BENCH_HOST") != nullptr; }
 
@@ -145,14 +150,15 @@ class Bench {
   /// Where every message crosses the bus twice: few sensible choices, but other ones.
   std::vector<Plan> candidates_through_host(Collective what, size_t bytes) {
     std::vector<Plan> plans;
-    for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kTwoShot}) {
-      if (!algorithm::exists(what, algorithm)) continue;
+    for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kRing}) {
+      if (!algorithm::exists(what, algorithm) || (algorithm == Algorithm::kRing && !rooted(what))) continue;
       if (algorithm == Algorithm::kTwoShot && bytes < 4096) continue;
       for (int channels = 1; channels <= ranks_.limits().channels; channels *= 2) {
         if (channels > 1 && bytes / static_cast<size_t>(channels) < 1024) continue;
+        if (channels < 8 && bytes > (256 << 10)) continue;
         if (bytes <= (4 << 20)) plans.push_back({algorithm, Protocol::kLL, channels, 0});
         if (bytes >= (16 << 10)) plans.push_back({algorithm, Protocol::kSimple, channels, 0});
-        for (const size_t chunk : {16 << 10, 32 << 10, 64 << 10}) {
+        for (const size_t chunk : {4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10}) {
           if (bytes >= (512 << 10)) plans.push_back({algorithm, Protocol::kSimple, channels, chunk});
         }
       }
@@ -243,6 +249,7 @@ class Bench {
       work.what = what;
       work.input = inputs_[static_cast<size_t>(rank)].get();
       work.output = outputs_[static_cast<size_t>(rank)].get();
+      work.root = rooted(what) ? root() : 0;
       work.type = reduces(what) ? type : DataType::kUint8;
       work.count = reduces(what) ? count : count * bytes_of(type);
       work.plan = plan;
@@ -263,8 +270,8 @@ class Bench {
       case Collective::kAllReduce: nccl_.all_reduce(in, out, count, t, ncclSum, nccl_.comms[r], stream); break;
       case Collective::kAllGather: nccl_.all_gather(in, out, count, t, nccl_.comms[r], stream); break;
       case Collective::kReduceScatter: nccl_.reduce_scatter(in, out, count, t, ncclSum, nccl_.comms[r], stream); break;
-      case Collective::kBroadcast: nccl_.broadcast(in, out, count, t, 0, nccl_.comms[r], stream); break;
-      case Collective::kReduce: nccl_.reduce(in, out, count, t, ncclSum, 0, nccl_.comms[r], stream); break;
+      case Collective::kBroadcast: nccl_.broadcast(in, out, count, t, root(), nccl_.comms[r], stream); break;
+      case Collective::kReduce: nccl_.reduce(in, out, count, t, ncclSum, root(), nccl_.comms[r], stream); break;
       case Collective::kAllToAll:
         nccl_.start();
         for (int peer = 0; peer < ranks_.size(); ++peer) {

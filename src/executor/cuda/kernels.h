@@ -362,8 +362,8 @@ constexpr bool is_hot() {
   // Between up to 8 ranks it is so long that it goes by LL128, or by Simple.
   if (Entry::row.what == Collective::kReduce && algorithm == Algorithm::kTwoShot) return Wire::kPerWarp;
   if (algorithm == Algorithm::kRing) {
-    const bool is_fast = Wire::kProtocol == Protocol::kLL128 && with != Combiner::kOther;
-    return is_fast && algorithm::suits_ring(Entry::row.what, type);
+    constexpr bool by_lines = Wire::kProtocol == Protocol::kLL128 || std::is_same_v<Wire, LL16>;
+    return by_lines && with != Combiner::kOther && algorithm::suits_ring(Entry::row.what, type);
   }
   return algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot;
 }

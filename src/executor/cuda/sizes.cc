@@ -180,6 +180,7 @@ void set_crossovers_of_pair_through_host(Limits& limits) {
   limits.least_chunk_bytes = 64 * kKi;
   limits.least_rounds = 64;  // so they are longer from 64 MB on alone
   limits.simple_bytes_per_channel = 4 * limits.least_chunk_bytes;
+  limits.rooted_channels = 16;  // reduce of 4 MB took 94 us, with 32 channels 104
   limits.long_rooted_bytes = 8 * kMega + 1;
   for (const Collective both_ways :
        {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll}) {
@@ -197,6 +198,17 @@ constexpr size_t kRoundsThroughHost = size_t{1} << 20;
 constexpr uint32_t kSlotThroughHost = 32 * kKi;
 constexpr size_t kUnderWayThroughHost = 48 * kMega;
 
+/// Between 4 broadcast of 128, 256, 512 KB and 1 MB took 12.3, 13.5, 25.5 and 46.5 us in a ring in lines, 13.4, 23.1,
+/// 30.5 and 42.5 otherwise; between 3 128, 256 and 512 KB 7.2, 13.3 and 23.9, 8.9, 17.0 and 25.4. Reduce to the last
+/// rank of 128, 256, 512 KB, 1, 4 and 16 MB took 14.3, 18.4, 27, 43, 123 and 433 us in a ring by Simple, 15, 26, 41,
+/// 68, 188 and 558 otherwise. To rank 0 it has to come back: 256 KB 55 and 25, 4 MB 190 and 188, 16 MB 550 and 548.
+void set_crossovers_to_rings_through_host(Limits& limits) {
+  limits.broadcast_ring_bytes = 128 * kKi;
+  limits.ring_lines_bytes = 640 * kKi;
+  limits.reduce_ring.bytes = 128 * kKi;
+  limits.reduce_ring.by_simple = true;
+}
+
 /// Measured with 2 H100, one shot of more with 4 H200. A message costs 8 us less with LL than with Simple, which fences
 /// and counters take, but twice of what passes the bus of a GPU, or half as much again in lines. That bears 38 GB/s
 /// each way if data goes both ways at once, 51 if one way.
@@ -211,7 +223,6 @@ void set_crossovers_through_host(const Machine& m, Limits& limits) {
   limits.lines_bytes.fill(std::clamp<size_t>(512 * kKi / peers, 16 * kKi, 512 * kKi));
   limits.bytes_per_channel = 2 * kKi;
   limits.least_chunk_bytes = kChunkThroughHost;  // 4 MB of all-gather took 84 us so, 115 with whole slots
-  limits.rooted_channels = 16;                   // reduce of 4 MB took 94 us, with 32 channels 104
   if (m.ranks == 2) {
     set_crossovers_of_pair_through_host(limits);
     return;
@@ -221,8 +232,10 @@ void set_crossovers_through_host(const Machine& m, Limits& limits) {
   // 121 and 126; of 8 MB 230 and 226, 213 and 216, 231 and 225.
   limits.few_channels = 24;
   limits.many_channels_bytes = 1536 * kKi;
-  // Broadcast of 1 MB took 47 us so, with 16 channels and whole slots 52, of 4 MB 119 and 126.
-  limits.short_broadcast_bytes = 16 * kMega;
+  // Broadcast of 1, 4, 16 and 32 MB took 47, 119, 419 and 781 us so, with 16 channels and whole slots 52, 126, 466 and
+  // 917; reduce of 2, 8, 16 and 32 MB 112, 317, 544 and 1019, 107, 320, 572 and 1085.
+  limits.passes_on_short_chunks = true;
+  if (has_three_or_four_ranks(m)) set_crossovers_to_rings_through_host(limits);
 }
 
 /// With three or four ranks and no more CTAs than NCCL has. Between 4 all-gather of 64 MB took 171 us with 24 CTAs by
@@ -294,6 +307,19 @@ void set_crossovers_of_brief_shots(const Machine& m, Sizes& sizes) {
   limits.reduce_ring_back.bytes = std::max(limits.reduce_ring_back.bytes, of_all + 1);
 }
 
+/// Small CTAs and parts cut vectors out of the two that hold them. Of blocks that begin between vectors reduce-scatter
+/// of 68 and 234 million bytes between 2 took 123 and 388 us by LL128, 171 and 511 by small CTAs, all-gather of 53, 87
+/// and 143 100, 161 and 261, 107, 162 and 248; between 4 reduce-scatter of 53 and 234 150 and 588, 176 and 658,
+/// all-gather 142 and 571, 166 and 605; between 3 reduce-scatter of 32 and 143 84 and 321, 109 and 392, all-gather 79
+/// and 310, 89 and 325.
+void set_crossovers_of_words(const Machine& m, Limits& limits) {
+  if (m.ranks > 4 || m.max_channels > 0 || !m.lines_stay_whole) return;
+  for (const Collective what : {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll}) {
+    limits.words_ll128_bytes[static_cast<size_t>(what)] = std::numeric_limits<size_t>::max();
+  }
+  if (m.ranks == 2) limits.words_ll128_bytes[static_cast<size_t>(Collective::kAllGather)] = 40 * kMega;
+}
+
 /// Measured with 2 and 4 H200 over NVLink; between more ranks what follows from that.
 void set_crossovers(const Machine& m, Limits& limits) {
   // Between 4 GPUs 512 KB took 10.5 us in one shot and 12.5 in two.
@@ -329,6 +355,7 @@ void set_crossovers(const Machine& m, Limits& limits) {
     set_crossovers_to_clusters(m, limits);
     if (has_three_or_four_ranks(m) && has_few_ctas(m)) set_crossovers_of_few_ctas(m, limits);
     set_crossovers_to_two_channels_per_cta(m, limits);
+    set_crossovers_of_words(m, limits);
   }
 }
 
@@ -522,7 +549,8 @@ Sizes sizes_for(const Machine& m) {
 
 Queue queue_of_ll(const Sizes& sizes, const CollectiveWork& work, int ranks) {
   const size_t bytes = work.count * bytes_of(work.type);
-  const size_t message = algorithm::message_bytes(work.plan.algorithm, bytes, ranks);
+  const bool in_ring = work.plan.algorithm == Algorithm::kRing;  // which all of a broadcast goes round
+  const size_t message = in_ring ? bytes : algorithm::message_bytes(work.plan.algorithm, bytes, ranks);
   const bool lines = message > sizes.without_lines_bytes && work.reduction.combine == Combine::kSum &&
                      algorithm::suits_lines(work.what, work.plan.algorithm, work.type);
   return lines ? Queue::kLL16 : Queue::kLL;

@@ -258,7 +258,6 @@ TEST(Sizes, RulesForLargeMessagesHoldWhereTheyWereMeasured) {
   Machine host = machine(4);
   host.in_host_memory = true;
   EXPECT_EQ(sizes_for(host).limits.least_chunk_bytes, size_t{16} << 10);
-  EXPECT_EQ(sizes_for(host).limits.broadcast_ring_bytes, Limits{}.broadcast_ring_bytes);
 }
 
 TEST(Sizes, ThroughHostMemoryLittleOfAnOperationIsUnderWayAtATimeHoweverLongItIs) {
@@ -375,23 +374,39 @@ TEST(Sizes, LongReducesGoInARingWhereThatWasMeasured) {
     Machine cut = machine(ranks);
     cut.lines_stay_whole = false;
     EXPECT_EQ(ring(cut).bytes, SIZE_MAX);
-    Machine host = machine(ranks);
-    host.in_host_memory = true;
-    EXPECT_EQ(ring(host).bytes, SIZE_MAX);
   }
   for (const int ranks : {2, 5, 8}) EXPECT_EQ(ring(machine(ranks)).bytes, SIZE_MAX);
   EXPECT_GT(sizes_for(machine(4)).limits.reduce_ring_back.small_bytes, ring(machine(4)).small_bytes);
 }
 
-TEST(Sizes, ThroughHostMemoryBroadcastsBetweenMoreThanTwoAreShortUpTo16MB) {
-  const auto short_broadcasts = [](int ranks, bool in_host_memory) {
-    Machine host = machine(ranks);
-    host.in_host_memory = in_host_memory;
-    return sizes_for(host).limits.short_broadcast_bytes;
+TEST(Sizes, LongBlocksOfWordsGoByLL128WhereThatWasMeasured) {
+  const auto most = [](const Machine& m, Collective what) {
+    return sizes_for(m).limits.words_ll128_bytes[static_cast<size_t>(what)];
   };
-  EXPECT_EQ(short_broadcasts(4, true), size_t{16} << 20);
-  EXPECT_EQ(short_broadcasts(2, true), 0U);
-  EXPECT_EQ(short_broadcasts(4, false), 0U);
+  for (const int ranks : {2, 3, 4}) EXPECT_EQ(most(machine(ranks), Collective::kReduceScatter), SIZE_MAX);
+  EXPECT_LT(most(machine(2), Collective::kAllGather), most(machine(4), Collective::kAllGather));
+  EXPECT_EQ(most(machine(8), Collective::kReduceScatter), 0U);
+  Machine other = machine(4);
+  other.max_channels = 24;
+  EXPECT_EQ(most(other, Collective::kReduceScatter), 0U);
+  other = machine(4);
+  other.lines_stay_whole = false;
+  EXPECT_EQ(most(other, Collective::kReduceScatter), 0U);
+}
+
+TEST(Sizes, ThroughHostMemoryThreeOrFourRanksHaveRingsWhereThatWasMeasured) {
+  for (const int ranks : {2, 3, 4, 8}) {
+    Machine host = machine(ranks);
+    host.in_host_memory = true;
+    const Limits limits = sizes_for(host).limits;
+    const bool measured = ranks == 3 || ranks == 4;
+    EXPECT_EQ(limits.broadcast_ring_bytes < limits.ring_lines_bytes, measured);
+    EXPECT_EQ(limits.reduce_ring.bytes < SIZE_MAX && limits.reduce_ring.by_simple, measured);
+    EXPECT_EQ(limits.reduce_ring_back.bytes, SIZE_MAX) << "the sum would have to come back";
+    EXPECT_EQ(limits.passes_on_short_chunks, ranks > 2);
+    EXPECT_EQ(limits.rooted_channels > 0, ranks == 2);
+  }
+  EXPECT_EQ(sizes_for(machine(4)).limits.ring_lines_bytes, 0U);
 }
 
 TEST(Sizes, APairWithFewerCtasThanNcclsReducesBySimpleSooner) {
