@@ -403,6 +403,7 @@ void Bootstrap::last_barrier(bool in_a_hurry) {
   exchange_barrier(*tree_, tree_->operation_deadline(Operation::kLeave), Operation::kLeave);
 }
 void Bootstrap::ask_for_doings(DoingsOf doings) { tree_->ask_for_doings(std::move(doings)); }
+void Bootstrap::ask_for_stopped(WhoIsStopped stopped) { tree_->ask_for_stopped(std::move(stopped)); }
 void Bootstrap::know_devices(std::span<const int> devices) { tree_->know_devices(devices); }
 void Bootstrap::set_operation_timeout(std::chrono::milliseconds timeout) { tree_->set_operation_timeout(timeout); }
 

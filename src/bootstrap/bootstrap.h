@@ -100,6 +100,8 @@ class Bootstrap {
   void last_barrier(bool in_a_hurry);
   /// Who knows what other ranks do. Not while operations run; it must not use this object.
   void ask_for_doings(DoingsOf doings);
+  /// Who knows which ranks are stopped: those hold up ranks that wait for others, too. The same holds.
+  void ask_for_stopped(WhoIsStopped stopped);
   /// Of all ranks, which sentences name from now on.
   void know_devices(std::span<const int> devices);
   /// How long an operation may wait for the others, from the next one on; 0: as long as joining may take, or

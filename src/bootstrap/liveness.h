@@ -27,4 +27,7 @@ struct DoingsOfRank {
 };
 using DoingsOf = std::function<DoingsOfRank(int rank)>;
 
+/// The ranks whose process is stopped, for sentences; "" if none is known to be.
+using WhoIsStopped = std::function<std::string()>;
+
 }  // namespace nitinol

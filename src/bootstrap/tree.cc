@@ -38,6 +38,11 @@ void say_goodbye(Connection& connection) noexcept {
   }
 }
 
+/// Later operations have the time of the communicator's.
+bool is_of_set_up(Operation operation) {
+  return operation == Operation::kBarrier || operation == Operation::kBroadcast || operation == Operation::kAllGather;
+}
+
 std::string seconds_text(std::chrono::milliseconds time) {
   return time.count() % 1000 == 0 ? formatted("{} s", time.count() / 1000) : formatted("{} ms", time.count());
 }
@@ -465,8 +470,21 @@ bool Tree::is_revoked_locked(const OperationStep& step, Wait& wait) const {
 bool Tree::given_up_locked(int neighbour, const OperationStep& step, Wait& wait) const {
   const bool hurries = in_a_hurry_ && wait.so_far() >= kPatienceWithStopped;
   if (hurries && is_stopped(neighbours_.at(neighbour).identity)) return true;
+  if (is_frozen_for_long_locked(neighbour, step, wait)) return true;
   if (step.operation != Operation::kCompare || !doings_ || !doings_(neighbour).stopped) return false;
   return !may_tell_locked(neighbour, wait);
+}
+
+/// Whether the ranks set a communicator up and the neighbour's process is stopped, for longer than that is waited for.
+bool Tree::is_frozen_for_long_locked(int neighbour, const OperationStep& step, Wait& wait) const {
+  const auto patience = options_.patience_with_stopped;
+  if (patience.count() == 0 || !is_of_set_up(step.operation)) return false;
+  if (!is_stopped(neighbours_.at(neighbour).identity)) {
+    wait.frozen_since.reset();
+    return false;
+  }
+  if (!wait.frozen_since) wait.frozen_since = Clock::now();
+  return Clock::now() - *wait.frozen_since >= patience;
 }
 
 /// Whether the neighbour's communicator has failed, of which it says itself why: it is only to be waited for.
@@ -486,9 +504,13 @@ std::string Tree::complaint_locked(int neighbour, const OperationStep& step, std
   if (step.operation == Operation::kLeave && !from.awaited.empty()) {
     doings = formatted("it has come, but waits for {} of its process", from.awaited);
   }
-  return formatted("rank {} waited {} ms for {} in {}{}{}{}: does every rank make the same calls?", rank_,
-                   waited.count(), name_locked(neighbour), step.text(), fate_of(from.identity),
-                   doings.empty() ? "" : "; ", doings);
+  const std::string complaint =
+      formatted("rank {} waited {} ms for {} in {}{}{}{}", rank_, waited.count(), name_locked(neighbour), step.text(),
+                fate_of(from.identity), doings.empty() ? "" : "; ", doings);
+  if (is_stopped(from.identity)) return complaint;
+  const std::string stopped = who_is_stopped_ ? who_is_stopped_() : "";
+  if (!stopped.empty()) return formatted("{}; {}", complaint, stopped);
+  return complaint + ": does every rank make the same calls?";
 }
 
 std::string Tree::word_of_revoke_locked(int neighbour, const OperationStep& step) const {

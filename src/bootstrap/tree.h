@@ -99,6 +99,8 @@ class Tree : public std::enable_shared_from_this<Tree> {
   Deadline operation_deadline(Operation operation) const;
   /// Before operations that are to use it. It must not use this tree.
   void ask_for_doings(DoingsOf doings) { doings_ = std::move(doings); }
+  /// The same.
+  void ask_for_stopped(WhoIsStopped stopped) { who_is_stopped_ = std::move(stopped); }
   /// From now on operations do not wait for neighbours whose process is stopped: nobody needs them any more.
   void hurry() { in_a_hurry_ = true; }
 
@@ -171,11 +173,13 @@ class Tree : public std::enable_shared_from_this<Tree> {
     bool graced = false;  ///< the deadline is a later one than the operation's
     std::optional<std::chrono::steady_clock::time_point> stopped_since{};
     std::optional<std::chrono::steady_clock::time_point> revoked_since{};  ///< as far as this wait has seen
+    std::optional<std::chrono::steady_clock::time_point> frozen_since{};   ///< the neighbour's process, the same
     Attendance attendance{};
     void leave_out(std::chrono::steady_clock::duration missed) {
       begin += missed;
       deadline += missed;
       if (revoked_since) *revoked_since += missed;
+      if (frozen_since) *frozen_since += missed;
     }
     std::chrono::milliseconds so_far() const {
       return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
@@ -184,6 +188,7 @@ class Tree : public std::enable_shared_from_this<Tree> {
   bool is_over_locked(int neighbour, const OperationStep& step, Wait& wait) const;
   bool is_revoked_locked(const OperationStep& step, Wait& wait) const;
   bool given_up_locked(int neighbour, const OperationStep& step, Wait& wait) const;
+  bool is_frozen_for_long_locked(int neighbour, const OperationStep& step, Wait& wait) const;
   bool may_tell_locked(int neighbour, Wait& wait) const;
   std::string complaint_locked(int neighbour, const OperationStep& step, std::chrono::milliseconds waited) const;
   std::string word_of_revoke_locked(int neighbour, const OperationStep& step) const;
@@ -197,6 +202,7 @@ class Tree : public std::enable_shared_from_this<Tree> {
   std::atomic<std::chrono::milliseconds> operation_timeout_;
   std::atomic<bool> in_a_hurry_{false};
   DoingsOf doings_;
+  WhoIsStopped who_is_stopped_;
   std::shared_ptr<Listener> listener_;
   /// What the process lacked before, for others, may be there again.
   const std::chrono::steady_clock::time_point listens_since_ = std::chrono::steady_clock::now();

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/process_state.h"
 #include "base/settings.h"
+#include "base/standstill.h"
 #include "bootstrap/regroup_desk.h"
 #include "comm/communicator.h"
 #include "comm/create.h"
@@ -22,9 +23,14 @@ namespace nitinol {
 namespace {
 
 constexpr std::chrono::milliseconds kRevokePatience{10'000};
-constexpr std::chrono::milliseconds kLookForTheDeadEvery{200};
+constexpr std::chrono::milliseconds kLookAtMembersEvery{200};
 constexpr std::chrono::milliseconds kPatienceWithTheDying{300};
+constexpr std::chrono::seconds kPatienceWithStopped{60};  // where NITINOL_TIMEOUT sets none
 constexpr const char* kShrink = "ncclCommShrink";
+
+std::string words_for_stopped(const std::string& list) {
+  return formatted("stopped (SIGSTOP, or a debugger): {}", list);
+}
 
 /// Rather than of other ranks, or of the call.
 bool is_of_the_system(const std::exception& thrown) {
@@ -201,7 +207,7 @@ void Communicator::shrink(const std::vector<int>& excluded, Communicator& child,
     const Error error = as_error(thrown);
     fail(error.code(),
          "ncclCommShrink to ranks {} of the old communicator, all of which must exclude the same ranks: {}{}",
-         listed(members), error.what(), is_clear ? "" : word_of_members(members));
+         listed(members), error.what(), is_clear ? "" : word_of_members(members, error.what()));
   }
 }
 
@@ -246,18 +252,36 @@ RegroupArguments Communicator::regroup_arguments(const Meeting& meeting, const s
     arguments.names.push_back(describe_rank(member, handles_->peer(member)) + " of the old communicator");
   }
   arguments.options = bootstrap_options();
+  arguments.options.patience_with_stopped = patience_with_stopped_members();
   arguments.abort_flag = child.abort_flag();
-  arguments.interrupt = [this, &members, &child, next = std::chrono::steady_clock::time_point()]() mutable {
-    const auto give_up_if_told = [&] { give_up_shrinking_if_told(child); };
-    give_up_if_told();
-    desk().look(give_up_if_told);
-    const auto now = std::chrono::steady_clock::now();
-    if (now < next) return;
-    next = now + kLookForTheDeadEvery;
-    const std::string dead = members_that_are(ProcessState::kDead, members);
-    if (!dead.empty()) fail(ncclRemoteError, "{} died before the shrink was done", dead);
+  arguments.interrupt = [this, &members, &child, standstill = Standstill(),
+                         next = std::chrono::steady_clock::time_point()]() mutable {
+    const auto look_after_members = [&] {
+      give_up_shrinking_if_told(child);
+      const auto now = std::chrono::steady_clock::now();
+      if (now < next) return;
+      next = now + kLookAtMembersEvery;
+      fail_for_lost(members, standstill);
+    };
+    look_after_members();
+    desk().look(look_after_members);
   };
   return arguments;
+}
+
+/// If a member does not come any more, or is not waited for any longer.
+void Communicator::fail_for_lost(const std::vector<int>& members, Standstill& standstill) const {
+  const std::string dead = members_that_are(ProcessState::kDead, members);
+  if (!dead.empty()) fail(ncclRemoteError, "{} died before the shrink was done", dead);
+  const std::string stopped = members_that_are(ProcessState::kStopped, members);
+  const std::chrono::milliseconds waited = standstill.of(stopped);
+  if (stopped.empty() || waited < patience_with_stopped_members()) return;
+  fail(ncclRemoteError, "waited {} ms (NITINOL_TIMEOUT) in vain; {}", waited.count(), words_for_stopped(stopped));
+}
+
+std::chrono::milliseconds Communicator::patience_with_stopped_members() const {
+  const std::chrono::milliseconds timeout = timeout_.load();
+  return timeout.count() > 0 ? timeout : kPatienceWithStopped;
 }
 
 /// The next without these ranks, which may stand in any order. Takes no memory.
@@ -336,27 +360,34 @@ std::string Communicator::members_that_are(ProcessState state, const std::vector
   return list;
 }
 
-/// What is to be said of a wait that was in vain: a rank that is stopped holds up those, too, who wait for others, and
-/// no word of a failure passes that goes by way of it.
-std::string Communicator::naming_the_stopped(const std::string& sentence) const {
+/// All ranks that are, but those that the sentence names so; "" if there are none.
+std::string Communicator::stopped_ranks_beside(const std::string& sentence) const {
   std::string list;
   for (int rank = 0; rank < ranks_; ++rank) {
     const std::string stopped = members_that_are(ProcessState::kStopped, {rank});
     if (stopped.empty() || sentence.find(stopped) != std::string::npos) continue;
     list += (list.empty() ? "" : ", ") + stopped;
   }
-  return list.empty() ? sentence : formatted("{}; stopped (SIGSTOP, or a debugger): {}", sentence, list);
+  return list.empty() ? "" : words_for_stopped(list);
 }
 
-/// What is to be said of the members of a shrink that failed. A connection that broke is seen before the end of the
-/// process at its other end.
-std::string Communicator::word_of_members(const std::vector<int>& members) const {
+/// What is to be said of a wait that was in vain: a rank that is stopped holds up those, too, who wait for others, and
+/// no word of a failure passes that goes by way of it.
+std::string Communicator::naming_the_stopped(const std::string& sentence) const {
+  const std::string stopped = stopped_ranks_beside(sentence);
+  return stopped.empty() ? sentence : formatted("{}; {}", sentence, stopped);
+}
+
+/// What is to be said of the members of a shrink that failed, and was not `said`. A connection that broke is seen
+/// before the end of the process at its other end.
+std::string Communicator::word_of_members(const std::vector<int>& members, std::string_view said) const {
   const auto deadline = std::chrono::steady_clock::now() + kPatienceWithTheDying;
   while (true) {
     // Both: one that is stopped held the others up, and those may be through with it and have ended since.
     std::string word;
     const std::string stopped = members_that_are(ProcessState::kStopped, members);
-    if (!stopped.empty()) word += formatted("; stopped (SIGSTOP, or a debugger): {}", stopped);
+    const bool is_news = said.find(words_for_stopped(stopped)) == std::string_view::npos;
+    if (!stopped.empty() && is_news) word += "; " + words_for_stopped(stopped);
     const std::string dead = members_that_are(ProcessState::kDead, members);
     if (!dead.empty()) word += formatted("; dead: {}", dead);
     if (!word.empty()) return word + "; in the old communicator's numbers";

@@ -256,6 +256,7 @@ void Communicator::meet_peers() {
   check_peers(peers);
   tell_bootstrap_of(peers);
   handles_->set_peers(peers);
+  bootstrap_->ask_for_stopped([this] { return stopped_ranks_beside(""); });
   take_seat(peers);
   constexpr int kFewestToLeaveOutOneAndMeet = 3;
   if (ranks_ >= kFewestToLeaveOutOneAndMeet) desk();  // others may shrink before this rank does, and tell it something
