@@ -116,6 +116,16 @@ TEST(UniqueIds, OtherBytesAreRefused) {
   EXPECT_EQ(error_of([&] { parse_unique_id(bytes); }).code(), ncclInvalidArgument);
 }
 
+TEST(UniqueIds, OnesThatWereDamagedOnTheirWayAreRefused) {
+  const ncclUniqueId whole = serialise(make_unique_id(testing::quick_options()));
+  for (const std::size_t used : {9, 40, 60, 75, 83, 91, 99, 107}) {  // the secret's first and last byte, and behind it
+    ncclUniqueId bytes = whole;
+    bytes.internal[used] ^= 0x10;
+    EXPECT_EQ(error_of([&] { parse_unique_id(bytes); }).code(), ncclInvalidArgument) << used;
+  }
+  EXPECT_NO_THROW(parse_unique_id(whole));
+}
+
 TEST(UniqueIds, AnAddressGivesAllTheSameId) {
   BootstrapOptions options;
   for (const char* text : {"127.0.0.1:4711", "[::1]:4711", "localhost:4711"}) {

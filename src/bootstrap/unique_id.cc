@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/host.h"
+#include "base/process_state.h"
 #include "bootstrap/interfaces.h"
 #include "bootstrap/root.h"
 #include "bootstrap/wire.h"
@@ -15,7 +16,21 @@
 namespace nitinol {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x3144'494c'4f4e'4954;  // "TINOLID1"
+constexpr std::uint64_t kMagic = 0x3244'494c'4f4e'4954;  // "TINOLID2"
+constexpr std::size_t kSecretAt = 8 + 1;
+constexpr std::size_t kContent = kSecretAt + 32 + 19 + 16 + 8 + 8 + 8;
+static_assert(kContent + sizeof(std::uint64_t) <= NCCL_UNIQUE_ID_BYTES);
+
+/// Of the content, the secret as well.
+std::uint64_t check_of(const ncclUniqueId& bytes) {
+  const auto content = std::span(reinterpret_cast<const std::uint8_t*>(bytes.internal), kContent);
+  Secret secret;
+  std::memcpy(secret.bytes.data(), content.data() + kSecretAt, secret.bytes.size());
+  const Secret hash = derive_secret(secret, "check of an id", content);
+  std::uint64_t check = 0;
+  std::memcpy(&check, hash.bytes.data(), sizeof(check));
+  return check;
+}
 
 UniqueId id_from_address(const BootstrapOptions& options) {
   const std::string& text = *options.comm_id;
@@ -39,6 +54,7 @@ UniqueId make_unique_id(const BootstrapOptions& options) {
   fill_random(id.random);
   id.root = start_root(id.secret, bootstrap_interface(options).address, RootLife::kOneCommunicator);
   id.maker = getpid();
+  id.maker_namespace = pid_namespace();
   id.network = network_identity();
   return id;
 }
@@ -51,13 +67,20 @@ ncclUniqueId serialise(const UniqueId& id) {
   id.root.encode(writer);
   writer.block(id.random.data(), id.random.size());
   writer.integer(id.maker);
+  writer.integer(id.maker_namespace);
   writer.integer(id.network);
   const auto bytes = writer.take();
-  static_assert(8 + 1 + 32 + 19 + 16 + 8 + 8 <= NCCL_UNIQUE_ID_BYTES);
+  if (bytes.size() != kContent) fail(ncclInternalError, "a unique id of {} bytes", bytes.size());
   ncclUniqueId result;
   std::memset(&result, 0, sizeof(result));
   std::memcpy(result.internal, bytes.data(), bytes.size());
+  seal(result);
   return result;
+}
+
+void seal(ncclUniqueId& bytes) {
+  const std::uint64_t check = check_of(bytes);
+  std::memcpy(bytes.internal + kContent, &check, sizeof(check));
 }
 
 UniqueId parse_unique_id(const ncclUniqueId& bytes) {
@@ -70,13 +93,20 @@ UniqueId parse_unique_id(const ncclUniqueId& bytes) {
   id.root = SocketAddress::decode(reader);
   reader.block(id.random.data(), id.random.size());
   id.maker = reader.integer<std::int64_t>();
+  id.maker_namespace = reader.integer<std::uint64_t>();
   id.network = reader.integer<std::uint64_t>();
+  std::uint64_t check = 0;
+  reader.block(&check, sizeof(check));
   if (id.maker < 0 || (id.from_address && id.maker != 0)) reader.reject();
   if (!reader.ok() || magic != kMagic || from_address > 1 || id.root.port == 0) {
     fail(ncclInvalidArgument,
          "these 128 bytes are no unique id of this library: pass all ranks the bytes that ncclGetUniqueId wrote, "
          "unchanged, from "
          "the same library");
+  }
+  if (check != check_of(bytes)) {
+    fail(ncclInvalidArgument,
+         "this unique id was damaged on its way: some of its 128 bytes are not those that ncclGetUniqueId wrote");
   }
   return id;
 }

@@ -18,6 +18,7 @@ struct UniqueId {
   std::array<std::uint8_t, 16> random{};  // tells ids apart in logs; equal for all ids from one NCCL_COMM_ID
   std::int64_t maker = 0;                 // the process whose root it is, for sentences; 0: from an address
   std::uint64_t network = 0;              // where it listens: network_identity(), 0: unknown
+  std::uint64_t maker_namespace = 0;      // in which the maker's number counts
   bool from_address = false;              // from NCCL_COMM_ID: rank 0 hosts the root when it joins
 
   friend bool operator==(const UniqueId&, const UniqueId&) = default;
@@ -27,9 +28,12 @@ struct UniqueId {
 /// and nothing is started; its secret is then no better than the address is hard to guess. Throws Error.
 UniqueId make_unique_id(const BootstrapOptions& options);
 
-/// The 128 bytes that applications carry around. parse throws Error(ncclInvalidArgument) if they are none of ours.
+/// The 128 bytes that applications carry around. parse throws Error(ncclInvalidArgument) if they are none of ours, or
+/// were damaged on their way: nobody would ever meet who has them.
 ncclUniqueId serialise(const UniqueId& id);
 UniqueId parse_unique_id(const ncclUniqueId& bytes);
+/// Makes bytes that were changed on purpose count as undamaged.
+void seal(ncclUniqueId& bytes);
 
 /// Names the ids in their order, and gives nothing away. There is at least one.
 KeyId name_of_list(std::span<const UniqueId> ids);
