@@ -24,6 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 // The root's sentence is better than ours: it gets this much longer.
 constexpr auto kGrace = 3s;
+constexpr auto kSmallDelay = 1s;
 // What the root answers when a rank gives up takes a round trip, and the root's patience with hearsay.
 constexpr auto kWordPatience = 1s;
 constexpr auto kLastWordPatience = 500ms;  // an abort waits for it
@@ -42,6 +43,7 @@ class Joiner {
   std::unique_ptr<RootLink> reach_root(int block);
   std::unique_ptr<RootLink> try_root(int block, Deadline deadline, const Interrupt& interrupt,
                                      bool* refused = nullptr) const;
+  std::chrono::milliseconds time_for_others() const;
   Registration registration(int block) const;
   ParentReply register_here();
   ParentReply look_up_parent();
@@ -134,6 +136,7 @@ std::unique_ptr<RootLink> Joiner::reach_root(int block) {
   const std::string& given = arguments_.root_name;
   const std::string name =
       given.empty() ? name_of_root(id, shape_, block) : formatted("{} at {}", given, address.to_string());
+  const auto fate = [id] { return fate_of_maker(id); };
   ConnectArguments connecting{
       .to = address,
       .key = root_key(id.secret),
@@ -141,10 +144,11 @@ std::unique_ptr<RootLink> Joiner::reach_root(int block) {
       .options = arguments_.options,
       .deadline = deadline_,
       .interrupt = interrupt_,
+      .fate = fate,
       .patience_with_refusals = patience_with_root(is_near(id)),
   };
   if (id.maker != 0) connecting.in_vain = [&name] { fail_for_lost_root(name); };
-  return std::make_unique<RootLink>(connect_to_peer(connecting), name);
+  return std::make_unique<RootLink>(connect_to_peer(connecting), name, fate);
 }
 
 // Once, and null if it cannot be reached; throws what `interrupt` throws.
@@ -158,13 +162,22 @@ std::unique_ptr<RootLink> Joiner::try_root(int block, Deadline deadline, const I
   return std::make_unique<RootLink>(std::move(fd), "another root");
 }
 
+// What is left of this rank's time where it took a while to reach the root: who is missing is to be said before it
+// loses patience with the root.
+std::chrono::milliseconds Joiner::time_for_others() const {
+  const auto whole = arguments_.options.init_timeout;
+  const auto left = deadline_ - kGrace - Clock::now();
+  if (whole - left < kSmallDelay) return whole;
+  return std::max<std::chrono::milliseconds>(std::chrono::floor<std::chrono::seconds>(left), kSmallDelay);
+}
+
 Registration Joiner::registration(int block) const {
   Registration registration;
   registration.rank = arguments_.rank;
   registration.nranks = arguments_.nranks;
   registration.ids = static_cast<int>(ids_.size());
   registration.index = block;
-  registration.timeout_ms = arguments_.options.init_timeout.count();
+  registration.timeout_ms = time_for_others().count();
   registration.listener = tree_->listener_address();
   registration.contact = tree_->contact();
   registration.list = name_of_list(ids_);

@@ -39,6 +39,13 @@ std::vector<Error> join_errors(const std::vector<Joining>& who, const BootstrapO
   return errors;
 }
 
+/// Of a port that was free a moment ago.
+std::string free_address() {
+  const UniqueId probe = make_unique_id(quick_options());
+  join_all(1, {probe});  // uses the id up, which frees its port
+  return probe.root.to_string();
+}
+
 TEST(JoinFailure, NamesTheRanksThatDidNotArrive) {
   BootstrapOptions options = quick_options();
   options.init_timeout = std::chrono::seconds(2);
@@ -47,6 +54,20 @@ TEST(JoinFailure, NamesTheRanksThatDidNotArrive) {
     EXPECT_EQ(error.code(), ncclRemoteError);
     EXPECT_THAT(error.what(), HasSubstr("ranks 3, 5 (of 6) did not arrive within 2 s"));
   }
+}
+
+/// Rank 1 has waited for the root for most of its time when that comes with rank 0.
+TEST(JoinFailure, NamesTheRankThatDidNotArriveAlsoIfTheRootCameLate) {
+  BootstrapOptions options = quick_options();
+  options.init_timeout = std::chrono::seconds(6);
+  options.retry_count = 1000;
+  options.comm_id = free_address();
+  const UniqueId id = make_unique_id(options);
+  run_threads(2, [&](int rank) {
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(4500));
+    const Error error = error_of([&] { Bootstrap::join({{id}, rank, 3, options, nullptr}); });
+    EXPECT_THAT(error.what(), HasSubstr("rank 2 (of 3) did not arrive within "));
+  });
 }
 
 TEST(JoinFailure, NamesTheRankThatWasStartedTwice) {
@@ -284,10 +305,7 @@ TEST(JoinFailure, SaysWhatWasWrongWhenThereWasTimeToTry) {
 
 TEST(CommId, RanksMeetAtTheAddressAgainAndAgain) {
   BootstrapOptions options = quick_options();
-  // A port that was free a moment ago.
-  UniqueId probe = make_unique_id(options);
-  options.comm_id = probe.root.to_string();
-  join_all(1, {probe}, quick_options());  // uses the id up, which frees its port
+  options.comm_id = free_address();
   for (int round = 0; round < 3; ++round) {
     std::vector<std::unique_ptr<Bootstrap>> all(4);
     std::vector<ncclUniqueId> ids(4);

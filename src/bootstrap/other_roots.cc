@@ -26,6 +26,11 @@ std::chrono::milliseconds patience_with_root(bool is_near) { return is_near ? kP
 
 bool is_near(const UniqueId& id) { return id.network != 0 && id.network == network_identity(); }
 
+std::string fate_of_maker(const UniqueId& id) {
+  if (!is_near(id)) return "";
+  return fate_of({.host = this_process().host, .pid = id.maker, .pid_namespace = id.maker_namespace});
+}
+
 void fail_for_lost_root(const std::string& name, const std::string& detail) {
   throw RootGone(
       ncclRemoteError,

@@ -22,6 +22,8 @@ namespace nitinol {
 /// network. Elsewhere others may stand in between, which let nobody pass yet.
 std::chrono::milliseconds patience_with_root(bool is_near);
 bool is_near(const UniqueId& id);
+/// What has become of the process that made it, as fate_of() says.
+std::string fate_of_maker(const UniqueId& id);
 
 /// Throws that the root is gone; `detail` ends the sentence.
 [[noreturn]] void fail_for_lost_root(const std::string& name, const std::string& detail = "");

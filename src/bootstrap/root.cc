@@ -193,6 +193,7 @@ void Root::on_register(const VisitorPointer& visitor, const Frame& frame) {
   }
   const bool is_first = !first_;
   if (is_first) on_first_registration(*registration);
+  heed_time_of(*registration);
   auto problem = objection(*registration);
   if (!problem && is_first) problem = contradiction_of_lookups();
   if (problem) {
@@ -228,7 +229,16 @@ void Root::on_compare(const VisitorPointer& visitor, const Frame& frame) {
 void Root::on_first_registration(const Registration& registration) {
   first_ = registration;
   shape_.emplace(registration.nranks, registration.ids);
-  start_timer(std::chrono::milliseconds(registration.timeout_ms));
+}
+
+/// All wait for as long as the one whose time is over first.
+void Root::heed_time_of(const Registration& registration) {
+  const std::chrono::milliseconds time(registration.timeout_ms);
+  const auto end = std::chrono::steady_clock::now() + time;
+  if (gathers_until_ && end >= *gathers_until_) return;
+  gathers_until_ = end;
+  time_to_gather_ = time;
+  start_timer(time);
 }
 
 void Root::start_timer(std::chrono::milliseconds delay) {
@@ -296,7 +306,7 @@ std::optional<Failure> Root::objection(const Registration& registration) const {
 void Root::reply_to_all() {
   state_ = State::kConnecting;
   // Other blocks' ranks may come later than these, and their roots are to say so first.
-  start_timer(std::chrono::milliseconds(first_->timeout_ms) + kConnectingGrace);
+  start_timer(time_to_gather_ + kConnectingGrace);
   const int begin = shape_->block_begin(first_->index);
   for (const auto& [rank, visitor] : members_) {
     ParentReply reply;
@@ -447,7 +457,7 @@ void Root::on_timeout() {
                                       : "check that all ranks make the same call";
   fail_all({-1, ncclRemoteError,
             formatted("{} (of {}) {} within {}: {} (NITINOL_INIT_TIMEOUT sets the time)", missing_ranks(),
-                      first_->nranks, what, seconds_text(first_->timeout_ms), advice)});
+                      first_->nranks, what, seconds_text(time_to_gather_.count()), advice)});
 }
 
 }  // namespace nitinol

@@ -3,6 +3,7 @@
 // rank that never comes, duplicates and contradictions become one sentence on all ranks.
 #pragma once
 
+#include <chrono>
 #include <list>
 #include <map>
 #include <memory>
@@ -68,6 +69,7 @@ class Root : public Reactor::Leaver, public std::enable_shared_from_this<Root> {
   void on_absent(const VisitorPointer& visitor, const Frame& frame);
   void on_compare(const VisitorPointer& visitor, const Frame& frame);
   void on_first_registration(const Registration& registration);
+  void heed_time_of(const Registration& registration);
   std::optional<Failure> contradiction_of_lookups() const;
   /// As the first rank that came.
   bool has_same_ids(const Registration& registration) const;
@@ -102,6 +104,8 @@ class Root : public Reactor::Leaver, public std::enable_shared_from_this<Root> {
   SharedBytes word_of_lack_;  // the same, a frame
   bool has_hearsay_ = false;
   std::optional<Registration> first_;  // what all others must agree with
+  std::chrono::milliseconds time_to_gather_{};
+  std::optional<std::chrono::steady_clock::time_point> gathers_until_;
   std::optional<TreeShape> shape_;
   std::map<int, VisitorPointer> members_;
   std::list<VisitorPointer> visitors_;  // all with an open connection

@@ -27,8 +27,8 @@ std::string name_of_root(const UniqueId& id, const TreeShape& shape, int block) 
   return formatted("the root of {} at {}{}{}", number, id.root.to_string(), process, ranks);
 }
 
-RootLink::RootLink(UniqueFd fd, std::string root_name)
-    : inbox_(std::make_shared<Inbox>()), root_name_(std::move(root_name)) {
+RootLink::RootLink(UniqueFd fd, std::string root_name, std::function<std::string()> fate)
+    : inbox_(std::make_shared<Inbox>()), root_name_(std::move(root_name)), fate_(std::move(fate)) {
   Connection::Events events;
   events.on_frame = [inbox = inbox_](Frame frame) {
     const std::lock_guard lock(inbox->mutex);
@@ -76,7 +76,9 @@ std::optional<ParentReply> RootLink::wait_for_parent(Deadline deadline, const In
     if (!inbox_->frames.empty()) break;
     lock.unlock();
     interrupt();
-    if (Clock::now() >= deadline) fail(ncclRemoteError, "{} did not answer in time (NITINOL_INIT_TIMEOUT)", root_name_);
+    if (Clock::now() >= deadline) {
+      fail(ncclRemoteError, "{} did not answer in time (NITINOL_INIT_TIMEOUT){}", root_name_, fate_ ? fate_() : "");
+    }
     lock.lock();
     if (inbox_->frames.empty() && !inbox_->closed)
       inbox_->changed.wait_until(lock, std::min(deadline, Clock::now() + kSlice));

@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -29,8 +30,8 @@ std::string name_of_root(const UniqueId& id, const TreeShape& shape, int block);
 
 class RootLink {
  public:
-  /// `root_name`: for sentences.
-  RootLink(UniqueFd fd, std::string root_name);
+  /// For sentences: `root_name`, and what is to be said of a root that does not answer.
+  RootLink(UniqueFd fd, std::string root_name, std::function<std::string()> fate = {});
   ~RootLink() { connection_->close_after_flush(); }
   RootLink(const RootLink&) = delete;
   RootLink& operator=(const RootLink&) = delete;
@@ -61,6 +62,7 @@ class RootLink {
 
   std::shared_ptr<Inbox> inbox_;
   std::string root_name_;
+  std::function<std::string()> fate_;
   std::shared_ptr<Connection> connection_;
 };
 

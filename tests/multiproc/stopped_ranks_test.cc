@@ -232,5 +232,29 @@ TEST(StoppedRanks, OnesThatHoldUpWhomOthersWaitForAreNamed) {
   EXPECT_EQ("", run_at_once(cases));
 }
 
+/// While the others wait for that process to answer, or to let them in.
+TEST(StoppedRanks, TheProcessThatMadeTheUniqueIdIsNamed) {
+  setenv("NITINOL_INIT_TIMEOUT", "5", 1);
+  constexpr int kOthers = 2;
+  const Victim victim;
+  EXPECT_EQ(killed(0), run_processes(1 + kOthers, [&](int process, const ncclUniqueId& id) {
+              use_device_of(process);
+              if (process == 0) {
+                victim.stop_self_after(Milliseconds(2000), kOthers);
+                std::this_thread::sleep_for(kForEver);
+              }
+              if (process == 2) victim.wait_until_stopped();
+              const auto begin = Clock::now();
+              ncclComm_t comm = nullptr;
+              const ncclResult_t result = ncclCommInitRank(&comm, 1 + kOthers, id, process);
+              const std::string sentence = ncclGetLastError(nullptr);
+              must_have_been_in_time(begin);
+              victim.say_done();
+              expect_that(result != ncclSuccess, "it was made");
+              expect_that(sentence.find("stopped (SIGSTOP") != std::string::npos, sentence);
+            }));
+  unsetenv("NITINOL_INIT_TIMEOUT");
+}
+
 }  // namespace
 }  // namespace nitinol::testing
