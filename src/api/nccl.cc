@@ -164,7 +164,8 @@ NITINOL_ENTRY(ncclResult_t, ncclCommDestroy, (ncclComm_t comm)) {
   return guarded([&] {
     log_call("ncclCommDestroy(comm {})", static_cast<void*>(comm));
     if (communicator_of(comm, "ncclCommDestroy").is_inherited()) return ncclSuccess;
-    destroy(take(comm, "ncclCommDestroy"));
+    const std::shared_ptr<Communicator> communicator = take(comm, "ncclCommDestroy");
+    if (!group::leave_at_the_end(communicator)) destroy(communicator);
     return ncclSuccess;
   });
 }

@@ -15,6 +15,7 @@
 
 #include "base/run_together.h"
 #include "comm/carry_out.h"
+#include "comm/departure.h"
 
 /// Stands for this library: it stays loaded while threads have to end what is theirs.
 extern "C" __attribute__((visibility("hidden"))) void* __dso_handle;
@@ -26,7 +27,8 @@ struct State {
   int depth = 0;
   std::vector<Job> jobs;
   std::vector<Task> tasks;
-  std::vector<std::shared_ptr<Communicator>> held;  ///< those of the tasks, which may be destroyed before the end
+  std::vector<std::shared_ptr<Communicator>> held;     ///< those of the tasks, which may be destroyed before the end
+  std::vector<std::shared_ptr<Communicator>> leaving;  ///< those that are destroyed at its end
   ncclResult_t error = ncclSuccess;
   std::string sentence;  ///< what the error was
 };
@@ -221,11 +223,43 @@ void fail_for(const State& group, const std::exception& thrown) noexcept {
   for (const Task& task : group.tasks) task.communicator->fail_because(lack);
 }
 
+/// Whether the group has more to do with it than to finalise it.
+bool uses(const State& group, const Communicator& communicator) {
+  const auto is_it = [&](const std::shared_ptr<Communicator>& other) { return other.get() == &communicator; };
+  const bool in_jobs = std::any_of(group.jobs.begin(), group.jobs.end(), [&](const Job& job) {
+    return is_it(job.made) || (is_it(job.communicator) && job.leads_to != Stage::kFinalising);
+  });
+  return in_jobs || std::any_of(group.held.begin(), group.held.end(), is_it);
+}
+
+/// At the same time, since other processes may destroy them in another order. Without threads one after the other.
+void destroy_all(const std::vector<std::shared_ptr<Communicator>>& leaving) noexcept {
+  const auto destroy_one = [&](size_t i) {
+    try {
+      destroy(leaving[i]);
+    } catch (const std::exception&) {  // no memory for what goes on: it is left as it is
+    }
+  };
+  try {
+    run_together(leaving.size(), destroy_one);
+  } catch (const std::exception&) {
+    for (size_t i = 0; i < leaving.size(); ++i) destroy_one(i);
+  }
+}
+
+/// Whether there are jobs, and nobody can ask any more how they go on.
+bool all_have_left(const State& group) {
+  return !group.jobs.empty() && std::all_of(group.jobs.begin(), group.jobs.end(), [&](const Job& job) {
+    return std::find(group.leaving.begin(), group.leaving.end(), job.communicator) != group.leaving.end();
+  });
+}
+
 /// The thread ends, and nobody will ever end its group. With the main thread ends the process, which others see (or
 /// only the thread, by pthread_exit: that cannot be told apart). In a forked child, too, whose group is its parent's,
 /// it is the main thread.
 void abandon(const State& group) noexcept {
   if (gettid() == getpid()) return;
+  destroy_all(group.leaving);
   try {
     const Error error(ncclInvalidUsage,
                       "a group was not carried out: its thread has ended without the call of ncclGroupEnd");
@@ -330,13 +364,39 @@ bool outlasts_the_call(const State& group) { return group.depth > 1; }
 }
 
 bool is_single_call(const State& group) {
-  return group.tasks.size() == 1 && group.jobs.empty() && group.error == ncclSuccess && group.held.empty();
+  return group.tasks.size() == 1 && group.jobs.empty() && group.error == ncclSuccess && group.held.empty() &&
+         group.leaving.empty();
 }
 
 /// The next group uses the memory of these tasks again.
 void keep_memory(std::vector<Task>& tasks, State& next) {
   tasks.clear();
   if (next.tasks.empty()) next.tasks.swap(tasks);
+}
+
+/// Of more than a single call. The next group may use its memory again.
+ncclResult_t end_outermost(State& group, State& next) {
+  try {
+    fail_if_a_call_failed(group, "ncclGroupEnd");
+    check(group);
+  } catch (const Error& error) {
+    drop_jobs(group.jobs, error);
+    fail_communicators(group, error);
+    throw;
+  } catch (const std::bad_alloc& lack) {
+    drop_jobs(group.jobs, lack);
+    fail_for(group, lack);
+    throw;
+  }
+  if (!group.jobs.empty()) return run_jobs(group.jobs);
+  try {
+    const ncclResult_t result = carry_out(group.tasks, thread_state().batch);
+    keep_memory(group.tasks, next);
+    return result;
+  } catch (const std::exception& thrown) {
+    fail_for(group, thrown);  // perhaps only some have their calls
+    throw;
+  }
 }
 
 }  // namespace
@@ -368,24 +428,11 @@ ncclResult_t end() {
   }
   State group = std::exchange(current, State{});
   try {
-    fail_if_a_call_failed(group, "ncclGroupEnd");
-    check(group);
-  } catch (const Error& error) {
-    drop_jobs(group.jobs, error);
-    fail_communicators(group, error);
-    throw;
-  } catch (const std::bad_alloc& lack) {
-    drop_jobs(group.jobs, lack);
-    fail_for(group, lack);
-    throw;
-  }
-  if (!group.jobs.empty()) return run_jobs(group.jobs);
-  try {
-    const ncclResult_t result = carry_out(group.tasks, thread_state().batch);
-    keep_memory(group.tasks, current);
-    return result;
-  } catch (const std::exception& thrown) {
-    fail_for(group, thrown);  // perhaps only some have their calls
+    const ncclResult_t result = end_outermost(group, current);
+    destroy_all(group.leaving);
+    return result == ncclInProgress && all_have_left(group) ? ncclSuccess : result;
+  } catch (...) {
+    destroy_all(group.leaving);
     throw;
   }
 }
@@ -395,6 +442,7 @@ Content drop() {
   if (current.depth == 0) fail(ncclInvalidUsage, "ncclGroupSimulateEnd: not in a group call.");
   if (--current.depth > 0) return {};
   State group = std::exchange(current, State{});
+  destroy_all(group.leaving);
   drop_jobs(group.jobs, Error(ncclInvalidUsage, "ncclGroupSimulateEnd: the call was not carried out"), true);
   fail_if_a_call_failed(group, "ncclGroupSimulateEnd");
   return {.operations = !group.tasks.empty(), .jobs = !group.jobs.empty()};
@@ -432,6 +480,18 @@ void add_task(const Task& task) {
   State& current = state();
   if (outlasts_the_call(current)) hold(current, *task.communicator);
   current.tasks.push_back(task);
+}
+
+bool leave_at_the_end(const std::shared_ptr<Communicator>& communicator) noexcept {
+  if (t_state == nullptr || t_state->group.depth == 0) return false;
+  State& current = t_state->group;
+  try {
+    if (uses(current, *communicator)) return false;
+    current.leaving.push_back(communicator);
+    return true;
+  } catch (const std::exception&) {  // no memory for it
+    return false;
+  }
 }
 
 void note_error(ncclResult_t code, const char* sentence) noexcept {

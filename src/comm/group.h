@@ -37,6 +37,9 @@ struct Content {
   bool operations = false;
   bool jobs = false;
 };
+/// In a group: it is destroyed when that has done its work, at the same time as others. False outside of a group, if it
+/// is used in this one, and without memory for it: then it is to be destroyed now.
+bool leave_at_the_end(const std::shared_ptr<Communicator>& communicator) noexcept;
 /// Ends the group without doing its work, of which nothing has had an effect; throws as end() does. Returns what was in
 /// the outermost group, if that was ended.
 Content drop();

@@ -261,6 +261,33 @@ TEST(Group, WhoseCommunicatorsAreAllDestroyedBeforeItEndsIsRefused) {
             }));
 }
 
+TEST(Group, DestroysAtTheSameTimeWhatOtherProcessesDestroyInAnotherOrder) {
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
+              ncclComm_t comms[2] = {};
+              for (ncclComm_t& comm : comms) EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+              EXPECT_CALL(ncclGroupStart());
+              for (const int i : {self.rank, 1 - self.rank}) EXPECT_CALL(ncclCommDestroy(comms[i]));
+              EXPECT_CALL(ncclGroupEnd());
+            }));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+}
+
+TEST(Group, DestroysWhatItHasFinalizedToo) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              std::vector<ncclComm_t> blocking(2);
+              make_communicators(blocking.data(), 2);
+              for (const std::vector<ncclComm_t>& comms : {blocking, make_non_blocking(2)}) {
+                EXPECT_CALL(ncclGroupStart());
+                for (const ncclComm_t comm : comms) {
+                  EXPECT_CALL(ncclCommFinalize(comm));
+                  EXPECT_CALL(ncclCommDestroy(comm));
+                }
+                EXPECT_CALL(ncclGroupEnd());
+              }
+            }));
+}
+
 TEST(Group, OfAThreadThatEndsWithoutEndingItFailsItsCommunicators) {
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
               ncclComm_t unfinished = nullptr;
