@@ -238,6 +238,24 @@ TEST(ScarceMemory, OthersAreToldOfARootThatHasNone) {
   join_without_memory(join_alone, FailsIn::kEveryThread, Fails::kAllFromThere, 0);
 }
 
+/// The root's process has none for some seconds, and its rank comes then.
+TEST(ScarceMemory, ARootThatHadNoneServesItsRanksOnceItHas) {
+  constexpr std::chrono::seconds kPoverty{4};
+  const SharedCount poor;
+  EXPECT_EQ("", run_processes(3, [&](int process, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              use_device_of(process);
+              if (process == 0) {
+                const FailingAllocation failing(0, FailsIn::kEveryThread, Fails::kAllFromThere);
+                poor.add();
+                usleep(std::chrono::microseconds(kPoverty).count());
+              }
+              poor.wait_for(1);
+              EXPECT_CALL(ncclCommInitRank(&comm, 3, id, process));
+              EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
 TEST(ScarceMemory, OthersAreToldOfAGroupThatHasNoneToLetItsRanksJoin) {
   join_without_memory(join_in_a_group, FailsIn::kThisThread, Fails::kOne);
   join_without_memory(join_in_a_group, FailsIn::kThisThread, Fails::kAllFromThere);
