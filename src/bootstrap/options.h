@@ -20,8 +20,7 @@ struct BootstrapOptions {
   std::int64_t stagger_rate = 7000;                      // NCCL_UID_STAGGER_RATE, first contacts per second
   std::chrono::milliseconds init_timeout{300'000};       // NITINOL_INIT_TIMEOUT: how long ranks may take to arrive
   std::chrono::milliseconds operation_timeout{300'000};  // how long one barrier, all_gather ... may wait for the others
-  std::chrono::milliseconds patience_with_stopped{
-      0};  // the same for one whose process is stopped; 0: as for the others
+  std::chrono::milliseconds patience_with_stopped{0};    // the same for those whose process is stopped; 0: as long
 };
 
 }  // namespace nitinol
