@@ -86,15 +86,26 @@ ncclResult_t reduce(ncclComm_t comm) {
 constexpr int kRanks = 4;
 constexpr int kExcluded = 3;
 
-/// A shrink and a use of what it makes, of which either may fail because of the victim alone. What was made is ended
-/// when all have `tried`.
+/// Without rank 3, and a use of what it makes.
+ncclResult_t shrink_and_reduce(ncclComm_t comm, int flags, ncclComm_t* child) {
+  int excluded = kExcluded;
+  const ncclResult_t result = ncclCommShrink(comm, &excluded, 1, child, nullptr, flags);
+  return result == ncclSuccess ? reduce(*child) : result;
+}
+
+/// What it comes to is as may be: the others may have given up before it is stopped.
+[[noreturn]] void shrink_until_stopped(ncclComm_t comm, int flags) {
+  ncclComm_t child = nullptr;
+  static_cast<void>(shrink_and_reduce(comm, flags, &child));
+  while (true) std::this_thread::sleep_for(kForEver);
+}
+
+/// It may fail because of the victim alone. What was made is ended when `all_have_tried`.
 void shrink_and_reduce_or_name(ncclComm_t comm, int flags, const Victim& victim, bool must_fail,
                                const std::function<void()>& all_have_tried) {
   const auto begin = Clock::now();
   ncclComm_t child = nullptr;
-  int excluded = kExcluded;
-  ncclResult_t result = ncclCommShrink(comm, &excluded, 1, &child, nullptr, flags);
-  if (result == ncclSuccess) result = reduce(child);
+  const ncclResult_t result = shrink_and_reduce(comm, flags, &child);
   must_have_been_in_time(begin);
   expect_that(result == ncclRemoteError || (result == ncclSuccess && !must_fail), "code " + std::to_string(result));
   if (result != ncclSuccess) victim.must_be_named(ncclGetLastError(child != nullptr ? child : comm));
@@ -134,15 +145,13 @@ std::string shrink_beside_a_stopped_member(const Shrink& c) {
     if (process == c.victim) {
       victim.stop_self_after(before ? Milliseconds(0) : c.delay, kOthers);
       if (before) std::this_thread::sleep_for(kForEver);
+      shrink_until_stopped(comm, c.flags);
     }
     if (before) victim.wait_until_stopped();
     if (process == kExcluded) {
       over.wait_for(kLeft);
     } else {
-      shrink_and_reduce_or_name(comm, c.flags, victim, before, [&] {
-        if (process == c.victim) std::this_thread::sleep_for(kForEver);
-        tried.meet(kLeft);
-      });
+      shrink_and_reduce_or_name(comm, c.flags, victim, before, [&] { tried.meet(kLeft); });
       victim.wait_until_stopped();
       shrink_without(comm, {c.victim, kExcluded});
       over.add();
