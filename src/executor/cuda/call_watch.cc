@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -43,6 +44,7 @@ void CallWatch::stop() {
   stop_watching(watch);
   try {
     if (domain_->signals().aborted != 0) note_end();
+  } catch (const std::bad_alloc&) {  // nor is there any to say so
   } catch (const std::exception& error) {
     log_note("rank {}: while it looked how far its GPU has come: {}", rank_, error.what());
   }
@@ -134,21 +136,29 @@ void CallWatch::look() {
     }
     if (board != nullptr) answer();
     if (const auto sentence = late_ranks_.look(board)) report(ncclRemoteError, *sentence);
+  } catch (const std::bad_alloc&) {  // the next look may have memory
   } catch (const std::exception& error) {
-    log_warn("rank {}: while it looked at what the other ranks do: {}", rank_, error.what());
     reported_ = true;
+    log_warn("rank {}: while it looked at what the other ranks do: {}", rank_, error.what());
   }
+}
+
+/// All of it, or nothing where there is no memory.
+void CallWatch::begin_to_look_at_calls(const CallBoard& board) {
+  const std::vector<Peer>& peers = domain_->setup().peers;
+  const size_t unreceived = domain_->room_for_messages();
+  auto check = std::make_unique<CallCheck>(board, peers, rank_, unreceived);
+  auto kernel_waits = std::make_unique<KernelWaits>(board, peers, rank_);
+  auto present = std::make_unique<PresentLaunch>(board, rank_, unreceived);
+  circle_ = std::make_unique<LongCircle>(*present, LongCircle::Self{domain_->setup().identity, peers, places_});
+  present_ = std::move(present);
+  kernel_waits_ = std::move(kernel_waits);
+  check_ = std::move(check);
 }
 
 void CallWatch::look_at_calls(const CallBoard& board) {
   const std::vector<Peer>& peers = domain_->setup().peers;
-  if (!check_) {
-    const size_t unreceived = domain_->room_for_messages();
-    check_ = std::make_unique<CallCheck>(board, peers, rank_, unreceived);
-    kernel_waits_ = std::make_unique<KernelWaits>(board, peers, rank_);
-    present_ = std::make_unique<PresentLaunch>(board, rank_, unreceived);
-    circle_ = std::make_unique<LongCircle>(*present_, LongCircle::Self{domain_->setup().identity, peers, places_});
-  }
+  if (!check_) begin_to_look_at_calls(board);
   const auto now = std::chrono::steady_clock::now();
   if (const auto sentence = check_->look([this] { return progress_.idle(); }, now))
     return report(ncclInvalidUsage, *sentence);

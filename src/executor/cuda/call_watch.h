@@ -88,6 +88,7 @@ class CallWatch {
 
  private:
   void look();
+  void begin_to_look_at_calls(const CallBoard& board);
   void look_at_calls(const CallBoard& board);
   std::optional<KernelWaits::Finding> look_at_kernels(const CallBoard& board,
                                                       std::chrono::steady_clock::time_point now);

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -69,7 +70,10 @@ class Watch {
         looking_at_ = entry->first;
         const std::function<void()> look = entry->second;
         lock.unlock();
-        look();
+        try {
+          look();
+        } catch (const std::exception&) {  // it had no memory even to say what was wrong
+        }
         lock.lock();
         if (looks_.empty()) break;
       }

@@ -7,7 +7,7 @@
 
 namespace nitinol::cuda {
 
-/// `look` is called every few hundredths of a second until watching ends.
+/// `look` is called every few hundredths of a second until watching ends. What it throws is lost.
 uint64_t start_watching(std::function<void()> look);
 
 /// Looks at everything that is watched as soon as the thread comes to it.

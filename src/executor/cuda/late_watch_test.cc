@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -53,6 +54,20 @@ TEST(LateWatch, LooksSoonIfItIsAskedTo) {
     wait_for(looks, before + 1);
   }
   stop_watching(id);
+}
+
+TEST(LateWatch, GoesOnThoughALookThrows) {
+  std::atomic<int> failures{0};
+  std::atomic<int> looks{0};
+  const uint64_t failing = start_watching([&] {
+    ++failures;
+    throw std::bad_alloc();
+  });
+  const uint64_t other = start_watching([&] { ++looks; });
+  wait_for(failures, 3);
+  wait_for(looks, 3);
+  stop_watching(failing);
+  stop_watching(other);
 }
 
 std::atomic<int> looks_at_the_end{0};
