@@ -62,11 +62,6 @@ Blocks blocks_of(Collective what, bool is_root, int ranks) {
   return {};
 }
 
-bool multiplies_blocks(Collective what) {
-  return what == Collective::kAllGather || what == Collective::kReduceScatter || what == Collective::kAllToAll ||
-         what == Collective::kGather || what == Collective::kScatter;
-}
-
 /// Whether a line is written for each operation, in the trace of calls or about COLL.
 bool logs_operations() {
   return log_enabled(LogLevel::kInfo, Subsystem::kColl) || log_enabled(LogLevel::kTrace, Subsystem::kCall);
@@ -115,7 +110,7 @@ void record_collective(const CollectiveCall& call, Communicator& communicator) {
   const int ranks = communicator.ranks();
   if (rooted(call.what)) check_rank(call.function, "root", call.root, ranks);
   const DataType type = checked_type(call.type, call.function);
-  const size_t bytes = checked_bytes(call.function, call.count, type, multiplies_blocks(call.what) ? ranks : 1);
+  const size_t bytes = checked_bytes(call.function, call.count, type, has_block_per_rank(call.what) ? ranks : 1);
   static constexpr Reduction kNone;
   const Reduction& reduction =
       reduces(call.what) ? communicator.operators().resolve(call.op, type, call.function) : kNone;

@@ -109,6 +109,12 @@ constexpr bool reduces(Collective what) {
   return what == Collective::kAllReduce || what == Collective::kReduce || what == Collective::kReduceScatter;
 }
 
+/// Whether each rank has a block of its own, in what it sends or receives or in what the root does.
+constexpr bool has_block_per_rank(Collective what) {
+  return what == Collective::kAllGather || what == Collective::kReduceScatter || what == Collective::kAllToAll ||
+         what == Collective::kGather || what == Collective::kScatter;
+}
+
 /// Whether one rank is different: it sends or receives all.
 constexpr bool rooted(Collective what) {
   return what == Collective::kBroadcast || what == Collective::kReduce || what == Collective::kGather ||

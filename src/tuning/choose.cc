@@ -66,29 +66,28 @@ bool suits_ring(const Question& question) {
          algorithm::canonical(question.what, Algorithm::kRing, question.type, question.root, question.ranks);
 }
 
+size_t bytes_to_peer(const Question& question, Algorithm algorithm) {
+  return algorithm::bytes_to_peer(question.what, algorithm, bytes_of_all(question), question.ranks);
+}
+
 /// Whether it is short enough for lines, and suits them.
 bool goes_in_lines(const Question& question, const Limits& limits, Algorithm algorithm) {
   if (!question.sum || !algorithm::suits_lines(question.what, algorithm, question.type)) return false;
-  return algorithm == Algorithm::kRing
-             ? bytes_of_all(question) <= limits.ring_lines_bytes
-             : message_bytes(question, algorithm) <= limits.lines_bytes[static_cast<size_t>(question.what)];
+  const size_t most =
+      algorithm == Algorithm::kRing ? limits.ring_lines_bytes : limits.lines_bytes[static_cast<size_t>(question.what)];
+  return bytes_to_peer(question, algorithm) <= most;
 }
 
-/// Whether it is short enough for LL. In a ring all that goes to a root, or comes from it, passes each rank.
 bool goes_by_ll(const Question& question, const Limits& limits, Algorithm algorithm) {
-  const bool whole = algorithm == Algorithm::kRing && rooted(question.what);
-  const size_t bytes = whole ? bytes_of_all(question) : message_bytes(question, algorithm);
-  return bytes <= limits.ll_bytes || goes_in_lines(question, limits, algorithm);
+  return bytes_to_peer(question, algorithm) <= limits.ll_bytes || goes_in_lines(question, limits, algorithm);
 }
 
 /// Whether there is a block for each rank, which begins with a word but not always with a vector of 16 bytes: for that
 /// LL128 has kernels.
 bool has_blocks_of_words(const Question& question) {
-  const bool has_blocks = question.what == Collective::kAllGather || question.what == Collective::kReduceScatter ||
-                          question.what == Collective::kAllToAll;
   const size_t block = bytes_of_all(question);
-  return has_blocks && block % 16 != 0 && block % 4 == 0 && question.sum &&
-         algorithm::is_often_long(question.what, question.type);
+  return has_block_per_rank(question.what) && !rooted(question.what) && block % 16 != 0 && block % 4 == 0 &&
+         question.sum && algorithm::is_often_long(question.what, question.type);
 }
 
 /// Bytes of one message.
@@ -229,8 +228,9 @@ size_t choose_chunk(const Question& question, const Limits& limits, const Plan& 
 }
 
 /// Whether it goes by LL128, as blocks of words do where others are long enough for small CTAs or parts.
-bool goes_by_words(const Question& question, const Limits& limits, const Rules& rules) {
-  return has_blocks_of_words(question) && usable(question, limits, rules, Protocol::kLL128) &&
+bool goes_by_words(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
+  return algorithm == Algorithm::kOneShot && has_blocks_of_words(question) &&
+         usable(question, limits, rules, Protocol::kLL128) &&
          bytes_of_all(question) <= limits.words_ll128_bytes[static_cast<size_t>(question.what)];
 }
 
@@ -247,7 +247,7 @@ bool goes_apart(const Question& question, const Limits& limits, const Rules& rul
 Plan choose(const Question& question, const Limits& limits, const Rules& rules) {
   Plan plan;
   plan.algorithm = choose_algorithm(question, limits, rules);
-  const bool by_words = goes_by_words(question, limits, rules) && plan.algorithm == Algorithm::kOneShot;
+  const bool by_words = goes_by_words(question, limits, rules, plan.algorithm);
   plan.small = !by_words && goes_small(question, limits, rules, plan.algorithm);
   plan.apart = !by_words && !plan.small && goes_apart(question, limits, rules, plan.algorithm);
   size_t slot = 0;

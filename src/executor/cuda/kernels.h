@@ -42,9 +42,7 @@ constexpr uint32_t steps_if_brief(Collective what, Algorithm algorithm, Protocol
 /// Of the kernels for words. Where each rank has a block of its own those follow each other, however long they are;
 /// else a channel's part begins aligned.
 constexpr Bounds bounds_of_words(Collective what) {
-  const bool of_one_buffer =
-      what == Collective::kAllReduce || what == Collective::kReduce || what == Collective::kBroadcast;
-  return of_one_buffer ? Bounds::kWordEnds : Bounds::kWords;
+  return has_block_per_rank(what) ? Bounds::kWords : Bounds::kWordEnds;
 }
 
 /// Threads of the largest CTA that carries messages; two of these fit on a multiprocessor.
@@ -380,11 +378,15 @@ constexpr Bounds usual_bounds(const algorithm::Row& row) {
   return by_words ? Bounds::kWordEnds : Bounds::kPieces;
 }
 
-/// Whether it has a kernel for words besides, where it is not brief: other than for blocks there would be little gain.
+/// Whether it has a kernel for words besides, if it is brief;
 template <class Wire, DataType type, Combiner with>
-constexpr bool has_words(const algorithm::Row& row) {
-  return std::is_same_v<Wire, LL128> && with != Combiner::kOther && bounds_of_words(row.what) == Bounds::kWords &&
-         algorithm::is_often_long(row.what, type);
+constexpr bool has_brief_words(Collective what) {
+  return std::is_same_v<Wire, LL128> && with != Combiner::kOther && algorithm::is_often_long(what, type);
+}
+/// and if it is not: other than for blocks there would be little gain.
+template <class Wire, DataType type, Combiner with>
+constexpr bool has_words(Collective what) {
+  return has_brief_words<Wire, type, with>(what) && bounds_of_words(what) == Bounds::kWords;
 }
 
 /// The entries of the table that reduce (or that do not) and share a kernel, for size.
@@ -417,7 +419,7 @@ void add_kernels(KernelSet& set) {
         using Own = algorithm::List<Entry>;
         constexpr Bounds kUsual = usual_bounds<Wire>(Entry::row);
         place = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, Own, true, kUsual>);
-        if constexpr (has_words<Wire, type, with>(Entry::row)) {
+        if constexpr (has_words<Wire, type, with>(Entry::row.what)) {
           constexpr Bounds kWords = bounds_of_words(Entry::row.what);
           set.words[what][which] = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, Own, true, kWords>);
         }
@@ -426,12 +428,6 @@ void add_kernels(KernelSet& set) {
       }
     }
   });
-}
-
-/// The same of brief works.
-template <class Wire, DataType type, Combiner with>
-constexpr bool has_brief_words(Collective what) {
-  return Wire::kProtocol == Protocol::kLL128 && with != Combiner::kOther && algorithm::is_often_long(what, type);
 }
 
 /// The entries of the table that may be brief, in so many steps, and reduce (or do not).

@@ -549,9 +549,8 @@ Sizes sizes_for(const Machine& m) {
 
 Queue queue_of_ll(const Sizes& sizes, const CollectiveWork& work, int ranks) {
   const size_t bytes = work.count * bytes_of(work.type);
-  const bool in_ring = work.plan.algorithm == Algorithm::kRing;  // which all of a broadcast goes round
-  const size_t message = in_ring ? bytes : algorithm::message_bytes(work.plan.algorithm, bytes, ranks);
-  const bool lines = message > sizes.without_lines_bytes && work.reduction.combine == Combine::kSum &&
+  const size_t to_peer = algorithm::bytes_to_peer(work.what, work.plan.algorithm, bytes, ranks);
+  const bool lines = to_peer > sizes.without_lines_bytes && work.reduction.combine == Combine::kSum &&
                      algorithm::suits_lines(work.what, work.plan.algorithm, work.type);
   return lines ? Queue::kLL16 : Queue::kLL;
 }

@@ -94,6 +94,12 @@ struct UserMemory {
     return reinterpret_cast<uintptr_t>(base) % Wire::kShape.piece == 0;
   }
 
+  /// Whether a piece is moved by words of 4 bytes; with kWordEnds those are fewer than a piece has.
+  template <Bounds kBounds>
+  __device__ __forceinline__ static bool goes_by_words(uint32_t bytes, uint32_t at) {
+    return kBounds == Bounds::kWords || (kBounds == Bounds::kWordEnds && at + Wire::kShape.piece > bytes);
+  }
+
   /// A unit, whole or where the buffer ends.
   template <Bounds kBounds>
   __device__ __forceinline__ static void load_pieces(const char* base, uint32_t bytes, uint32_t unit, int lane,
@@ -105,17 +111,12 @@ struct UserMemory {
       if constexpr (kPieceWords == 4) {
         uint4 value = make_uint4(0, 0, 0, 0);
         if (is_there(bytes, at, lane, piece)) {
-          if (kBounds == Bounds::kWords) {
+          if (goes_by_words<kBounds>(bytes, at)) {
             const auto* const separate = reinterpret_cast<const uint32_t*>(from);
             value.x = separate[0];
             if (at + 4 < bytes) value.y = separate[1];
             if (at + 8 < bytes) value.z = separate[2];
-            if (at + 12 < bytes) value.w = separate[3];
-          } else if (kBounds == Bounds::kWordEnds && at + Wire::kShape.piece > bytes) {
-            const auto* const words_of_rest = reinterpret_cast<const uint32_t*>(from);
-            value.x = words_of_rest[0];
-            if (at + 4 < bytes) value.y = words_of_rest[1];
-            if (at + 8 < bytes) value.z = words_of_rest[2];
+            if (kBounds == Bounds::kWords && at + 12 < bytes) value.w = separate[3];
           } else {
             value = *reinterpret_cast<const uint4*>(from);
           }
@@ -125,8 +126,9 @@ struct UserMemory {
         words[piece * 4 + 2] = value.z;
         words[piece * 4 + 3] = value.w;
       } else {
+        static_assert(kBounds != Bounds::kWords, "not all of a piece would be moved");
         uint2 value = make_uint2(0, 0);
-        if (kBounds == Bounds::kWordEnds && at + Wire::kShape.piece > bytes) {
+        if (goes_by_words<kBounds>(bytes, at)) {
           value.x = *reinterpret_cast<const uint32_t*>(from);
         } else {
           value = *reinterpret_cast<const uint2*>(from);
@@ -145,23 +147,17 @@ struct UserMemory {
       char* to = base + at;
       if constexpr (kPieceWords == 4) {
         if (!is_there(bytes, at, lane, piece)) continue;
-        if (kBounds == Bounds::kWords) {
+        if (goes_by_words<kBounds>(bytes, at)) {
           auto* const separate = reinterpret_cast<uint32_t*>(to);
           separate[0] = words[piece * 4];
-#pragma unroll
-          for (int w = 1; w < 4; ++w) {
-            if (at + 4 * w < bytes) separate[w] = words[piece * 4 + w];
-          }
-        } else if (kBounds == Bounds::kWordEnds && at + Wire::kShape.piece > bytes) {
-          auto* const rest = reinterpret_cast<uint32_t*>(to);
-          rest[0] = words[piece * 4];
-          if (at + 4 < bytes) rest[1] = words[piece * 4 + 1];
-          if (at + 8 < bytes) rest[2] = words[piece * 4 + 2];
+          if (at + 4 < bytes) separate[1] = words[piece * 4 + 1];
+          if (at + 8 < bytes) separate[2] = words[piece * 4 + 2];
+          if (kBounds == Bounds::kWords && at + 12 < bytes) separate[3] = words[piece * 4 + 3];
         } else {
           *reinterpret_cast<uint4*>(to) =
               make_uint4(words[piece * 4], words[piece * 4 + 1], words[piece * 4 + 2], words[piece * 4 + 3]);
         }
-      } else if (kBounds == Bounds::kWordEnds && at + Wire::kShape.piece > bytes) {
+      } else if (goes_by_words<kBounds>(bytes, at)) {
         *reinterpret_cast<uint32_t*>(to) = words[0];
       } else {
         *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
