@@ -242,9 +242,9 @@ NITINOL_HOST_DEVICE constexpr Accumulator average(Accumulator sum, int ranks) {
   if constexpr (std::is_floating_point_v<Accumulator>) {
     return exact::divide(sum, static_cast<Accumulator>(ranks));
   } else if constexpr (std::is_signed_v<Accumulator>) {
-    return static_cast<Accumulator>(static_cast<int64_t>(sum) / ranks);
+    return static_cast<Accumulator>(sum / ranks);
   } else {
-    return static_cast<Accumulator>(static_cast<uint64_t>(sum) / static_cast<uint64_t>(ranks));
+    return static_cast<Accumulator>(sum / static_cast<unsigned>(ranks));
   }
 }
 

@@ -79,7 +79,7 @@ inline constexpr int kCombines = 4;
 
 /// A reduction: each rank's input is first multiplied by its scalar (if any) and rounded to the element type; the
 /// results are combined in rank order, 16- and 8-bit floats in fp32, with one rounding at the end; an average divides
-/// the sum by the number of ranks before that rounding (integers truncate).
+/// the sum by the number of ranks before that rounding (integers truncate). Only sums have scalars or are averages.
 struct Reduction {
   Combine combine = Combine::kSum;
   bool average = false;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <optional>
 #include <random>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -34,12 +35,28 @@ using cuda::Simple;
 
 constexpr unsigned kWorkers = 3 * 32;
 
+/// Whose kernels a type has.
+constexpr DataType kernel_type(DataType type, Combine how) {
+  switch (type) {
+    case DataType::kUint8: return how == Combine::kSum ? DataType::kInt8 : type;
+    case DataType::kUint32: return DataType::kInt32;
+    case DataType::kUint64: return DataType::kInt64;
+    default: return type;
+  }
+}
+
 template <DataType type, Combine how>
-class Worker : public cuda::WorkerBase<cuda::WorkerConnections<Simple>, type, cuda::combiner_for(how)> {
+using WorkerBase = cuda::WorkerBase<cuda::WorkerConnections<Simple>, kernel_type(type, how), cuda::combiner_for(how)>;
+
+template <DataType type, Combine how>
+class Worker : public WorkerBase<type, how> {
  public:
-  explicit Worker(const Connections<Simple>& connections)
-      : cuda::WorkerBase<cuda::WorkerConnections<Simple>, type, cuda::combiner_for(how)>(connections) {
-    this->reduction_.how = how;
+  explicit Worker(const Connections<Simple>& connections) : WorkerBase<type, how>(connections) {
+    cuda::Work work;
+    work.combine = how;
+    work.is_unsigned = is_unsigned(type);
+    this->combination_.begin(work);
+    if constexpr (how == Combine::kSum) this->extras_.is_unsigned = work.is_unsigned;
   }
 
   /// Sums as after the waiting, into job.into and into `sink`. The own rank's source is no address.
@@ -120,7 +137,7 @@ void check_all() {
   for (const int ranks : {2, 3, 4, 5, 8, 9}) {
     for (const int me : {0, 1, ranks - 1}) {
       for (const size_t count : {1, 5, 160, 1000, 3072, 8192, 8233}) {
-        for (const bool average : {false, true}) {
+        for (const bool average : std::set{false, how == Combine::kSum}) {
           const size_t elements = 16 / bytes_of(type);
           for (const size_t shift : {size_t{0}, (1 + count % (elements - 1)) * bytes_of(type)}) {
             check<type, how>(ranks, me, count, average, shift);
@@ -563,6 +580,12 @@ TEST(DataPath, IntegersOfEverySize) {
   check_all<DataType::kInt64, Combine::kMin>();
   check_all<DataType::kInt8, Combine::kMax>();
   check_all<DataType::kUint8, Combine::kProduct>();
+  check_all<DataType::kUint8, Combine::kSum>();
+  check_all<DataType::kUint8, Combine::kMin>();
+  check_all<DataType::kUint32, Combine::kSum>();
+  check_all<DataType::kUint64, Combine::kMax>();
+  check_all<DataType::kUint64, Combine::kSum>();
+  check_all<DataType::kInt32, Combine::kSum>();
 }
 
 TEST(DataPath, OwnDataIsPushedFromAnyAddress) {

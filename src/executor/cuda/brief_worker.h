@@ -5,7 +5,7 @@
 #pragma once
 
 #include "executor/cuda/brief_connections.h"
-#include "executor/cuda/elements.h"
+#include "executor/cuda/combination.h"
 #include "executor/cuda/user_memory.h"
 
 namespace nitinol::cuda {
@@ -30,7 +30,7 @@ class BriefWorker : public BriefConnections<Wire, steps> {
     input_ = work.input;
     output_ = work.output;
     root_ = work.root;
-    how_ = work.combine;
+    if constexpr (with != Combiner::kNone) combination_.begin(work);
   }
   __device__ __forceinline__ int root() const { return root_; }
   /// Whether it moves data, or only goes through the instructions.
@@ -255,7 +255,7 @@ class BriefWorker : public BriefConnections<Wire, steps> {
       load(own, bytes, unit, words);
       Accumulator values[kElements];
 #pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = E::template identity<with>(how_);
+      for (int i = 0; i < kElements; ++i) values[i] = combination_.identity();
 #pragma unroll 1
       for (int first = 0; first < this->ranks(); first += kRanks) {
         Raw raw[kRanks];
@@ -269,12 +269,12 @@ class BriefWorker : public BriefConnections<Wire, steps> {
 #pragma unroll
           for (int w = 0; w < Wire::kWords; ++w) part[w] = mine ? words[w] : part[w];
           Accumulator more[kElements];
-          E::template widen<Wire::kWords>(part, more);
+          combination_.template widen<Wire::kWords>(part, more);
 #pragma unroll
-          for (int i = 0; i < kElements; ++i) values[i] = E::template combine<with>(how_, values[i], more[i]);
+          for (int i = 0; i < kElements; ++i) values[i] = combination_.combine(values[i], more[i]);
         }
       }
-      E::template narrow<Wire::kWords>(values, words);
+      combination_.template narrow<Wire::kWords>(values, words);
       if constexpr (sinks == Peers::kAll) {
 #pragma unroll 1
         for (int i = 1; i < this->ranks(); ++i) put(peer_at(i), unit, words);
@@ -333,7 +333,7 @@ class BriefWorker : public BriefConnections<Wire, steps> {
   char* output_ = nullptr;
   int root_ = 0;
   bool live_ = true;
-  Combine how_ = Combine::kSum;
+  Combination<type, with> combination_;
 };
 
 }  // namespace nitinol::cuda

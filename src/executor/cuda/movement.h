@@ -1,8 +1,8 @@
 // How a worker warp moves and combines data: own data, what has arrived from one rank, what has arrived from all.
 #pragma once
 
+#include "executor/cuda/combination.h"
 #include "executor/cuda/connections.h"
-#include "executor/cuda/elements.h"
 #include "executor/cuda/user_memory.h"
 
 namespace nitinol::cuda {
@@ -20,20 +20,18 @@ struct Job {
   bool average;  ///< divide the result
 };
 
-/// The reduction of the call that is under way.
+/// What else there is to a sum. Registers are short: what reduces otherwise, or only moves data, keeps nothing of it.
 template <Combiner with>
-struct ReductionOfCall {
-  Combine how = Combine::kSum;
-  bool scaled = false;
-  bool average = false;
-  bool is_unsigned = false;
-  uint64_t scalar = 0;
-};
-/// Registers are short: what only moves data keeps nothing of it.
-template <>
-struct ReductionOfCall<Combiner::kNone> {
+struct Extras {
   static constexpr bool scaled = false;
   static constexpr bool average = false;
+};
+template <>
+struct Extras<Combiner::kSum> {
+  bool scaled = false;
+  bool average = false;
+  bool is_unsigned = false;  ///< tells which average
+  uint64_t scalar = 0;
 };
 
 /// `Link`: WorkerConnections, or BriefConnections. kBounds: of what is moved by whole vectors.
@@ -132,24 +130,26 @@ class WorkerBase : public Link {
   __device__ __forceinline__ void scale_words(uint32_t (&words)[kWords]) const {
     Accumulator values[kElements];
     E::template widen<kWords>(words, values);
-    if (reduction_.scaled) {
-      const Accumulator factor = Arithmetic<type>::to_accumulator(E::element_of(reduction_.scalar));
+    if constexpr (with == Combiner::kSum) {
+      if (extras_.scaled) {
+        const Accumulator factor = Arithmetic<type>::to_accumulator(E::element_of(extras_.scalar));
 #pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = nitinol::combine<Combine::kProduct>(values[i], factor);
+        for (int i = 0; i < kElements; ++i) values[i] = nitinol::combine<Combine::kProduct>(values[i], factor);
+      }
     }
     E::template narrow<kWords>(values, words);
   }
   __device__ __forceinline__ void combine_words(Accumulator (&values)[kElements],
                                                 const uint32_t (&words)[kWords]) const {
     Accumulator more[kElements];
-    E::template widen<kWords>(words, more);
+    combination_.template widen<kWords>(words, more);
 #pragma unroll
-    for (int i = 0; i < kElements; ++i) values[i] = E::template combine<with>(reduction_.how, values[i], more[i]);
+    for (int i = 0; i < kElements; ++i) values[i] = combination_.combine(values[i], more[i]);
   }
   __device__ __forceinline__ Accumulator average(Accumulator sum) const {
-    if constexpr (with == Combiner::kSum && std::is_integral_v<Accumulator>) {
+    if constexpr (std::is_integral_v<Accumulator>) {
       using Unsigned = std::make_unsigned_t<Accumulator>;
-      if (reduction_.is_unsigned) {
+      if (extras_.is_unsigned) {
         return static_cast<Accumulator>(nitinol::average(static_cast<Unsigned>(sum), this->ranks()));
       }
     }
@@ -157,11 +157,13 @@ class WorkerBase : public Link {
   }
   __device__ __forceinline__ void finish_words(Accumulator (&values)[kElements], bool divide,
                                                uint32_t (&words)[kWords]) const {
-    if (divide) {
+    if constexpr (with == Combiner::kSum) {
+      if (divide) {
 #pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = average(values[i]);
+        for (int i = 0; i < kElements; ++i) values[i] = average(values[i]);
+      }
     }
-    E::template narrow<kWords>(values, words);
+    combination_.template narrow<kWords>(values, words);
   }
 
   /// Bit s of `missing`: not all of the units of the source first + s have arrived, of which `raw` is what there is.
@@ -322,7 +324,7 @@ class WorkerBase : public Link {
       uint32_t arrived[kWords];
       Accumulator values[kElements];
       Wire::open(raw[0][u], this->lane_, arrived);
-      E::template widen<kWords>(arrived, values);
+      combination_.template widen<kWords>(arrived, values);
       combine_words(values, words[u]);
       finish_words(values, job.average, words[u]);
     }
@@ -377,7 +379,7 @@ class WorkerBase : public Link {
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
 #pragma unroll
-      for (int i = 0; i < kElements; ++i) values[u][i] = E::template identity<with>(reduction_.how);
+      for (int i = 0; i < kElements; ++i) values[u][i] = combination_.identity();
     }
     for (int first = 0; first < this->ranks(); first += kRanks) {
       const uint32_t wanted = peers_from<kRanks>(first);
@@ -432,7 +434,7 @@ class WorkerBase : public Link {
       for (int u = 0; u < kUnits; ++u) {
         Accumulator values[kElements];
 #pragma unroll
-        for (int i = 0; i < kElements; ++i) values[i] = E::template identity<with>(reduction_.how);
+        for (int i = 0; i < kElements; ++i) values[i] = combination_.identity();
 #pragma unroll
         for (int r = 0; r < kRanks; ++r) {
           Wire::open(raw[r][u], this->lane_, words[u]);
@@ -487,7 +489,8 @@ class WorkerBase : public Link {
     }
   }
 
-  ReductionOfCall<with> reduction_;
+  Combination<type, with> combination_;
+  Extras<with> extras_;
 };
 
 }  // namespace nitinol::cuda

@@ -72,7 +72,7 @@ struct Work {
   Algorithm algorithm = Algorithm::kOneShot;
   Combine combine = Combine::kSum;
   bool average = false;
-  bool is_unsigned = false;  ///< which average it is: sums share the kernels of signed integers
+  bool is_unsigned = false;  ///< unsigned integers share kernels of signed ones (Combination)
   Reduction::Scalar scalar = Reduction::Scalar::kNone;
   uint64_t immediate = 0;  ///< the scalar, or its address
 };

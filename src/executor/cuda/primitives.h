@@ -54,8 +54,8 @@ class Worker : public WorkerBase<Link, type, with, kBounds>,
       job.bytes = static_cast<uint32_t>(o.count) * Base::kElementBytes;
       // The rule for one rank: its numbers still take the form that reductions give.
       constexpr bool alone = flow.finish && flow.from == Peers::kNone && with != Combiner::kNone;
-      job.scale = flow.own && ((o.own.side == Side::kInput && this->reduction_.scaled) || alone);
-      job.average = flow.finish && this->reduction_.average;
+      job.scale = flow.own && ((o.own.side == Side::kInput && this->extras_.scaled) || alone);
+      job.average = flow.finish && this->extras_.average;
       if constexpr (flow.own && flow.into && flow.from == Peers::kNone) {
         if (job.into == job.own && !job.scale) job.into = nullptr;  // in place: it is there
       }
@@ -111,17 +111,19 @@ class Worker : public WorkerBase<Link, type, with, kBounds>,
   __device__ __noinline__ void call_combine_all(Job job, Peers to_kind, int to) { this->combine_all(job, to_kind, to); }
 
   __device__ __forceinline__ void begin_reduction(const Work& work) {
-    this->reduction_.average = work.average;
-    this->reduction_.is_unsigned = work.is_unsigned;
-    this->reduction_.how = work.combine;
-    this->reduction_.scaled = work.scalar != Reduction::Scalar::kNone;
-    this->reduction_.scalar = work.immediate;
-    if (work.scalar == Reduction::Scalar::kDevice) read_scalar(reinterpret_cast<const char*>(work.immediate));
+    this->combination_.begin(work);
+    if constexpr (with == Combiner::kSum) {
+      this->extras_.average = work.average;
+      this->extras_.is_unsigned = work.is_unsigned;
+      this->extras_.scaled = work.scalar != Reduction::Scalar::kNone;
+      this->extras_.scalar = work.immediate;
+      if (work.scalar == Reduction::Scalar::kDevice) read_scalar(reinterpret_cast<const char*>(work.immediate));
+    }
   }
   __device__ void read_scalar(const char* from) {
-    this->reduction_.scalar = 0;
+    this->extras_.scalar = 0;
     for (uint32_t i = 0; i < Base::kElementBytes; ++i) {
-      this->reduction_.scalar |= static_cast<uint64_t>(static_cast<uint8_t>(from[i])) << (8 * i);
+      this->extras_.scalar |= static_cast<uint64_t>(static_cast<uint8_t>(from[i])) << (8 * i);
     }
   }
 
