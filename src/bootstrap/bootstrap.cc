@@ -116,7 +116,8 @@ Joiner::Joiner(const JoinArguments& arguments)
 
 void Joiner::host_root() {
   const UniqueId& id = id_of(block_);
-  if (id.from_address && leader_) start_root(id.secret, id.root, RootLife::kReusable);
+  if (!id.from_address || !leader_) return;
+  start_root(id.secret, id.root, {.life = RootLife::kReusable, .warn_after = arguments_.options.warn_after});
 }
 
 // Many ranks at once would overrun the root's host: each waits for its turn.

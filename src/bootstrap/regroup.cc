@@ -41,7 +41,10 @@ std::unique_ptr<Bootstrap> Bootstrap::regroup(const RegroupArguments& arguments)
   id.secret = arguments.secret;
   id.root = SocketAddress::decode(reader);
   if (!reader.ok()) fail(ncclInternalError, "rank {} of the ranks that meet again has no valid address", 0);
-  if (arguments.rank == 0) start_root(id.secret, id.root, RootLife::kRepeatable, arguments.names);
+  if (arguments.rank == 0) {
+    start_root(id.secret, id.root,
+               {.life = RootLife::kRepeatable, .warn_after = arguments.options.warn_after, .names = arguments.names});
+  }
   JoinArguments join_arguments;
   join_arguments.ids = {id};
   join_arguments.rank = arguments.rank;

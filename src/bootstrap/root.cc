@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace nitinol {
 namespace {
@@ -25,8 +26,8 @@ Frame make_frame(FrameType type, std::vector<std::byte> payload) {
   return frame;
 }
 
-std::string seconds_text(std::int64_t milliseconds) {
-  return milliseconds % 1000 == 0 ? formatted("{} s", milliseconds / 1000) : formatted("{} ms", milliseconds);
+std::string seconds_text(std::chrono::milliseconds time) {
+  return time.count() % 1000 == 0 ? formatted("{} s", time.count() / 1000) : formatted("{} ms", time.count());
 }
 
 }  // namespace
@@ -35,13 +36,12 @@ Secret root_key(const Secret& secret) { return derive_secret(secret, "root"); }
 
 bool has_root(const Secret& secret) { return Network::instance().services().find(key_id(root_key(secret))) != nullptr; }
 
-SocketAddress start_root(const Secret& secret, const SocketAddress& address, RootLife life,
-                         std::vector<std::string> names) {
+SocketAddress start_root(const Secret& secret, const SocketAddress& address, RootArguments arguments) {
   if (has_root(secret)) return address;
   Network& network = Network::instance();
   auto listener = network.listen(address);
   const SocketAddress bound = listener->address();
-  auto root = std::make_shared<Root>(std::move(listener), life, std::move(names));
+  auto root = std::make_shared<Root>(std::move(listener), std::move(arguments));
   auto service =
       network.services().add({root_key(secret), [root](UniqueFd fd) { root->accepted(std::move(fd)); }, root});
   if (service) network.reactor().post([root, service] { root->attach(service); });
@@ -55,8 +55,11 @@ void report_lack_to_own_root(const Secret& secret) {
   if (auto root = service->served.lock()) network.reactor().ask_to_leave(std::move(root));
 }
 
-Root::Root(std::shared_ptr<Listener> listener, RootLife life, std::vector<std::string> names)
-    : listener_(std::move(listener)), life_(life), names_(std::move(names)) {
+Root::Root(std::shared_ptr<Listener> listener, RootArguments arguments)
+    : listener_(std::move(listener)),
+      life_(arguments.life),
+      warn_after_(arguments.warn_after),
+      names_(std::move(arguments.names)) {
   const PeerIdentity self = this_process();
   const std::string name = names_.empty()
                                ? formatted("the root of the unique id (host {}, pid {})", self.host, self.pid)
@@ -229,6 +232,14 @@ void Root::on_compare(const VisitorPointer& visitor, const Frame& frame) {
 void Root::on_first_registration(const Registration& registration) {
   first_ = registration;
   shape_.emplace(registration.nranks, registration.ids);
+  start_warning_timer();
+}
+
+/// Once all have come or one has failed nobody is to be told of those who are late.
+void Root::enter(State next) noexcept {
+  state_ = next;
+  if (warning_timer_) Network::instance().reactor().cancel(*warning_timer_);
+  warning_timer_.reset();
 }
 
 /// All wait for as long as the one whose time is over first.
@@ -246,6 +257,13 @@ void Root::start_timer(std::chrono::milliseconds delay) {
   timer_.reset();
   timer_ = Network::instance().reactor().run_after(delay, [weak = weak_from_this()] {
     if (const auto root = weak.lock()) root->attempt([&] { root->on_timeout(); });
+  });
+}
+
+void Root::start_warning_timer() {
+  if (warn_after_.count() == 0) return;
+  warning_timer_ = Network::instance().reactor().run_after(warn_after_, [weak = weak_from_this()] {
+    if (const auto root = weak.lock()) root->warn();
   });
 }
 
@@ -304,7 +322,7 @@ std::optional<Failure> Root::objection(const Registration& registration) const {
 }
 
 void Root::reply_to_all() {
-  state_ = State::kConnecting;
+  enter(State::kConnecting);
   // Other blocks' ranks may come later than these, and their roots are to say so first.
   start_timer(time_to_gather_ + kConnectingGrace);
   const int begin = shape_->block_begin(first_->index);
@@ -343,7 +361,7 @@ bool Root::leaves_nothing() const {
 }
 
 void Root::finish() {
-  state_ = State::kFinished;
+  enter(State::kFinished);
   if (timer_) Network::instance().reactor().cancel(*timer_);
   timer_.reset();
   dismiss_visitors();
@@ -381,7 +399,7 @@ void Root::fail_all(const Failure& failure) {
   }
   if (leaves_nothing()) return finish();
   // Ranks that are still to come hear the same; the socket stays open for them until the id's time is over.
-  state_ = State::kFinished;
+  enter(State::kFinished);
   dismiss_visitors();
   if (!timer_) start_timer(kAfterlife);
 }
@@ -389,7 +407,7 @@ void Root::fail_all(const Failure& failure) {
 /// Whom the word does not reach sees at least that the root has gone. Those who come later hear the same.
 void Root::fail_without_memory() noexcept {
   if (state_ != State::kFinished && !failure_) failure_ = std::move(lack_);
-  state_ = State::kFinished;
+  enter(State::kFinished);
   members_.clear();
   for (const auto& visitor : visitors_) {
     if (!visitor->done) static_cast<void>(visitor->connection->send_at_once(*word_of_lack_));
@@ -452,12 +470,24 @@ void Root::on_timeout() {
   timer_.reset();
   if (state_ == State::kFinished) return finish();
   if (state_ == State::kConnecting && not_done_ == 0) return finish();  // other blocks are late: their roots say so
+  fail_all({-1, ncclRemoteError, formatted("{} (NITINOL_INIT_TIMEOUT sets the time)", absence(time_to_gather_))});
+}
+
+std::string Root::absence(std::chrono::milliseconds within) const {
   const char* what = state_ == State::kGathering ? "did not arrive" : "did not reach their neighbours";
   const char* advice = names_.empty() ? "check that all ranks were started with this unique id, and see their logs"
                                       : "check that all ranks make the same call";
-  fail_all({-1, ncclRemoteError,
-            formatted("{} (of {}) {} within {}: {} (NITINOL_INIT_TIMEOUT sets the time)", missing_ranks(),
-                      first_->nranks, what, seconds_text(time_to_gather_.count()), advice)});
+  return formatted("{} (of {}) {} within {}: {}", missing_ranks(), first_->nranks, what, seconds_text(within), advice);
+}
+
+/// Nothing fails for lack of memory to say it.
+void Root::warn() const noexcept {
+  if (state_ != State::kGathering) return;
+  try {
+    if (!log_enabled(LogLevel::kWarn, Subsystem::kBootstrap)) return;
+    log_note("still waiting (NITINOL_INIT_TIMEOUT ends such waits): {}", absence(warn_after_));
+  } catch (const std::exception&) {
+  }
 }
 
 }  // namespace nitinol

@@ -26,11 +26,15 @@ enum class RootLife {
   kRepeatable,       // as kOneCommunicator, but if it failed the ranks may come again
 };
 
+struct RootArguments {
+  RootLife life = RootLife::kOneCommunicator;
+  std::chrono::milliseconds warn_after{0};  // the log tells which ranks have not come; 0: never
+  std::vector<std::string> names{};         // what sentences call the ranks; none: their numbers
+};
+
 /// Starts a root that listens at `address` (port 0: any port) in this process; returns where. Does nothing but that if
-/// there is a root for this secret in this process already. `names`: what sentences call the ranks; none: their
-/// numbers.
-SocketAddress start_root(const Secret& secret, const SocketAddress& address, RootLife life,
-                         std::vector<std::string> names = {});
+/// there is a root for this secret in this process already.
+SocketAddress start_root(const Secret& secret, const SocketAddress& address, RootArguments arguments);
 
 /// Is there a root for this secret in this process?
 bool has_root(const Secret& secret);
@@ -44,7 +48,7 @@ Secret root_key(const Secret& secret);
 /// Lives on the network thread.
 class Root : public Reactor::Leaver, public std::enable_shared_from_this<Root> {
  public:
-  Root(std::shared_ptr<Listener> listener, RootLife life, std::vector<std::string> names);
+  Root(std::shared_ptr<Listener> listener, RootArguments arguments);
   /// Takes the handle that keeps this root in the table of services.
   void attach(std::shared_ptr<void> service);
   void accepted(UniqueFd fd);
@@ -90,12 +94,17 @@ class Root : public Reactor::Leaver, public std::enable_shared_from_this<Root> {
   void attempt(const Step& step);
   void send_error(const VisitorPointer& visitor, const Failure& failure);
   void turn_away(const VisitorPointer& visitor);
+  void enter(State next) noexcept;
   void start_timer(std::chrono::milliseconds delay);
   void on_timeout();
+  void start_warning_timer();
+  void warn() const noexcept;
+  std::string absence(std::chrono::milliseconds within) const;
   std::string missing_ranks() const;
 
   std::shared_ptr<Listener> listener_;
   RootLife life_;
+  std::chrono::milliseconds warn_after_;
   std::vector<std::string> names_;
   std::shared_ptr<void> service_;
   State state_ = State::kGathering;
@@ -112,6 +121,7 @@ class Root : public Reactor::Leaver, public std::enable_shared_from_this<Root> {
   int lookups_served_ = 0;
   int not_done_ = 0;
   std::optional<Reactor::Timer> timer_;
+  std::optional<Reactor::Timer> warning_timer_;
 };
 
 }  // namespace nitinol

@@ -2,6 +2,7 @@
 // created.
 #include "bootstrap/root.h"
 
+#include <gmock/gmock.h>
 #include <sys/socket.h>
 
 #include <condition_variable>
@@ -9,6 +10,9 @@
 #include <optional>
 #include <thread>
 
+#include "base/log.h"
+#include "base/settings_testing.h"
+#include "base/temporary_folder_testing.h"
 #include "bootstrap/connect.h"
 #include "bootstrap/root_link.h"
 #include "bootstrap/testing.h"
@@ -17,6 +21,7 @@
 namespace nitinol {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::quick_options;
 
 Frame frame_of(FrameType type, std::vector<std::byte> payload) {
@@ -159,6 +164,29 @@ TEST(Root, TellsAllOfARankWithAnotherListOfIdsThoughItsOwnRanksAreThere) {
   }
 }
 
+TEST(Root, TellsOnceWhoHasNotComeAndWaitsOn) {
+  reset_log();
+  {
+    const TemporaryFolder folder;
+    const ScopedVariable level("NCCL_DEBUG", "WARN");
+    const ScopedVariable file("NCCL_DEBUG_FILE", folder.file("log").c_str());
+    BootstrapOptions options = quick_options();
+    options.warn_after = std::chrono::milliseconds(20);
+    const UniqueId id = make_unique_id(options);
+    Member first(id, 1, 3);
+    while (folder.read("log").empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    Member second(id, 0, 3);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // in which it could be told again
+    Member third(id, 2, 3);
+    for (Member* member : {&first, &second, &third}) member->wait_for_parent();
+    const std::string log = folder.read("log");
+    EXPECT_THAT(log, HasSubstr(" NCCL WARN still waiting (NITINOL_INIT_TIMEOUT ends such waits): ranks 0, 2 (of 3) did "
+                               "not arrive within 20 ms: check that all ranks were started with this unique id"));
+    EXPECT_EQ(log.find("still waiting"), log.rfind("still waiting"));
+  }
+  reset_log();
+}
+
 SocketAddress any_port() {
   SocketAddress any;
   any.family = AF_INET;
@@ -172,7 +200,7 @@ TEST(Root, ThatEndsBeforeItHasItsServiceIsNotFoundAnyMore) {
   Network& network = Network::instance();
   auto listener = network.listen(any_port());
   id.root = listener->address();
-  auto root = std::make_shared<Root>(std::move(listener), RootLife::kRepeatable, std::vector<std::string>());
+  auto root = std::make_shared<Root>(std::move(listener), RootArguments{.life = RootLife::kRepeatable});
   auto service = network.services().add({root_key(id.secret), [root](UniqueFd fd) { root->accepted(std::move(fd)); }});
   {
     Member only(id, 0, 2);
@@ -191,7 +219,7 @@ class RootThatHasEnded : public ::testing::Test {
   RootThatHasEnded() {
     UniqueId id;
     id.secret = random_secret();
-    id.root = start_root(id.secret, any_port(), RootLife::kReusable);
+    id.root = start_root(id.secret, any_port(), {.life = RootLife::kReusable});
     service_ = Network::instance().services().find(key_id(root_key(id.secret)));
     Member only(id, 0, 1);
     only.wait_for_parent();

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "bootstrap/interfaces.h"
 
 namespace nitinol {
@@ -139,6 +140,8 @@ void Tree::connect_parent(const ParentReply& parent, Deadline deadline, const In
 }
 
 void Tree::wait_for_children(Deadline deadline, const Interrupt& interrupt) {
+  const OperationStep step;  // none that others know
+  Wait wait{Clock::now(), deadline};
   std::unique_lock lock(mutex_);
   const auto missing = [this] {
     return std::find_if(neighbours_.begin(), neighbours_.end(),
@@ -152,13 +155,11 @@ void Tree::wait_for_children(Deadline deadline, const Interrupt& interrupt) {
       lock.lock();
     }
     if (missing() == neighbours_.end()) break;
-    if (wait_slice(lock, deadline)) continue;
     const int absent = missing()->first;
-    const std::string sentence =
-        formatted("{} did not arrive: it did not connect to rank {} within {} ({}){}", name_locked(absent), rank_,
-                  seconds_text(operation_timeout()),
-                  operation_timeout() == options_.init_timeout ? "NITINOL_INIT_TIMEOUT" : "NITINOL_TIMEOUT",
-                  fate_of(missing()->second.identity));
+    const auto words = [&](auto waited) { return absence_locked(absent, seconds_text(waited)); };
+    if (warn_if_long(lock, step, wait, words) || wait_slice(lock, deadline)) continue;
+    const std::string within = formatted("{} ({})", seconds_text(operation_timeout()), name_of_timeout(step.operation));
+    const std::string sentence = absence_locked(absent, within);
     lock.unlock();
     fail_operation({absent, ncclRemoteError, sentence});
   }
@@ -169,6 +170,36 @@ void Tree::expect_child(int child, const PeerIdentity& identity) {
   const std::lock_guard lock(mutex_);
   const auto found = neighbours_.find(child);
   if (found != neighbours_.end() && !found->second.connection) found->second.identity = identity;
+}
+
+std::string Tree::absence_locked(int child, const std::string& within) const {
+  return formatted("{} did not arrive: it did not connect to rank {} within {}{}", name_locked(child), rank_, within,
+                   fate_of(neighbours_.at(child).identity));
+}
+
+/// The setting that ends a wait. What compares calls has no other end.
+const char* Tree::name_of_timeout(Operation operation) const {
+  const bool is_of_init = operation != Operation::kCompare && operation_timeout() == options_.init_timeout;
+  return is_of_init ? "NITINOL_INIT_TIMEOUT" : "NITINOL_TIMEOUT";
+}
+
+/// Tells once in the log of a wait, and returns whether this is when: the lock has been let go then, as the network
+/// thread is not to wait for the log. Nobody gives a wait up because there is no memory to tell of it.
+template <typename Words>
+bool Tree::warn_if_long(std::unique_lock<std::mutex>& lock, const OperationStep& step, Wait& wait,
+                        const Words& words) const {
+  const std::chrono::milliseconds waited = wait.so_far();
+  if (wait.warned || options_.warn_after.count() == 0 || waited < options_.warn_after) return false;
+  wait.warned = true;
+  try {
+    if (!log_enabled(LogLevel::kWarn, Subsystem::kBootstrap)) return false;
+    const std::string told = words(waited);
+    lock.unlock();
+    log_note("still waiting ({} ends such waits): {}", name_of_timeout(step.operation), told);
+  } catch (const std::exception&) {
+  }
+  if (!lock.owns_lock()) lock.lock();
+  return true;
 }
 
 // False: the deadline has passed.
@@ -425,7 +456,8 @@ std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, D
     }
     wait.leave_out(wait.attendance.missed(Clock::now()));
     if (!from.gone && !is_revoked_locked(step, wait) && !is_over_locked(neighbour, step, wait)) {
-      wait_slice(lock, wait.deadline);
+      const auto words = [&](auto waited) { return complaint_locked(neighbour, step, waited); };
+      if (!warn_if_long(lock, step, wait, words)) wait_slice(lock, wait.deadline);
       continue;
     }
     const bool revoked = !from.gone && is_revoked_locked(step, wait);

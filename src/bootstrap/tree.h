@@ -165,6 +165,7 @@ class Tree : public std::enable_shared_from_this<Tree> {
   PeerIdentity on_its_device(int rank, PeerIdentity identity) const;
   std::chrono::milliseconds grace_for(int neighbour) const;
   bool wait_slice(std::unique_lock<std::mutex>& lock, Deadline deadline);
+  const char* name_of_timeout(Operation operation) const;
   void expect_step(const Frame& frame, int neighbour, const OperationStep& step);
   /// How long an operation waits for a neighbour.
   struct Wait {
@@ -174,6 +175,7 @@ class Tree : public std::enable_shared_from_this<Tree> {
     std::optional<std::chrono::steady_clock::time_point> stopped_since{};
     std::optional<std::chrono::steady_clock::time_point> revoked_since{};  ///< as far as this wait has seen
     std::optional<std::chrono::steady_clock::time_point> frozen_since{};   ///< the neighbour's process, the same
+    bool warned = false;                                                   ///< the log tells of it
     Attendance attendance{};
     void leave_out(std::chrono::steady_clock::duration missed) {
       begin += missed;
@@ -185,12 +187,16 @@ class Tree : public std::enable_shared_from_this<Tree> {
       return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
     }
   };
+  template <typename Words>
+  bool warn_if_long(std::unique_lock<std::mutex>& lock, const OperationStep& step, Wait& wait,
+                    const Words& words) const;
   bool is_over_locked(int neighbour, const OperationStep& step, Wait& wait) const;
   bool is_revoked_locked(const OperationStep& step, Wait& wait) const;
   bool given_up_locked(int neighbour, const OperationStep& step, Wait& wait) const;
   bool is_frozen_for_long_locked(int neighbour, const OperationStep& step, Wait& wait) const;
   bool may_tell_locked(int neighbour, Wait& wait) const;
   std::string complaint_locked(int neighbour, const OperationStep& step, std::chrono::milliseconds waited) const;
+  std::string absence_locked(int child, const std::string& within) const;
   std::string word_of_revoke_locked(int neighbour, const OperationStep& step) const;
 
   const int rank_;

@@ -9,6 +9,9 @@
 #include <span>
 #include <string_view>
 
+#include "base/log.h"
+#include "base/settings_testing.h"
+#include "base/temporary_folder_testing.h"
 #include "bootstrap/exchange.h"
 #include "bootstrap/testing.h"
 #include "failing_allocation.h"
@@ -162,6 +165,89 @@ TEST(Tree, ARankThatHasNoMemoryToHearAnotherTellsItSo) {
     heard = hear_out(child.get(), room);
   }
   EXPECT_THAT(std::string(heard), HasSubstr("failed: out of memory"));
+}
+
+/// Rank 0 of two, which tells of what it waits for after 20 ms.
+class LongWait : public ::testing::Test {
+ protected:
+  LongWait() {
+    reset_log();
+    TreeArguments arguments;
+    arguments.shape = TreeShape(2, 1);
+    arguments.options = testing::quick_options();
+    arguments.options.warn_after = 20ms;
+    tree_ = Tree::start(arguments);
+  }
+  ~LongWait() override { reset_log(); }
+
+  std::string log() const { return folder_.read("log"); }
+  void await(const char* warning) const {
+    while (log().find(warning) == std::string::npos) std::this_thread::sleep_for(1ms);
+  }
+  UniqueFd child() const {
+    UniqueFd fd = connect_to(*tree_);
+    send_frame(fd.get(), FrameType::kHello, encode(Hello{1, this_process()}));
+    return fd;
+  }
+  /// What the child has to send in the first barrier.
+  static void send_its_part(const UniqueFd& child) {
+    Frame frame;
+    frame.operation = Operation::kBarrier;
+    frame.sequence = 1;
+    const auto bytes = encode_frame(frame);
+    ASSERT_EQ(::send(child.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  }
+
+  static constexpr const char* kOfAnOperation =
+      " NCCL WARN still waiting (NITINOL_TIMEOUT ends such waits): rank 0 waited ";
+  TemporaryFolder folder_;
+  ScopedVariable level_{"NCCL_DEBUG", "WARN"};
+  ScopedVariable file_{"NCCL_DEBUG_FILE", folder_.file("log").c_str()};
+  std::shared_ptr<Tree> tree_;
+};
+
+TEST_F(LongWait, IsToldOfOnceAndGoesOn) {
+  const UniqueFd connection = child();
+  tree_->wait_for_children(Clock::now() + 60s, {});
+  tree_->set_operation_timeout(50s);
+  std::thread late([&] {
+    await(kOfAnOperation);
+    std::this_thread::sleep_for(200ms);  // in which it could be told again
+    send_its_part(connection);
+  });
+  tree_->receive(1, tree_->next_step(Operation::kBarrier), Clock::now() + 60s);
+  late.join();
+  EXPECT_THAT(log(), HasSubstr(" ms for rank 1 (host "));
+  EXPECT_EQ(log().find(kOfAnOperation), log().rfind(kOfAnOperation));
+}
+
+TEST_F(LongWait, ForAChildIsToldOfAsWell) {
+  UniqueFd connection;
+  std::thread late([&] {
+    await("still waiting (NITINOL_INIT_TIMEOUT ends such waits): rank 1 ");
+    connection = child();
+  });
+  tree_->wait_for_children(Clock::now() + 60s, {});
+  late.join();
+  EXPECT_THAT(log(), HasSubstr(" did not arrive: it did not connect to rank 0 within "));
+}
+
+TEST_F(LongWait, GoesOnWithoutMemoryToTellOfIt) {
+  const UniqueFd connection = child();
+  tree_->wait_for_children(Clock::now() + 60s, {});
+  std::atomic<bool> is_over{false};
+  std::thread late([&] {
+    while (!is_over) std::this_thread::sleep_for(1ms);
+    send_its_part(connection);
+  });
+  const OperationStep step = tree_->next_step(Operation::kBarrier);
+  const auto begin = Clock::now();
+  {
+    const testing::FailingAllocation failing(0, testing::FailsIn::kThisThread, testing::Fails::kAllFromThere);
+    tree_->receive(1, step, begin + 60s, [&] { is_over = failing.has_failed(); });
+  }
+  late.join();
+  EXPECT_EQ(log().find("rank 0 waited"), std::string::npos) << log();
 }
 
 TEST(Tree, WhoEntersItIsToldWhatIsKnownElsewhere) {

@@ -52,7 +52,8 @@ UniqueId make_unique_id(const BootstrapOptions& options) {
   UniqueId id;
   id.secret = random_secret();
   fill_random(id.random);
-  id.root = start_root(id.secret, bootstrap_interface(options).address, RootLife::kOneCommunicator);
+  id.root = start_root(id.secret, bootstrap_interface(options).address,
+                       {.life = RootLife::kOneCommunicator, .warn_after = options.warn_after});
   id.maker = getpid();
   id.maker_namespace = pid_namespace();
   id.network = network_identity();

@@ -133,6 +133,7 @@ BootstrapOptions bootstrap_options() {
   options.stagger_rate = s.integer(Setting::kUidStaggerRate);
   options.init_timeout = std::chrono::seconds(s.integer(Setting::kInitTimeout));
   options.operation_timeout = options.init_timeout;
+  options.warn_after = std::chrono::seconds(s.integer(Setting::kWarnAfter));
   return options;
 }
 

@@ -75,7 +75,7 @@ void fuzz_root(std::span<const std::byte> input) {
     storage.ss_family = AF_INET;
     return reinterpret_cast<const sockaddr*>(&storage);
   }());
-  start_root(secret, address, RootLife::kReusable);
+  start_root(secret, address, {.life = RootLife::kReusable});
   const UniqueFd first = connect_to(root_key(secret));
   const UniqueFd second = connect_to(root_key(secret));
   const std::size_t half = input.size() / 2;

@@ -1,5 +1,5 @@
-// Operations that make no progress, where nothing ends them: the log tells once which ranks have not come, and what
-// they do instead.
+// Operations that make no progress, where nothing ends them, and calls that wait for other ranks: the log tells once
+// which ranks have not come, and what they do instead.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -14,6 +14,7 @@
 #include "base/temporary_folder_testing.h"
 #include "cluster.h"
 #include "nccl.h"
+#include "nitinol.h"
 #include "shared_count.h"
 
 namespace nitinol::testing {
@@ -43,6 +44,13 @@ class Warning : public ::testing::Test {
       text = log();
     }
     return text;
+  }
+  /// Has others know when the log has one that begins so.
+  std::thread tell(const SharedCount& warned, const std::string& begin) const {
+    return std::thread([this, &warned, begin] {
+      await_warnings(begin, 1);
+      warned.add();
+    });
   }
   static int warnings(const std::string& begin, const std::string& text) {
     int count = 0;
@@ -124,6 +132,123 @@ TEST_F(Warning, TellsOfEachWaitThatIsLong) {
                 s.wait();
               }
               s.end();
+            }));
+}
+
+/// So that it would have been told again of what rank 0 waits for.
+void come_late() { std::this_thread::sleep_for(std::chrono::milliseconds(1500)); }
+
+TEST_F(Warning, TellsOnceOfARankThatIsLateToJoin) {
+  const std::string missing =
+      "still waiting (NITINOL_INIT_TIMEOUT ends such waits): rank 1 (of 2) did not arrive within 1 s: check that all ";
+  const SharedCount warned;
+  EXPECT_EQ("", run_processes(2, [&](int rank, const ncclUniqueId& id) {
+              std::thread watcher;
+              if (rank == 0) watcher = tell(warned, missing);
+              warned.wait_for(rank);
+              if (rank == 1) come_late();
+              const Scene s(rank, id);
+              if (rank == 0) watcher.join();
+              expect_that(warnings(missing, log()) == 1 - rank, log());
+              s.end();
+            }));
+}
+
+TEST_F(Warning, TellsOnceOfARankThatIsLateToSplit) {
+  const SharedCount warned;
+  EXPECT_EQ("", run_processes(2, [&](int rank, const ncclUniqueId& id) {
+              const Scene s(rank, id);
+              ncclComm_t half = nullptr;
+              std::thread watcher;
+              if (rank == 0) watcher = tell(warned, ") in ncclCommSplit");
+              warned.wait_for(rank);
+              if (rank == 1) come_late();
+              EXPECT_CALL(ncclCommSplit(s.comm, 0, rank, &half, nullptr));
+              if (rank == 0) {
+                watcher.join();
+                must_have(log(), {"still waiting (NITINOL_INIT_TIMEOUT ends such waits): rank 0 waited ",
+                                  " ms for rank 1 (host ", "does every rank make the same calls?"});
+                expect_that(warnings(") in ncclCommSplit", log()) == 1, "it was told again");
+              }
+              expect_place(half, rank, 2);
+              EXPECT_CALL(ncclCommDestroy(half));
+              s.end();
+            }));
+}
+
+TEST_F(Warning, TellsOnceOfARankThatIsLateToFinalize) {
+  const SharedCount warned;
+  EXPECT_EQ("", run_processes(2, [&](int rank, const ncclUniqueId& id) {
+              const Scene s(rank, id);
+              std::thread watcher;
+              if (rank == 0) watcher = tell(warned, ") in ncclCommFinalize");
+              warned.wait_for(rank);
+              if (rank == 1) come_late();
+              EXPECT_CALL(ncclCommFinalize(s.comm));
+              if (rank == 0) {
+                watcher.join();
+                must_have(log(), {"still waiting (NITINOL_INIT_TIMEOUT ends such waits): rank 0 waited ",
+                                  " ms for rank 1 (host "});
+                expect_that(warnings(") in ncclCommFinalize", log()) == 1, "it was told again");
+              }
+              s.end();
+            }));
+}
+
+/// In the log of the new rank 0's process, where the ranks meet.
+TEST_F(Warning, TellsOnceOfARankThatIsLateToShrink) {
+  const std::string missing = " of the old communicator (of 2) did not arrive within 1 s: check that all ranks make ";
+  const SharedCount warned;
+  EXPECT_EQ("", run_ranks({1, 1, 1}, [&](Rank& self) {
+              if (self.rank == 2) return;
+              ncclComm_t rest = nullptr;
+              std::thread watcher;
+              if (self.rank == 0) watcher = tell(warned, missing);
+              warned.wait_for(self.rank);
+              if (self.rank == 1) come_late();
+              int gone = 2;
+              EXPECT_CALL(ncclCommShrink(self.comm, &gone, 1, &rest, nullptr, NCCL_SHRINK_DEFAULT));
+              if (self.rank == 0) {
+                watcher.join();
+                must_have(log(), {"still waiting (NITINOL_INIT_TIMEOUT ends such waits): rank 1 (host "});
+              }
+              expect_that(warnings(missing, log()) == 1 - self.rank, log());
+              expect_place(rest, self.rank, 2);
+              EXPECT_CALL(ncclCommDestroy(rest));
+            }));
+}
+
+/// Rank 1 waits for rank 0 in the second one, for as long as that waits in the first.
+TEST_F(Warning, TellsOfCommunicatorsThatAreDestroyedInOppositeOrder) {
+  EXPECT_EQ("", run_processes(2, [&](int rank, const ncclUniqueId& id) {
+              const Scene s(rank, id);
+              ncclComm_t second = nullptr;
+              EXPECT_CALL(ncclCommSplit(s.comm, 0, rank, &second, nullptr));
+              if (rank == 1) EXPECT_CALL(ncclCommDestroy(second));
+              if (rank == 0) EXPECT_CALL(nitinolCommSetTimeout(s.comm, 3));
+              s.end();
+              if (rank == 1) return;
+              const std::string text = log();
+              must_have(text, {" ms for rank 1 (host ", ") in ncclCommFinalize or ncclCommDestroy"});
+              const char* const warning = "still waiting (NITINOL_TIMEOUT ends such waits): rank 0 waited ";
+              expect_that(warnings(warning, text) == 1, text);
+              expect_that(warnings(" NCCL WARN rank 0: rank 0 waited ", text) == 1, "it does not say that it gave up");
+              EXPECT_CALL(ncclCommDestroy(second));
+            }));
+}
+
+TEST_F(Warning, IsNotGivenOfRanksThatAreLateIfNobodyWantsIt) {
+  setenv("NITINOL_WARN_AFTER", "0", 1);
+  EXPECT_EQ("", run_processes(2, [&](int rank, const ncclUniqueId& id) {
+              if (rank == 1) come_late();
+              const Scene s(rank, id);
+              ncclComm_t half = nullptr;
+              if (rank == 1) come_late();
+              EXPECT_CALL(ncclCommSplit(s.comm, 0, rank, &half, nullptr));
+              EXPECT_CALL(ncclCommDestroy(half));
+              if (rank == 1) come_late();
+              s.end();
+              expect_that(warnings("still waiting", log()) == 0, log());
             }));
 }
 
