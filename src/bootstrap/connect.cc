@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "bootstrap/connection.h"
 #include "bootstrap/handshake.h"
 
@@ -120,6 +121,21 @@ UniqueFd socket_to(const SocketAddress& address) {
   return UniqueFd(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
+std::string complaint(const ConnectArguments& arguments, const Attempt& attempt, int attempts) {
+  return formatted("cannot connect to {} at {}: {} ({} attempts){}", arguments.peer, arguments.to.to_string(),
+                   attempt.problem, attempts, arguments.fate ? arguments.fate() : "");
+}
+
+/// Nobody gives up because there is no memory to tell of it.
+void warn(const ConnectArguments& arguments, const Attempt& attempt, int attempts) noexcept {
+  try {
+    if (!log_enabled(LogLevel::kWarn, Subsystem::kBootstrap)) return;
+    log_note("still trying (NCCL_SOCKET_RETRY_CNT or NITINOL_INIT_TIMEOUT ends it): {}",
+             complaint(arguments, attempt, attempts));
+  } catch (const std::exception&) {
+  }
+}
+
 }  // namespace
 
 UniqueFd try_to_connect(const SocketAddress& to, const Secret& key, Deadline deadline, const Interrupt& interrupt,
@@ -163,6 +179,8 @@ bool Refusals::are_steady(bool refused_now) {
 
 UniqueFd connect_to_peer(const ConnectArguments& arguments) {
   const BootstrapOptions& options = arguments.options;
+  const Deadline begin = Clock::now();
+  bool warned = options.warn_after.count() == 0;
   int attempts = 0;
   Refusals refusals(arguments.patience_with_refusals);
   while (true) {
@@ -175,6 +193,10 @@ UniqueFd connect_to_peer(const ConnectArguments& arguments) {
     const bool repeats = attempt.repeat && attempts <= options.retry_count;
     const bool refused = refusals.are_steady(attempt.refused) || (attempt.refused && !repeats);
     if (refused && arguments.in_vain) arguments.in_vain();
+    if (repeats && !warned && Clock::now() - begin >= options.warn_after) {
+      warned = true;
+      warn(arguments, attempt, attempts);
+    }
     if (repeats) sleep_interruptibly(options.retry_sleep * attempts, arguments.deadline, arguments.interrupt);
     // An attempt that has no time would say no more than that.
     if (!repeats || Clock::now() >= arguments.deadline) {
@@ -182,8 +204,7 @@ UniqueFd connect_to_peer(const ConnectArguments& arguments) {
                                      ? "The address can be reached: check that the rank there makes the same call"
                                      : "Check that its process is alive and that this address is reachable from here "
                                        "(NCCL_SOCKET_IFNAME chooses the interface)";
-      fail(ncclSystemError, "cannot connect to {} at {}: {} ({} attempts){}. {}", arguments.peer,
-           arguments.to.to_string(), attempt.problem, attempts, arguments.fate ? arguments.fate() : "", advice);
+      fail(ncclSystemError, "{}. {}", complaint(arguments, attempt, attempts), advice);
     }
   }
 }

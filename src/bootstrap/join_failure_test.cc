@@ -4,6 +4,9 @@
 #include <atomic>
 #include <optional>
 
+#include "base/log.h"
+#include "base/settings_testing.h"
+#include "base/temporary_folder_testing.h"
 #include "bootstrap/connect.h"
 #include "bootstrap/root.h"
 #include "bootstrap/root_link.h"
@@ -301,6 +304,31 @@ TEST(JoinFailure, SaysWhatWasWrongWhenThereWasTimeToTry) {
   const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
   const Error error = error_of([&] { connect_to_peer({nobody, random_secret(), "nobody", options, deadline, {}}); });
   EXPECT_THAT(error.what(), HasSubstr("refused"));
+}
+
+TEST(JoinFailure, IsInTheLogOnceAsLongAsItMayStillEndWell) {
+  reset_log();
+  {
+    const TemporaryFolder folder;
+    const ScopedVariable level("NCCL_DEBUG", "WARN");
+    const ScopedVariable file("NCCL_DEBUG_FILE", folder.file("log").c_str());
+    SocketAddress nobody;
+    nobody.family = AF_INET;
+    nobody.host = {127, 0, 0, 1};
+    nobody.port = 1;
+    BootstrapOptions options = quick_options();
+    options.retry_count = 20;
+    options.retry_sleep = std::chrono::milliseconds(1);
+    options.warn_after = std::chrono::milliseconds(20);
+    const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    error_of([&] { connect_to_peer({nobody, random_secret(), "nobody", options, deadline, {}}); });
+    const std::string warning =
+        "NCCL WARN still trying (NCCL_SOCKET_RETRY_CNT or NITINOL_INIT_TIMEOUT ends it): cannot connect to nobody at ";
+    const std::string log = folder.read("log");
+    EXPECT_THAT(log, AllOf(HasSubstr(warning + "127.0.0.1:1: "), HasSubstr("refused"), HasSubstr(" attempts)")));
+    EXPECT_EQ(log.find(warning), log.rfind(warning));
+  }
+  reset_log();
 }
 
 TEST(CommId, RanksMeetAtTheAddressAgainAndAgain) {
