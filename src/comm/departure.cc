@@ -10,27 +10,9 @@
 #include "base/fork_safe.h"
 #include "base/log.h"
 #include "base/run_together.h"
+#include "comm/gathering.h"
 
 namespace nitinol {
-
-struct Gathering {
-  struct Leaver {
-    std::shared_ptr<Communicator> communicator;
-    bool tear_down = false;
-  };
-
-  explicit Gathering(size_t all) : ranks(all) {
-    leavers.reserve(ranks);
-    gone.reserve(ranks);
-  }
-
-  const size_t ranks;  ///< of the process
-
-  std::mutex mutex;  // guards what follows
-  std::vector<Leaver> leavers;
-  std::vector<int> gone;    ///< ranks that were aborted: nobody waits for them
-  bool on_its_way = false;  ///< it is complete: the leavers stay the same until they have left
-};
 
 namespace {
 
@@ -46,18 +28,11 @@ Gatherings& gatherings() {
   return instance;
 }
 
-/// The ranks that nobody of the process waits for.
-std::vector<int> ranks_done_with(const Gathering& gathering) {
-  std::vector<int> ranks = gathering.gone;
-  for (const Gathering::Leaver& leaver : gathering.leavers) ranks.push_back(leaver.communicator->rank());
-  return ranks;
-}
-
 /// Other processes wait for those who are there, and are to know for whom these wait.
 void tell_of_awaited(const Gathering& gathering) {
   for (const Gathering::Leaver& leaver : gathering.leavers) {
     try {
-      leaver.communicator->tell_of_local_ranks_but(ranks_done_with(gathering));
+      leaver.communicator->tell_of_local_ranks_but(gathering.done_with());
     } catch (const std::exception&) {  // it is aborted; or there is no memory for more than the rank itself
     }
   }
@@ -65,9 +40,9 @@ void tell_of_awaited(const Gathering& gathering) {
 
 /// True if everybody of this process is there. Else others hear who is not.
 bool set_off_if_complete(Gathering& gathering) {
-  gathering.on_its_way = gathering.leavers.size() + gathering.gone.size() == gathering.ranks;
-  if (!gathering.on_its_way) tell_of_awaited(gathering);
-  return gathering.on_its_way;
+  if (gathering.sets_off()) return true;
+  tell_of_awaited(gathering);
+  return false;
 }
 
 /// The other ranks are not to wait for one that cannot leave properly.
@@ -123,7 +98,7 @@ void arrive(const std::shared_ptr<Communicator>& communicator, bool tear_down) {
   const std::shared_ptr<Gathering> gathering = communicator->gathering();
   {
     const std::lock_guard lock(gathering->mutex);
-    gathering->leavers.push_back({communicator, tear_down});
+    if (!gathering->add({communicator->rank(), communicator, tear_down})) return;
     if (!set_off_if_complete(*gathering)) return;
   }
   leave_together(*gathering);
@@ -147,9 +122,7 @@ void leave_out(const std::shared_ptr<Communicator>& communicator) {
   const std::shared_ptr<Gathering> gathering = communicator->gathering();
   {
     const std::lock_guard lock(gathering->mutex);
-    if (gathering->on_its_way) return;
-    std::erase_if(gathering->leavers, [&](const auto& leaver) { return leaver.communicator == communicator; });
-    gathering->gone.push_back(communicator->rank());
+    if (!gathering->leave_out(communicator->rank())) return;
     if (!set_off_if_complete(*gathering)) return;
   }
   leave_together(*gathering);
@@ -159,7 +132,7 @@ void leave_out(const std::shared_ptr<Communicator>& communicator) {
 std::string awaited_ranks(Communicator& communicator) {
   const std::shared_ptr<Gathering> gathering = communicator.gathering();
   const std::lock_guard lock(gathering->mutex);
-  return gathering->on_its_way ? "" : communicator.local_ranks_but(ranks_done_with(*gathering));
+  return gathering->on_its_way ? "" : communicator.local_ranks_but(gathering->done_with());
 }
 
 /// Whoever polls is to see that it is not over before the other ranks of the process have come. When all have they keep
