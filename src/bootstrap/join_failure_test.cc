@@ -292,17 +292,22 @@ TEST(JoinFailure, SaysWhereTheRootShouldBe) {
   EXPECT_THAT(error.what(), AllOf(HasSubstr("127.0.0.1:1"), HasSubstr("refused"), HasSubstr("2 attempts")));
 }
 
-/// Not only that its time was over.
-TEST(JoinFailure, SaysWhatWasWrongWhenThereWasTimeToTry) {
+/// What connecting there fails with, at the deadline or after the attempts of the options.
+Error error_of_nobody(const BootstrapOptions& options, std::chrono::milliseconds time) {
   SocketAddress nobody;
   nobody.family = AF_INET;
   nobody.host = {127, 0, 0, 1};
   nobody.port = 1;
+  const Deadline deadline = std::chrono::steady_clock::now() + time;
+  return error_of([&] { connect_to_peer({nobody, random_secret(), "nobody", options, deadline, {}}); });
+}
+
+/// Not only that its time was over.
+TEST(JoinFailure, SaysWhatWasWrongWhenThereWasTimeToTry) {
   BootstrapOptions options = quick_options();
   options.retry_count = 1000;
   options.retry_sleep = std::chrono::milliseconds(600);
-  const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
-  const Error error = error_of([&] { connect_to_peer({nobody, random_secret(), "nobody", options, deadline, {}}); });
+  const Error error = error_of_nobody(options, std::chrono::milliseconds(1500));
   EXPECT_THAT(error.what(), HasSubstr("refused"));
 }
 
@@ -312,16 +317,11 @@ TEST(JoinFailure, IsInTheLogOnceAsLongAsItMayStillEndWell) {
     const TemporaryFolder folder;
     const ScopedVariable level("NCCL_DEBUG", "WARN");
     const ScopedVariable file("NCCL_DEBUG_FILE", folder.file("log").c_str());
-    SocketAddress nobody;
-    nobody.family = AF_INET;
-    nobody.host = {127, 0, 0, 1};
-    nobody.port = 1;
     BootstrapOptions options = quick_options();
     options.retry_count = 20;
     options.retry_sleep = std::chrono::milliseconds(1);
     options.warn_after = std::chrono::milliseconds(20);
-    const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    error_of([&] { connect_to_peer({nobody, random_secret(), "nobody", options, deadline, {}}); });
+    error_of_nobody(options, std::chrono::seconds(60));
     const std::string warning =
         "NCCL WARN still trying (NCCL_SOCKET_RETRY_CNT or NITINOL_INIT_TIMEOUT ends it): cannot connect to nobody at ";
     const std::string log = folder.read("log");
