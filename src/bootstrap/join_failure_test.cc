@@ -4,9 +4,7 @@
 #include <atomic>
 #include <optional>
 
-#include "base/log.h"
-#include "base/settings_testing.h"
-#include "base/temporary_folder_testing.h"
+#include "base/log_testing.h"
 #include "bootstrap/connect.h"
 #include "bootstrap/root.h"
 #include "bootstrap/root_link.h"
@@ -312,23 +310,17 @@ TEST(JoinFailure, SaysWhatWasWrongWhenThereWasTimeToTry) {
 }
 
 TEST(JoinFailure, IsInTheLogOnceAsLongAsItMayStillEndWell) {
-  reset_log();
-  {
-    const TemporaryFolder folder;
-    const ScopedVariable level("NCCL_DEBUG", "WARN");
-    const ScopedVariable file("NCCL_DEBUG_FILE", folder.file("log").c_str());
-    BootstrapOptions options = quick_options();
-    options.retry_count = 20;
-    options.retry_sleep = std::chrono::milliseconds(1);
-    options.warn_after = std::chrono::milliseconds(20);
-    error_of_nobody(options, std::chrono::seconds(60));
-    const std::string warning =
-        "NCCL WARN still trying (NCCL_SOCKET_RETRY_CNT or NITINOL_INIT_TIMEOUT ends it): cannot connect to nobody at ";
-    const std::string log = folder.read("log");
-    EXPECT_THAT(log, AllOf(HasSubstr(warning + "127.0.0.1:1: "), HasSubstr("refused"), HasSubstr(" attempts)")));
-    EXPECT_EQ(log.find(warning), log.rfind(warning));
-  }
-  reset_log();
+  const LoggedWarnings warnings;
+  BootstrapOptions options = quick_options();
+  options.retry_count = 20;
+  options.retry_sleep = std::chrono::milliseconds(1);
+  options.warn_after = std::chrono::milliseconds(20);
+  error_of_nobody(options, std::chrono::seconds(60));
+  const std::string warning =
+      "NCCL WARN still trying (NCCL_SOCKET_RETRY_CNT or NITINOL_INIT_TIMEOUT ends it): cannot connect to nobody at ";
+  const std::string log = warnings.text();
+  EXPECT_THAT(log, AllOf(HasSubstr(warning + "127.0.0.1:1: "), HasSubstr("refused"), HasSubstr(" attempts)")));
+  EXPECT_EQ(log.find(warning), log.rfind(warning));
 }
 
 TEST(CommId, RanksMeetAtTheAddressAgainAndAgain) {

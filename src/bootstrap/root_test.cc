@@ -10,9 +10,7 @@
 #include <optional>
 #include <thread>
 
-#include "base/log.h"
-#include "base/settings_testing.h"
-#include "base/temporary_folder_testing.h"
+#include "base/log_testing.h"
 #include "bootstrap/connect.h"
 #include "bootstrap/root_link.h"
 #include "bootstrap/testing.h"
@@ -165,26 +163,20 @@ TEST(Root, TellsAllOfARankWithAnotherListOfIdsThoughItsOwnRanksAreThere) {
 }
 
 TEST(Root, TellsOnceWhoHasNotComeAndWaitsOn) {
-  reset_log();
-  {
-    const TemporaryFolder folder;
-    const ScopedVariable level("NCCL_DEBUG", "WARN");
-    const ScopedVariable file("NCCL_DEBUG_FILE", folder.file("log").c_str());
-    BootstrapOptions options = quick_options();
-    options.warn_after = std::chrono::milliseconds(20);
-    const UniqueId id = make_unique_id(options);
-    Member first(id, 1, 3);
-    while (folder.read("log").empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    Member second(id, 0, 3);
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // in which it could be told again
-    Member third(id, 2, 3);
-    for (Member* member : {&first, &second, &third}) member->wait_for_parent();
-    const std::string log = folder.read("log");
-    EXPECT_THAT(log, HasSubstr(" NCCL WARN still waiting (NITINOL_INIT_TIMEOUT ends such waits): ranks 0, 2 (of 3) did "
-                               "not arrive within 20 ms: check that all ranks were started with this unique id"));
-    EXPECT_EQ(log.find("still waiting"), log.rfind("still waiting"));
-  }
-  reset_log();
+  const LoggedWarnings warnings;
+  BootstrapOptions options = quick_options();
+  options.warn_after = std::chrono::milliseconds(20);
+  const UniqueId id = make_unique_id(options);
+  Member first(id, 1, 3);
+  while (warnings.text().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  Member second(id, 0, 3);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // in which it could be told again
+  Member third(id, 2, 3);
+  for (Member* member : {&first, &second, &third}) member->wait_for_parent();
+  const std::string log = warnings.text();
+  EXPECT_THAT(log, HasSubstr(" NCCL WARN still waiting (NITINOL_INIT_TIMEOUT ends such waits): ranks 0, 2 (of 3) did "
+                             "not arrive within 20 ms: check that all ranks were started with this unique id"));
+  EXPECT_EQ(log.find("still waiting"), log.rfind("still waiting"));
 }
 
 SocketAddress any_port() {

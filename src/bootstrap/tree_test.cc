@@ -9,9 +9,7 @@
 #include <span>
 #include <string_view>
 
-#include "base/log.h"
-#include "base/settings_testing.h"
-#include "base/temporary_folder_testing.h"
+#include "base/log_testing.h"
 #include "bootstrap/exchange.h"
 #include "bootstrap/testing.h"
 #include "failing_allocation.h"
@@ -171,16 +169,14 @@ TEST(Tree, ARankThatHasNoMemoryToHearAnotherTellsItSo) {
 class LongWait : public ::testing::Test {
  protected:
   LongWait() {
-    reset_log();
     TreeArguments arguments;
     arguments.shape = TreeShape(2, 1);
     arguments.options = testing::quick_options();
     arguments.options.warn_after = 20ms;
     tree_ = Tree::start(arguments);
   }
-  ~LongWait() override { reset_log(); }
 
-  std::string log() const { return folder_.read("log"); }
+  std::string log() const { return warnings_.text(); }
   void await(const char* warning) const {
     while (log().find(warning) == std::string::npos) std::this_thread::sleep_for(1ms);
   }
@@ -200,9 +196,7 @@ class LongWait : public ::testing::Test {
 
   static constexpr const char* kOfAnOperation =
       " NCCL WARN still waiting (NITINOL_TIMEOUT ends such waits): rank 0 waited ";
-  TemporaryFolder folder_;
-  ScopedVariable level_{"NCCL_DEBUG", "WARN"};
-  ScopedVariable file_{"NCCL_DEBUG_FILE", folder_.file("log").c_str()};
+  LoggedWarnings warnings_;
   std::shared_ptr<Tree> tree_;
 };
 

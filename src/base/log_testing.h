@@ -1,0 +1,31 @@
+// For tests: warnings go to a file of their own.
+#pragma once
+
+#include <string>
+
+#include "base/log.h"
+#include "base/settings_testing.h"
+#include "base/temporary_folder_testing.h"
+
+namespace nitinol {
+
+class LoggedWarnings {
+ public:
+  /// All of them so far.
+  std::string text() const { return folder_.read("log"); }
+
+ private:
+  struct FreshLog {
+    FreshLog() { reset_log(); }
+    ~FreshLog() { reset_log(); }
+    FreshLog(const FreshLog&) = delete;
+    FreshLog& operator=(const FreshLog&) = delete;
+  };
+
+  FreshLog log_;  // first and last
+  TemporaryFolder folder_;
+  ScopedVariable level_{"NCCL_DEBUG", "WARN"};
+  ScopedVariable file_{"NCCL_DEBUG_FILE", folder_.file("log").c_str()};
+};
+
+}  // namespace nitinol
