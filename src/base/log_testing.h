@@ -1,4 +1,4 @@
-// For tests: warnings go to a file of their own.
+// For tests: a log in a file of its own.
 #pragma once
 
 #include <string>
@@ -9,9 +9,10 @@
 
 namespace nitinol {
 
-class LoggedWarnings {
+class LogInFile {
  public:
-  /// All of them so far.
+  explicit LogInFile(const char* level) : level_("NCCL_DEBUG", level) {}
+  /// All of it so far.
   std::string text() const { return folder_.read("log"); }
 
  private:
@@ -24,7 +25,7 @@ class LoggedWarnings {
 
   FreshLog log_;  // first and last
   TemporaryFolder folder_;
-  ScopedVariable level_{"NCCL_DEBUG", "WARN"};
+  ScopedVariable level_;
   ScopedVariable file_{"NCCL_DEBUG_FILE", folder_.file("log").c_str()};
 };
 

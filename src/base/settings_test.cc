@@ -9,9 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/log.h"
+#include "base/log_testing.h"
 #include "base/settings_testing.h"
-#include "base/temporary_folder_testing.h"
 
 namespace nitinol {
 namespace {
@@ -119,14 +118,10 @@ TEST(Settings, ManyThreadsReadTheSameNumber) {
 // Each of these looks at what is logged, in a file.
 class SettingsLog : public testing::Test {
  protected:
-  SettingsLog() { reset_log(); }
-  ~SettingsLog() override { reset_log(); }
-  std::string written() const { return folder_.read("log"); }
+  std::string written() const { return log_.text(); }
 
-  TemporaryFolder folder_;
-  ScopedVariable level_{"NCCL_DEBUG", "INFO"};
+  LogInFile log_{"INFO"};
   ScopedVariable subsystems_{"NCCL_DEBUG_SUBSYS", nullptr};
-  ScopedVariable file_{"NCCL_DEBUG_FILE", folder_.file("log").c_str()};
 };
 
 TEST_F(SettingsLog, VariableThatTakesEffectIsAnnouncedOnce) {

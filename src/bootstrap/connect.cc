@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "bootstrap/connection.h"
 #include "bootstrap/handshake.h"
+#include "bootstrap/long_wait.h"
 
 namespace nitinol {
 namespace {
@@ -126,16 +126,6 @@ std::string complaint(const ConnectArguments& arguments, const Attempt& attempt,
                    attempt.problem, attempts, arguments.fate ? arguments.fate() : "");
 }
 
-/// Nobody gives up because there is no memory to tell of it.
-void warn(const ConnectArguments& arguments, const Attempt& attempt, int attempts) noexcept {
-  try {
-    if (!log_enabled(LogLevel::kWarn, Subsystem::kBootstrap)) return;
-    log_note("still trying (NCCL_SOCKET_RETRY_CNT or NITINOL_INIT_TIMEOUT ends it): {}",
-             complaint(arguments, attempt, attempts));
-  } catch (const std::exception&) {
-  }
-}
-
 }  // namespace
 
 UniqueFd try_to_connect(const SocketAddress& to, const Secret& key, Deadline deadline, const Interrupt& interrupt,
@@ -195,7 +185,10 @@ UniqueFd connect_to_peer(const ConnectArguments& arguments) {
     if (refused && arguments.in_vain) arguments.in_vain();
     if (repeats && !warned && Clock::now() - begin >= options.warn_after) {
       warned = true;
-      warn(arguments, attempt, attempts);
+      tell_of_wait([&] {
+        return formatted("still trying (NCCL_SOCKET_RETRY_CNT or NITINOL_INIT_TIMEOUT ends it): {}",
+                         complaint(arguments, attempt, attempts));
+      });
     }
     if (repeats) sleep_interruptibly(options.retry_sleep * attempts, arguments.deadline, arguments.interrupt);
     // An attempt that has no time would say no more than that.

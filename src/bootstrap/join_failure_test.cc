@@ -310,7 +310,7 @@ TEST(JoinFailure, SaysWhatWasWrongWhenThereWasTimeToTry) {
 }
 
 TEST(JoinFailure, IsInTheLogOnceAsLongAsItMayStillEndWell) {
-  const LoggedWarnings warnings;
+  const LogInFile warnings("WARN");
   BootstrapOptions options = quick_options();
   options.retry_count = 20;
   options.retry_sleep = std::chrono::milliseconds(1);

@@ -65,6 +65,10 @@ std::string describe_rank(int rank, const PeerIdentity& identity) {
   return formatted("rank {} (host {}, pid {}{})", rank, identity.host, identity.pid, device);
 }
 
+std::string seconds_text(std::chrono::milliseconds time) {
+  return time.count() % 1000 == 0 ? formatted("{} s", time.count() / 1000) : formatted("{} ms", time.count());
+}
+
 std::string fate_of(const PeerIdentity& identity) {
   const ProcessState state = state_of(identity);
   return state == ProcessState::kUnknown ? "" : formatted("; {}", words_for(state));

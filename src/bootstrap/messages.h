@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -27,6 +28,8 @@ PeerIdentity this_process();
 bool are_same_process(const PeerIdentity& a, const PeerIdentity& b);
 /// "rank 3 (host h, pid 123, device 2)"
 std::string describe_rank(int rank, const PeerIdentity& identity);
+/// "30 s", or "1500 ms" of what is no whole number of seconds.
+std::string seconds_text(std::chrono::milliseconds time);
 /// To be put behind a sentence about the process: "; its process is stopped (SIGSTOP, or a debugger)". Nothing for one
 /// that cannot be seen from here.
 std::string fate_of(const PeerIdentity& identity);

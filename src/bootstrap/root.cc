@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
+#include "bootstrap/long_wait.h"
 
 namespace nitinol {
 namespace {
@@ -26,8 +26,9 @@ Frame make_frame(FrameType type, std::vector<std::byte> payload) {
   return frame;
 }
 
-std::string seconds_text(std::chrono::milliseconds time) {
-  return time.count() % 1000 == 0 ? formatted("{} s", time.count() / 1000) : formatted("{} ms", time.count());
+void cancel(std::optional<Reactor::Timer>& timer) {
+  if (timer) Network::instance().reactor().cancel(*timer);
+  timer.reset();
 }
 
 }  // namespace
@@ -238,8 +239,7 @@ void Root::on_first_registration(const Registration& registration) {
 /// Once all have come or one has failed nobody is to be told of those who are late.
 void Root::enter(State next) noexcept {
   state_ = next;
-  if (warning_timer_) Network::instance().reactor().cancel(*warning_timer_);
-  warning_timer_.reset();
+  cancel(warning_timer_);
 }
 
 /// All wait for as long as the one whose time is over first.
@@ -253,8 +253,7 @@ void Root::heed_time_of(const Registration& registration) {
 }
 
 void Root::start_timer(std::chrono::milliseconds delay) {
-  if (timer_) Network::instance().reactor().cancel(*timer_);
-  timer_.reset();
+  cancel(timer_);
   timer_ = Network::instance().reactor().run_after(delay, [weak = weak_from_this()] {
     if (const auto root = weak.lock()) root->attempt([&] { root->on_timeout(); });
   });
@@ -263,7 +262,7 @@ void Root::start_timer(std::chrono::milliseconds delay) {
 void Root::start_warning_timer() {
   if (warn_after_.count() == 0) return;
   warning_timer_ = Network::instance().reactor().run_after(warn_after_, [weak = weak_from_this()] {
-    if (const auto root = weak.lock()) root->warn();
+    if (const auto root = weak.lock()) root->tell_who_is_late();
   });
 }
 
@@ -362,8 +361,7 @@ bool Root::leaves_nothing() const {
 
 void Root::finish() {
   enter(State::kFinished);
-  if (timer_) Network::instance().reactor().cancel(*timer_);
-  timer_.reset();
+  cancel(timer_);
   dismiss_visitors();
   listener_.reset();
   if (leaves_nothing()) {
@@ -480,14 +478,9 @@ std::string Root::absence(std::chrono::milliseconds within) const {
   return formatted("{} (of {}) {} within {}: {}", missing_ranks(), first_->nranks, what, seconds_text(within), advice);
 }
 
-/// Nothing fails for lack of memory to say it.
-void Root::warn() const noexcept {
-  if (state_ != State::kGathering) return;
-  try {
-    if (!log_enabled(LogLevel::kWarn, Subsystem::kBootstrap)) return;
-    log_note("still waiting (NITINOL_INIT_TIMEOUT ends such waits): {}", absence(warn_after_));
-  } catch (const std::exception&) {
-  }
+void Root::tell_who_is_late() const {
+  tell_of_wait(
+      [&] { return formatted("still waiting (NITINOL_INIT_TIMEOUT ends such waits): {}", absence(warn_after_)); });
 }
 
 }  // namespace nitinol

@@ -98,7 +98,7 @@ class Root : public Reactor::Leaver, public std::enable_shared_from_this<Root> {
   void start_timer(std::chrono::milliseconds delay);
   void on_timeout();
   void start_warning_timer();
-  void warn() const noexcept;
+  void tell_who_is_late() const;
   std::string absence(std::chrono::milliseconds within) const;
   std::string missing_ranks() const;
 

@@ -163,7 +163,7 @@ TEST(Root, TellsAllOfARankWithAnotherListOfIdsThoughItsOwnRanksAreThere) {
 }
 
 TEST(Root, TellsOnceWhoHasNotComeAndWaitsOn) {
-  const LoggedWarnings warnings;
+  const LogInFile warnings("WARN");
   BootstrapOptions options = quick_options();
   options.warn_after = std::chrono::milliseconds(20);
   const UniqueId id = make_unique_id(options);

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "bootstrap/interfaces.h"
+#include "bootstrap/long_wait.h"
 
 namespace nitinol {
 namespace {
@@ -42,10 +42,6 @@ void say_goodbye(Connection& connection) noexcept {
 /// Later operations have the time of the communicator's.
 bool is_of_set_up(Operation operation) {
   return operation == Operation::kBarrier || operation == Operation::kBroadcast || operation == Operation::kAllGather;
-}
-
-std::string seconds_text(std::chrono::milliseconds time) {
-  return time.count() % 1000 == 0 ? formatted("{} s", time.count() / 1000) : formatted("{} ms", time.count());
 }
 
 }  // namespace
@@ -140,7 +136,7 @@ void Tree::connect_parent(const ParentReply& parent, Deadline deadline, const In
 }
 
 void Tree::wait_for_children(Deadline deadline, const Interrupt& interrupt) {
-  const OperationStep step;  // none that others know
+  constexpr Operation kOperation = Operation::kNone;
   Wait wait{Clock::now(), deadline};
   std::unique_lock lock(mutex_);
   const auto missing = [this] {
@@ -157,8 +153,8 @@ void Tree::wait_for_children(Deadline deadline, const Interrupt& interrupt) {
     if (missing() == neighbours_.end()) break;
     const int absent = missing()->first;
     const auto words = [&](auto waited) { return absence_locked(absent, seconds_text(waited)); };
-    if (warn_if_long(lock, step, wait, words) || wait_slice(lock, deadline)) continue;
-    const std::string within = formatted("{} ({})", seconds_text(operation_timeout()), name_of_timeout(step.operation));
+    if (warn_if_long(lock, kOperation, wait, words) || wait_slice(lock, deadline)) continue;
+    const std::string within = formatted("{} ({})", seconds_text(operation_timeout()), name_of_timeout(kOperation));
     const std::string sentence = absence_locked(absent, within);
     lock.unlock();
     fail_operation({absent, ncclRemoteError, sentence});
@@ -184,20 +180,18 @@ const char* Tree::name_of_timeout(Operation operation) const {
 }
 
 /// Tells once in the log of a wait, and returns whether this is when: the lock has been let go then, as the network
-/// thread is not to wait for the log. Nobody gives a wait up because there is no memory to tell of it.
+/// thread is not to wait for the log.
 template <typename Words>
-bool Tree::warn_if_long(std::unique_lock<std::mutex>& lock, const OperationStep& step, Wait& wait,
-                        const Words& words) const {
-  const std::chrono::milliseconds waited = wait.so_far();
-  if (wait.warned || options_.warn_after.count() == 0 || waited < options_.warn_after) return false;
+bool Tree::warn_if_long(std::unique_lock<std::mutex>& lock, Operation operation, Wait& wait, const Words& words) const {
+  const auto after = options_.warn_after;
+  if (wait.warned || after.count() == 0 || wait.so_far() < after) return false;
   wait.warned = true;
-  try {
-    if (!log_enabled(LogLevel::kWarn, Subsystem::kBootstrap)) return false;
-    const std::string told = words(waited);
+  tell_of_wait([&] {
+    std::string told =
+        formatted("still waiting ({} ends such waits): {}", name_of_timeout(operation), words(wait.so_far()));
     lock.unlock();
-    log_note("still waiting ({} ends such waits): {}", name_of_timeout(step.operation), told);
-  } catch (const std::exception&) {
-  }
+    return told;
+  });
   if (!lock.owns_lock()) lock.lock();
   return true;
 }
@@ -457,7 +451,7 @@ std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, D
     wait.leave_out(wait.attendance.missed(Clock::now()));
     if (!from.gone && !is_revoked_locked(step, wait) && !is_over_locked(neighbour, step, wait)) {
       const auto words = [&](auto waited) { return complaint_locked(neighbour, step, waited); };
-      if (!warn_if_long(lock, step, wait, words)) wait_slice(lock, wait.deadline);
+      if (!warn_if_long(lock, step.operation, wait, words)) wait_slice(lock, wait.deadline);
       continue;
     }
     const bool revoked = !from.gone && is_revoked_locked(step, wait);

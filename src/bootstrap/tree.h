@@ -188,8 +188,7 @@ class Tree : public std::enable_shared_from_this<Tree> {
     }
   };
   template <typename Words>
-  bool warn_if_long(std::unique_lock<std::mutex>& lock, const OperationStep& step, Wait& wait,
-                    const Words& words) const;
+  bool warn_if_long(std::unique_lock<std::mutex>& lock, Operation operation, Wait& wait, const Words& words) const;
   bool is_over_locked(int neighbour, const OperationStep& step, Wait& wait) const;
   bool is_revoked_locked(const OperationStep& step, Wait& wait) const;
   bool given_up_locked(int neighbour, const OperationStep& step, Wait& wait) const;

@@ -196,7 +196,7 @@ class LongWait : public ::testing::Test {
 
   static constexpr const char* kOfAnOperation =
       " NCCL WARN still waiting (NITINOL_TIMEOUT ends such waits): rank 0 waited ";
-  LoggedWarnings warnings_;
+  LogInFile warnings_{"WARN"};
   std::shared_ptr<Tree> tree_;
 };
 
