@@ -95,6 +95,12 @@ constexpr bool is_often_long(Collective what, DataType type) {
   return !reduces(what) || (is_float(type) && bytes_of(type) >= 2);
 }
 
+/// Where blocks that are no multiples of 16 bytes may begin for GPUs to have kernels of LL128 for that, if it is a sum
+/// that is_often_long() or moves data: with any multiple of so many bytes.
+constexpr size_t grain_of_blocks(Collective what, DataType type) {
+  return !reduces(what) ? 1 : bytes_of(type) == 2 ? 2 : 4;
+}
+
 /// Whether GPUs have fast kernels by which it goes in a ring, if it is a sum or moves data. Sums of floats that are not
 /// added in their own width would be rounded on the way.
 constexpr bool suits_ring(Collective what, DataType type) {
@@ -104,9 +110,8 @@ constexpr bool suits_ring(Collective what, DataType type) {
 
 /// Whether GPUs have kernels of small CTAs for it: where there is a gain.
 constexpr bool suits_small_ctas(Collective what, Algorithm algorithm, DataType type, int ranks) {
-  const bool by_mesh = rooted(what)                     ? reduces(what) && algorithm == Algorithm::kTwoShot
-                       : what == Collective::kAllReduce ? algorithm == Algorithm::kTwoShot
-                                                        : algorithm == Algorithm::kOneShot;
+  const bool by_mesh =
+      has_block_per_rank(what) ? algorithm == Algorithm::kOneShot : reduces(what) && algorithm == Algorithm::kTwoShot;
   if (algorithm == Algorithm::kRing) return suits_ring(what, type);
   return is_often_long(what, type) && (by_mesh || goes_along_line(what, algorithm, ranks));
 }

@@ -82,12 +82,18 @@ bool goes_by_ll(const Question& question, const Limits& limits, Algorithm algori
   return bytes_to_peer(question, algorithm) <= limits.ll_bytes || goes_in_lines(question, limits, algorithm);
 }
 
-/// Whether there is a block for each rank, which begins with a word but not always with a vector of 16 bytes: for that
-/// LL128 has kernels.
-bool has_blocks_of_words(const Question& question) {
+/// Whether there is a block for each rank, which does not always begin with a vector of 16 bytes, and LL128 has kernels
+/// for that.
+bool has_blocks_of_grains(const Question& question) {
   const size_t block = bytes_of_all(question);
-  return has_block_per_rank(question.what) && !rooted(question.what) && block % 16 != 0 && block % 4 == 0 &&
-         question.sum && algorithm::is_often_long(question.what, question.type);
+  return has_block_per_rank(question.what) && !rooted(question.what) && block % 16 != 0 &&
+         block % algorithm::grain_of_blocks(question.what, question.type) == 0 && question.sum &&
+         algorithm::is_often_long(question.what, question.type);
+}
+
+/// Whether blocks begin within words: that takes more instructions.
+bool cuts_words(const Question& question) {
+  return has_block_per_rank(question.what) && bytes_of_all(question) % 4 != 0;
 }
 
 /// Bytes of one message.
@@ -96,7 +102,7 @@ size_t most_of_ll128(const Question& question, const Limits& limits, Algorithm a
   if (in_line && ring_for(question, limits).bytes != SIZE_MAX) return SIZE_MAX;
   const auto what = static_cast<size_t>(question.what);
   const size_t usual = limits.ll128_bytes[what];
-  if (has_blocks_of_words(question)) return std::max(usual, limits.words_ll128_bytes[what]);
+  if (has_blocks_of_grains(question)) return std::max(usual, limits.words_ll128_bytes[what]);
   const bool twice = question.what == Collective::kAllReduce && algorithm == Algorithm::kTwoShot;
   return twice ? std::min(usual, limits.two_shot_ll128_bytes) : usual;
 }
@@ -173,8 +179,8 @@ int offered_channels(const Question& question, const Limits& limits, const Rules
     return std::min(most, is_long ? limits.rooted_channels / 2 : limits.rooted_channels);
   }
   const size_t least = limits.compact_bytes[static_cast<size_t>(question.what)];
-  const bool compact =
-      plan.protocol == Protocol::kLL128 && least > 0 && message_bytes(question, plan.algorithm) >= least;
+  const bool compact = plan.protocol == Protocol::kLL128 && least > 0 &&
+                       message_bytes(question, plan.algorithm) >= least && !cuts_words(question);
   return compact ? std::min(limits.channels, std::max(kCtasOfNccl, rules.min_channels)) : limits.channels;
 }
 
@@ -227,9 +233,10 @@ size_t choose_chunk(const Question& question, const Limits& limits, const Plan& 
   return std::min(slot, std::max(limits.least_chunk_bytes, (even + grain - 1) / grain * grain));
 }
 
-/// Whether it goes by LL128, as blocks of words do where others are long enough for small CTAs or parts.
-bool goes_by_words(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
-  return algorithm == Algorithm::kOneShot && has_blocks_of_words(question) &&
+/// Whether it goes by LL128, as blocks that begin between vectors do where others are long enough for small CTAs or
+/// parts.
+bool goes_by_grains(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
+  return algorithm == Algorithm::kOneShot && has_blocks_of_grains(question) &&
          usable(question, limits, rules, Protocol::kLL128) &&
          bytes_of_all(question) <= limits.words_ll128_bytes[static_cast<size_t>(question.what)];
 }
@@ -247,9 +254,9 @@ bool goes_apart(const Question& question, const Limits& limits, const Rules& rul
 Plan choose(const Question& question, const Limits& limits, const Rules& rules) {
   Plan plan;
   plan.algorithm = choose_algorithm(question, limits, rules);
-  const bool by_words = goes_by_words(question, limits, rules, plan.algorithm);
-  plan.small = !by_words && goes_small(question, limits, rules, plan.algorithm);
-  plan.apart = !by_words && !plan.small && goes_apart(question, limits, rules, plan.algorithm);
+  const bool by_grains = goes_by_grains(question, limits, rules, plan.algorithm);
+  plan.small = !by_grains && goes_small(question, limits, rules, plan.algorithm);
+  plan.apart = !by_grains && !plan.small && goes_apart(question, limits, rules, plan.algorithm);
   size_t slot = 0;
   if (plan.apart || plan.small) {
     const Limits::Small& offered =

@@ -185,7 +185,14 @@ TEST(Choose, BlocksThatBeginWithWordsGoByLL128WhereOthersGoBySmallCtasOrInParts)
   other = question;
   other.type = DataType::kBfloat16;
   other.count = (1 << 19) + 1;
-  EXPECT_FALSE(by_ll128(other)) << "they begin within words";
+  EXPECT_TRUE(by_ll128(other)) << "sums of two-byte elements may begin within words";
+  other.what = Collective::kAllGather;
+  other.type = DataType::kUint8;
+  other.count = (1 << 20) + 1;
+  EXPECT_TRUE(by_ll128(other)) << "what only moves with any byte";
+  other.what = Collective::kReduceScatter;
+  EXPECT_FALSE(by_ll128(other)) << "other sums may not";
+  other.type = DataType::kBfloat16;
   other.count = (1 << 19) + 2;
   EXPECT_TRUE(by_ll128(other));
   other.sum = false;
@@ -516,6 +523,9 @@ TEST(Choose, LongMessagesByLL128MayUseFewerCtas) {
   EXPECT_EQ(choose(question, crossed, rules).channels, 48);
   question.count -= 1;
   EXPECT_EQ(choose(question, crossed, Rules::any()).channels, 63);
+  question.type = DataType::kUint8;
+  question.count = (4 << 20) + 1;
+  EXPECT_EQ(choose(question, crossed, Rules::any()).channels, 64) << "blocks within words take more instructions";
   question = all_reduce(1 << 20);
   EXPECT_EQ(choose(question, crossed, Rules::any()).channels, 64) << "another collective";
 }

@@ -82,11 +82,10 @@ class Block {
   explicit Block(size_t bytes) : bytes_(bytes), memory_(bytes + 64, kPoison) {}
   char* get() { return reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory_.data()) + 15) / 16 * 16 + 16); }
   Bytes content() { return Bytes(get(), get() + bytes_); }
-  bool intact() {
-    const auto poisoned = [](const char* at, size_t count) {
-      return std::all_of(at, at + count, [](char byte) { return static_cast<unsigned char>(byte) == kPoison; });
-    };
-    return poisoned(get() - 16, 16) && poisoned(get() + (bytes_ + 15) / 16 * 16, 16);
+  bool intact() { return is_poison(-16, 16) && is_poison(static_cast<ptrdiff_t>(bytes_ + 15) / 16 * 16, 16); }
+  bool is_poison(ptrdiff_t first, size_t count) {
+    const char* const at = get() + first;
+    return std::all_of(at, at + count, [](char byte) { return static_cast<unsigned char>(byte) == kPoison; });
   }
 
  private:
@@ -96,7 +95,7 @@ class Block {
 };
 
 template <DataType type, Combine how>
-void check(int ranks, int me, size_t count, bool average, size_t shift) {
+void check(int ranks, int me, size_t count, bool average, size_t shift, size_t into_shift) {
   QueueView queue;
   queue.layout = cuda::make_layout(ranks, 1, 2, 1024);
   queue.rank = me;
@@ -113,12 +112,13 @@ void check(int ranks, int me, size_t count, bool average, size_t shift) {
     sources.push_back(blocks[static_cast<size_t>(rank)].get() + (rank == me ? shift : 0));
     std::memcpy(sources.back(), inputs[static_cast<size_t>(rank)].data(), bytes);
   }
-  Block output(bytes);
+  Block output(bytes + into_shift);
   Block sink(bytes + 16);
   blockDim.x = kWorkers + 32;
   for (threadIdx.x = 0; threadIdx.x < kWorkers; ++threadIdx.x) {
     Worker<type, how> worker{Connections<Simple>(queue, 0, 0)};
-    const Job job{sources[static_cast<size_t>(me)], output.get(), static_cast<uint32_t>(bytes), false, average};
+    const Job job{sources[static_cast<size_t>(me)], output.get() + into_shift, static_cast<uint32_t>(bytes), false,
+                  average};
     worker.sum(job, sources, sink.get());
   }
   Reduction reduction;
@@ -127,9 +127,12 @@ void check(int ranks, int me, size_t count, bool average, size_t shift) {
   const Bytes expected = reduced(type, reduction, inputs, 0, count);
   Bytes pushed = sink.content();
   pushed.resize(bytes);
-  const bool right = output.content() == expected && pushed == expected && output.intact();
+  const Bytes content = output.content();
+  const bool stored = Bytes(content.begin() + static_cast<ptrdiff_t>(into_shift), content.end()) == expected &&
+                      output.is_poison(0, into_shift);
+  const bool right = stored && pushed == expected && output.intact();
   ASSERT_TRUE(right) << ranks << " ranks, rank " << me << ", " << count << " elements" << (average ? ", average" : "")
-                     << ", own data " << shift << " bytes after a multiple of 16";
+                     << ", own data " << shift << " bytes after a multiple of 16, result " << into_shift;
 }
 
 template <DataType type, Combine how>
@@ -140,7 +143,11 @@ void check_all() {
         for (const bool average : std::set{false, how == Combine::kSum}) {
           const size_t elements = 16 / bytes_of(type);
           for (const size_t shift : {size_t{0}, (1 + count % (elements - 1)) * bytes_of(type)}) {
-            check<type, how>(ranks, me, count, average, shift);
+            for (const size_t into_shift : std::set{size_t{0}, shift}) {
+              check<type, how>(ranks, me, count, average, shift, into_shift);
+            }
+            const size_t other = (elements - 1) * bytes_of(type);
+            check<type, how>(ranks, me, count, average, shift, other);
             if (testing::Test::HasFatalFailure()) return;
           }
         }
@@ -586,6 +593,42 @@ TEST(DataPath, IntegersOfEverySize) {
   check_all<DataType::kUint64, Combine::kMax>();
   check_all<DataType::kUint64, Combine::kSum>();
   check_all<DataType::kInt32, Combine::kSum>();
+}
+
+/// All grains, from each to each address that is a multiple of them.
+template <cuda::Bounds kBounds>
+void check_moves_of_grains() {
+  using Wire = cuda::LL128;
+  using Memory = cuda::UserMemory<Wire>;
+  constexpr uint32_t kGrain = cuda::grain_of(kBounds);
+  std::mt19937 random(5);
+  for (const uint32_t grains : {1, 2, 3, 7, 8, 9, 15, 16, 17, 479, 480, 481, 959, 961, 1200, 1919}) {
+    const uint32_t bytes = grains * kGrain;
+    const Bytes input = random_elements(DataType::kUint8, bytes, false, random);
+    for (size_t from = 0; from < 16; from += kGrain) {
+      for (size_t to = 0; to < 16; to += kGrain) {
+        Block own(bytes + from);
+        Block moved(bytes + to);
+        std::memcpy(own.get() + from, input.data(), bytes);
+        for (uint32_t unit = 0; unit * Wire::kShape.bytes < bytes; ++unit) {
+          for (int lane = 0; lane < 32; ++lane) {
+            uint32_t words[Wire::kWords];
+            Memory::load_pieces<kBounds>(own.get() + from, bytes, unit, lane, words);
+            Memory::store_pieces<kBounds>(moved.get() + to, bytes, unit, lane, words);
+          }
+        }
+        const Bytes all = moved.content();
+        const bool right = Bytes(all.begin() + static_cast<ptrdiff_t>(to), all.end()) == input && moved.intact();
+        const bool nothing_else = moved.is_poison(0, to) && moved.is_poison(static_cast<ptrdiff_t>(to + bytes), 16);
+        ASSERT_TRUE(right && nothing_else) << bytes << " bytes from " << from << " to " << to;
+      }
+    }
+  }
+}
+
+TEST(DataPath, PiecesThatCutWordsAreMovedFromAnyToAnyAddress) {
+  check_moves_of_grains<cuda::Bounds::kHalves>();
+  check_moves_of_grains<cuda::Bounds::kBytes>();
 }
 
 TEST(DataPath, OwnDataIsPushedFromAnyAddress) {

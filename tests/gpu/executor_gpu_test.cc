@@ -204,33 +204,62 @@ TEST_P(OverRanks, BriefOperationsOfOneAndOfTwoStepsFollowEachOther) {
   });
 }
 
-/// Blocks that follow each other begin with any word where their length is no multiple of 16 bytes, and buffers may.
-TEST_P(OverRanks, BriefBlocksBeginAndEndWithAnyWord) {
+/// Blocks that follow each other begin with any word where their length is no multiple of 16 bytes, and buffers may; of
+/// sums of two-byte elements with any element, of what only moves with any byte.
+TEST_P(OverRanks, BlocksBeginAndEndWithAnyGrain) {
   REQUIRE_GPU();
   Cluster cluster(GetParam());
   int turn = 0;
   const auto try_each_length = [&](CollectiveWork work, bool in_place) {
-    const size_t word = 4 / bytes_of(work.type);
-    for (const size_t words : {1UL, 3UL, 62UL, 251UL, 999UL, 3251UL}) {
-      Case test{.work = work, .misaligned = turn % 2 * word, .in_place = in_place};
-      test.work.count = words * word;
+    const size_t grain = std::max<size_t>(1, algorithm::grain_of_blocks(work.what, work.type) / bytes_of(work.type));
+    for (const size_t grains : {1UL, 3UL, 7UL, 62UL, 251UL, 999UL, 3251UL, 6503UL, 50'001UL}) {  // brief, and longer
+      Case test{.work = work, .misaligned = turn % 2 * grain, .in_place = in_place};
+      test.work.count = grains * grain;
       test.work.plan.channels = 1 + turn % 3;
       ++turn;
       ASSERT_EQ(cluster.run(test), "") << describe(test, GetParam());
     }
   };
-  for (const Collective what : {Collective::kReduceScatter, Collective::kAllGather, Collective::kAllToAll}) {
-    CollectiveWork work;
-    work.what = what;
-    work.plan.algorithm = Algorithm::kOneShot;
-    work.plan.protocol = Protocol::kLL128;
-    for (const DataType type : {DataType::kFloat32, DataType::kBfloat16, DataType::kUint8}) {
-      if (reduces(what) ? !built(type, Combine::kSum) : type != DataType::kUint8) continue;
-      work.type = type;
-      try_each_length(work, false);
-      if (what != Collective::kAllToAll) try_each_length(work, true);
+  for (const Collective what :
+       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather, Collective::kAllToAll}) {
+    for (const Protocol protocol : {Protocol::kLL, Protocol::kLL128}) {
+      CollectiveWork work;
+      work.what = what;
+      work.plan.algorithm = Algorithm::kOneShot;
+      work.plan.protocol = protocol;
+      for (const DataType type : {DataType::kFloat32, DataType::kBfloat16, DataType::kUint8}) {
+        if (reduces(what) ? !built(type, Combine::kSum) : type != DataType::kUint8) continue;
+        work.type = type;
+        try_each_length(work, false);
+        if (what != Collective::kAllToAll) try_each_length(work, true);
+      }
     }
   }
+  CollectiveWork work;
+  work.type = DataType::kBfloat16;
+  work.plan.algorithm = Algorithm::kTwoShot;
+  work.plan.protocol = Protocol::kLL128;
+  if (built(work.type, Combine::kSum)) try_each_length(work, true);
+}
+
+/// By small CTAs and in parts, as long ones go.
+TEST_P(OverRanks, LongOperationsBeginBetweenVectors) {
+  REQUIRE_GPU();
+  const int n = GetParam();
+  Cluster cluster(n);
+  for_each_algorithm(n, cluster.ranks().limits(), [&](CollectiveWork work) {
+    if (!work.plan.small && !work.plan.apart) return;
+    for (const DataType type : {DataType::kFloat32, DataType::kBfloat16, DataType::kUint8}) {
+      if (reduces(work.what) ? !built(work, type, Combine::kSum, n) : type != DataType::kUint8) continue;
+      if (!algorithm::canonical(work.what, work.plan.algorithm, type, work.root, n)) continue;
+      for (const size_t count : {7UL, 1003UL, 100'003UL}) {
+        Case test{.work = work, .misaligned = 1, .in_place = count == 1003 && reduces(work.what)};
+        test.work.type = type;
+        test.work.count = count;
+        ASSERT_EQ(cluster.run(test), "") << describe(test, n);
+      }
+    }
+  });
 }
 
 /// Three and four ranks of one GPU have both: a channel has up to 15 KB of what is brief in the usual slots, and twice

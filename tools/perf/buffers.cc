@@ -19,8 +19,13 @@ const char* registration_name(Registration registration) {
   return "";
 }
 
-Buffers::Buffers(const Library& allocator, Registration registration, size_t send_bytes, size_t recv_bytes)
-    : allocator_(allocator), registration_(registration), send_(allocate(send_bytes)), recv_(allocate(recv_bytes)) {
+Buffers::Buffers(const Library& allocator, Registration registration, size_t shift, size_t send_bytes,
+                 size_t recv_bytes)
+    : allocator_(allocator),
+      registration_(registration),
+      shift_(shift),
+      send_(allocate(shift + send_bytes)),
+      recv_(allocate(shift + recv_bytes)) {
   entries_.reserve(16);  // the library writes handles into entries when a group ends: they must stay where they are
 }
 

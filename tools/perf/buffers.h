@@ -18,13 +18,14 @@ const char* registration_name(Registration registration);
 
 class Buffers {
  public:
-  /// Allocates on the current device. With registration the memory comes from `allocator`.
-  Buffers(const Library& allocator, Registration registration, size_t send_bytes, size_t recv_bytes);
+  /// Allocates on the current device. With registration the memory comes from `allocator`. The buffers begin `shift`
+  /// bytes behind where their memory does.
+  Buffers(const Library& allocator, Registration registration, size_t shift, size_t send_bytes, size_t recv_bytes);
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
 
-  void* send() const { return send_.pointer; }
-  void* recv() const { return recv_.pointer; }
+  void* send() const { return static_cast<char*>(send_.pointer) + shift_; }
+  void* recv() const { return static_cast<char*>(recv_.pointer) + shift_; }
 
   /// Makes both known to a communicator. Windows are registered collectively: every rank must call, in a group where a
   /// thread calls for several ranks; the handles are there when the group has ended.
@@ -50,6 +51,7 @@ class Buffers {
 
   const Library& allocator_;
   Registration registration_;
+  size_t shift_;
   Block send_;
   Block recv_;
   std::vector<Entry> entries_;

@@ -18,6 +18,7 @@ perf_test(types_and_operators ARGS all_reduce reduce_scatter -t 3 -d all -o all 
 perf_test(every_root ARGS broadcast reduce gather scatter -t 3 -r all -b 4K -e 4K ${brief})
 perf_test(graph ARGS all -t 2 -g 2 -G -b 64 -e 256K -f 4096 ${brief})
 perf_test(registered ARGS all -t 2 -g 2 -R local -b 64 -e 256K -f 4096 ${brief})
+perf_test(shifted ARGS all -t 3 -d float double --shift 8 -b 64 -e 256K -f 61 ${brief})
 perf_test(non_blocking ARGS all -t 2 -g 2 --non-blocking -b 64 -e 256K -f 4096 ${brief})
 
 # A copy of the library is another library: both must work side by side.
@@ -41,6 +42,10 @@ set_tests_properties(perf.refuses_itself perf.refuses_unknown_operation perf.ref
 perf_test(refuses_batches_without_end ARGS all_reduce -b 8 -e 8 -m 1000000000)
 set_tests_properties(perf.refuses_batches_without_end PROPERTIES
   PASS_REGULAR_EXPRESSION "--batches: Value 1000000000 not in range 1 to 1000000")
+
+perf_test(refuses_a_shift_within_elements ARGS all_reduce -t 2 -d double --shift 4 -b 8 -e 8)
+set_tests_properties(perf.refuses_a_shift_within_elements PROPERTIES
+  PASS_REGULAR_EXPRESSION "--shift 4 is no multiple of the size of double")
 
 find_package(MPI COMPONENTS C)
 if(MPI_C_FOUND)

@@ -114,8 +114,9 @@ void Measurer::allocate(const std::vector<Case>& cases) {
       recv = std::max(recv, layout.larger() * what.type->size);
     }
     check_cuda(cudaSetDevice(gpu->device), "cudaSetDevice");
-    gpu->buffers =
-        std::make_unique<Buffers>(session_.libraries()[0], session_.options().registration, send, recv + kGuardBytes);
+    const Options& options = session_.options();
+    gpu->buffers = std::make_unique<Buffers>(session_.libraries()[0], options.registration, options.shift, send,
+                                             recv + kGuardBytes);
   }
   for (size_t i = 0; i < session_.libraries().size(); ++i) {
     const Library& library = session_.libraries()[i];

@@ -26,6 +26,7 @@ struct Raw {
   std::string step;
   std::string places = "both";
   std::string registration = "none";
+  std::string shift = "0";
   bool no_check = false;
   bool check = false;
 };
@@ -92,6 +93,11 @@ void add_how(CLI::App& app, Raw& raw, Options& o) {
   app.add_option("-R,--register", raw.registration,
                  "none, local (ncclCommRegister) or window (symmetric windows); the latter two with ncclMemAlloc")
       ->check(CLI::IsMember({"none", "local", "window"}))
+      ->capture_default_str();
+  app.add_option(
+         "--shift", raw.shift,
+         "begin buffers so many bytes behind where they are allocated, a multiple of the type's size: as parts of "
+         "larger ones begin")
       ->capture_default_str();
   app.add_flag("-c,--check", raw.check, "check results (the default)");
   app.add_flag("-C,--no-check", raw.no_check, "do not check results");
@@ -182,6 +188,11 @@ void finish(const Raw& raw, Options& o) {
                    : raw.registration == "local" ? Registration::kLocal
                                                  : Registration::kWindow;
   o.check = !raw.no_check;
+  o.shift = parse_bytes(raw.shift);
+  for (const ElementType* type : o.types) {
+    if (o.shift % type->size != 0)
+      throw PerfError("--shift " + raw.shift + " is no multiple of the size of " + type->name);
+  }
   if (o.max_bytes < o.min_bytes) throw PerfError("the largest size is smaller than the smallest");
   if (o.step_bytes == 0 && !(o.factor > 1)) throw PerfError("the factor must be larger than 1");
   if (!o.json.empty()) check_writable(o.json);

@@ -37,6 +37,7 @@ struct Options {
   double budget = 2;  // seconds per row and library
   Places places = Places::kBoth;
   Registration registration = Registration::kNone;
+  size_t shift = 0;  // bytes by which buffers begin beyond their allocation
   bool graph = false;
   bool sync_each = false;
   bool non_blocking = false;

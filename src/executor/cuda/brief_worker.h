@@ -15,7 +15,7 @@ using algorithm::Round;
 using algorithm::Side;
 using algorithm::Span;
 
-/// kBounds: of the buffers and their blocks; by LL, which moves words in any case, it does not matter.
+/// kBounds: of the buffers and their blocks. By LL all that does not cut words is the same.
 template <class Wire, DataType type, Combiner with, uint32_t steps, Bounds kBounds>
 class BriefWorker : public BriefConnections<Wire, steps> {
  public:
@@ -193,6 +193,9 @@ class BriefWorker : public BriefConnections<Wire, steps> {
                                        uint32_t (&words)[Wire::kWords]) const {
     if constexpr (Wire::kPerWarp) {
       if (live_) Memory::template load_pieces<kBounds>(from, bytes, unit, this->lane_, words);
+    } else if constexpr (cuts_words(kBounds)) {
+      const uint32_t at = unit * Wire::kShape.bytes;
+      if (live_) load_grains<grain_of(kBounds)>(from + at, bytes - at, words);
     } else {
       const auto* const source = reinterpret_cast<const uint32_t*>(from) + unit * Wire::kWords;
 #pragma unroll
@@ -203,6 +206,9 @@ class BriefWorker : public BriefConnections<Wire, steps> {
                                         const uint32_t (&words)[Wire::kWords]) const {
     if constexpr (Wire::kPerWarp) {
       if (live_) Memory::template store_pieces<kBounds>(to, bytes, unit, this->lane_, words);
+    } else if constexpr (cuts_words(kBounds)) {
+      const uint32_t at = unit * Wire::kShape.bytes;
+      if (live_) store_grains<grain_of(kBounds)>(to + at, bytes - at, words);
     } else {
       auto* const target = reinterpret_cast<uint32_t*>(to) + unit * Wire::kWords;
 #pragma unroll

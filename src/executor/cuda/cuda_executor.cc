@@ -66,15 +66,20 @@ Protocol protocol_of(const CollectiveWork& work, int ranks) {
   return ranks == 1 ? Protocol::kSimple : work.plan.protocol;
 }
 
-/// Where the work's buffers, and blocks in them, begin and end on this rank; nothing if somewhere within a word.
-std::optional<Bounds> bounds_of(const CollectiveWork& work) {
-  const size_t piece = brief_piece(work.plan.protocol);
+/// Where the work's buffers, and blocks in them, begin and end on this rank, of a wire with pieces of so many bytes;
+/// nothing if somewhere within a grain.
+std::optional<Bounds> bounds_of(const CollectiveWork& work, size_t piece) {
   const auto addresses = reinterpret_cast<uintptr_t>(work.input) | reinterpret_cast<uintptr_t>(work.output);
   const size_t bytes = work.count * bytes_of(work.type);
   if (addresses % piece == 0 && bytes % piece == 0) return Bounds::kPieces;
-  const size_t begins_with = bounds_of_words(work.what) == Bounds::kWords ? 4 : piece;
-  if (addresses % begins_with != 0 || bytes % 4 != 0) return std::nullopt;
-  return bounds_of_words(work.what);
+  const auto are = [&](Bounds bounds) {
+    const size_t grain = grain_of(bounds);
+    return addresses % (begins_anywhere(bounds) ? grain : piece) == 0 && bytes % grain == 0;
+  };
+  const Bounds words = bounds_of_words(work.what);
+  if (are(words)) return words;
+  const Bounds grains = bounds_of_grains(work.what, work.type);
+  return are(grains) ? std::optional(grains) : std::nullopt;
 }
 
 /// Which of a set's kernels does a brief operation, as far as that is asked of each rank for itself.
@@ -84,19 +89,46 @@ const void* brief_kernel_of(const KernelSet& set, const CollectiveWork& work) {
   const auto protocol = static_cast<size_t>(work.plan.protocol);
   const void* const any = set.any[what][algorithm][protocol];
   if (work.reduction.scalar != Reduction::Scalar::kNone || work.reduction.average) return any;
-  const std::optional<Bounds> bounds = bounds_of(work);
+  const std::optional<Bounds> bounds = bounds_of(work, brief_piece(work.plan.protocol));
+  if (!bounds.has_value()) return any;
   if (bounds == Bounds::kPieces) return set.plain[what][algorithm][protocol];
-  const void* const words = work.plan.protocol == Protocol::kLL128 ? set.brief_words[what][algorithm] : nullptr;
-  return bounds.has_value() && words != nullptr ? words : any;
+  const bool are_words = *bounds == bounds_of_words(work.what) && work.plan.protocol == Protocol::kLL128;
+  const void* const found = are_words ? set.brief_words[what][algorithm] : set.brief_grains[what][algorithm][protocol];
+  return found != nullptr ? found : any;
 }
 
-/// The kernel for words that does an operation by LL128; null: there is none, or it is not needed.
-const void* words_kernel_of(const KernelSet& set, const CollectiveWork& work) {
-  const std::optional<Bounds> bounds = bounds_of(work);
+/// The kernel that does an operation by LL or LL128 that is no whole pieces; null: there is none, or it is not needed.
+const void* kernel_between_pieces(const KernelSet& set, const CollectiveWork& work, Queue queue) {
+  const std::optional<Bounds> bounds = bounds_of(work, shape_of(queue).piece);
   if (!bounds.has_value() || bounds == Bounds::kPieces || work.reduction.scalar != Reduction::Scalar::kNone) {
     return nullptr;
   }
-  return set.words[static_cast<size_t>(work.what)][static_cast<size_t>(work.plan.algorithm)];
+  const auto what = static_cast<size_t>(work.what);
+  const auto algorithm = static_cast<size_t>(work.plan.algorithm);
+  const bool by_ll = queue == Queue::kLL;
+  if (*bounds != bounds_of_words(work.what) || (by_ll && begins_anywhere(*bounds))) {
+    return set.grains[what][algorithm][static_cast<size_t>(work.plan.protocol)];
+  }
+  return by_ll ? nullptr : set.words[what][algorithm];
+}
+
+/// Whether a buffer, or a block in one, begins between vectors of 16 bytes, but with a grain that there are kernels
+/// for.
+bool begins_between_vectors(const CollectiveWork& work) {
+  auto begins = reinterpret_cast<uintptr_t>(work.input) | reinterpret_cast<uintptr_t>(work.output);
+  if (has_block_per_rank(work.what)) begins |= work.count * bytes_of(work.type);
+  return begins % kShapeOfSimple.piece != 0 && begins % algorithm::grain_of_blocks(work.what, work.type) == 0;
+}
+
+/// By small CTAs, or in parts; null: there is none.
+const void* small_kernel_of(const KernelSet& set, const CollectiveWork& work) {
+  const auto what = static_cast<size_t>(work.what);
+  const auto algorithm = static_cast<size_t>(work.plan.algorithm);
+  const auto& usual = work.plan.apart ? set.apart : set.small;
+  const auto& between = work.plan.apart ? set.apart_grains : set.small_grains;
+  const bool is_between = work.reduction.scalar == Reduction::Scalar::kNone && begins_between_vectors(work);
+  const void* const kernel = is_between ? between[what][algorithm] : nullptr;
+  return kernel != nullptr ? kernel : usual[what][algorithm];
 }
 
 uint32_t steps_if_brief(const CollectiveWork& work) {
@@ -115,14 +147,12 @@ const void* kernel_of(const CollectiveWork& work, Queue queue, int ranks) {
   }
   if (is_brief(queue)) return brief_kernel_of(*set, work);
   if (work.plan.apart || work.plan.small) {  // never with one rank: it is offered none
-    const auto& kernels = work.plan.apart ? set->apart : set->small;
-    const void* kernel = kernels[static_cast<size_t>(work.what)][static_cast<size_t>(work.plan.algorithm)];
-    if (kernel != nullptr) return kernel;
+    if (const void* const kernel = small_kernel_of(*set, work)) return kernel;
     fail(ncclInternalError, "no kernel for {} by {} {}", name_of(work.what), name_of(work.plan.algorithm),
          work.plan.apart ? "in parts" : "by small CTAs");
   }
-  if (queue == Queue::kLL128 && ranks > 1) {
-    if (const void* const kernel = words_kernel_of(*set, work)) return kernel;
+  if ((queue == Queue::kLL || queue == Queue::kLL128) && ranks > 1) {
+    if (const void* const kernel = kernel_between_pieces(*set, work, queue)) return kernel;
   }
   const auto row = ranks == 1 ? size_t{kCollectives} : static_cast<size_t>(work.what);
   const auto algorithm = static_cast<size_t>(work.plan.algorithm);
@@ -133,6 +163,16 @@ const void* kernel_of(const CollectiveWork& work, Queue queue, int ranks) {
     fail(ncclInternalError, "no kernel for {} by {}", name_of(work.what), name_of(work.plan.algorithm));
   }
   return kernel;
+}
+
+/// `size`: as in MessageKernels.
+const void* message_kernel_of(const MessageBatch& batch, size_t size, Protocol protocol) {
+  const bool between = std::any_of(batch.messages.begin(), batch.messages.end(), [](const Message& message) {
+    return reinterpret_cast<uintptr_t>(message.buffer) % kShapeOfSimple.piece != 0;
+  });
+  const auto which = static_cast<size_t>(protocol);
+  const void* const kernel = between ? message_kernels_between_vectors()[size][which] : nullptr;
+  return kernel != nullptr ? kernel : message_kernels()[size][which];
 }
 
 /// None for ranks that share a GPU, which are launched one after the other and wait for each other, and for one that
@@ -472,11 +512,11 @@ class CudaExecutor : public Executor {
     for (const MessageBatch& batch : plan[which]) {
       const Role role = shared ? *shared : role_of(batch);
       if (fits_into<FewMessages>(batch)) {
-        launch_batch<FewMessages>(view, batch, grain, role, message_kernels()[0][which], stream);
+        launch_batch<FewMessages>(view, batch, grain, role, message_kernel_of(batch, 0, protocol), stream);
       } else if (fits_into<MoreMessages>(batch)) {
-        launch_batch<MoreMessages>(view, batch, grain, role, message_kernels()[1][which], stream);
+        launch_batch<MoreMessages>(view, batch, grain, role, message_kernel_of(batch, 1, protocol), stream);
       } else {
-        launch_batch<ManyMessages>(view, batch, grain, role, message_kernels()[2][which], stream);
+        launch_batch<ManyMessages>(view, batch, grain, role, message_kernel_of(batch, 2, protocol), stream);
       }
     }
   }

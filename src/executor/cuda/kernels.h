@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <type_traits>
 
 #include "algorithm/table.h"
@@ -43,6 +44,11 @@ constexpr uint32_t steps_if_brief(Collective what, Algorithm algorithm, Protocol
 /// else a channel's part begins aligned.
 constexpr Bounds bounds_of_words(Collective what) {
   return has_block_per_rank(what) ? Bounds::kWords : Bounds::kWordEnds;
+}
+/// Of those for what begins or ends elsewhere.
+constexpr Bounds bounds_of_grains(Collective what, DataType type) {
+  constexpr Bounds kGrains[] = {Bounds::kBytes, Bounds::kHalves, Bounds::kWords};
+  return kGrains[std::countr_zero(algorithm::grain_of_blocks(what, type))];
 }
 
 /// Threads of the largest CTA that carries messages; two of these fit on a multiprocessor.
@@ -282,7 +288,7 @@ __device__ __forceinline__ void note_runs(RunCounter& runs, const Lane& lane, co
 }
 
 /// A CTA for each lane. All CTAs of the launch are resident at once, so that none waits for one that cannot start.
-template <class Wire, class Parameters>
+template <class Wire, class Parameters, Bounds kBounds = Bounds::kPieces>
 __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __grid_constant__ Parameters parameters) {
   const Lane& lane = parameters.lane[blockIdx.x];
   Connections<Wire> connections(parameters.queue, lane.channel, lane.channel);
@@ -301,7 +307,7 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
     carry_all<Wire>(clerk, lane, parameters);
     clerk.close();
   } else {
-    Worker<WorkerConnections<Wire>, DataType::kUint8, Combiner::kNone, true> worker(connections);
+    Worker<WorkerConnections<Wire>, DataType::kUint8, Combiner::kNone, true, kBounds> worker(connections);
     carry_all<Wire>(worker, lane, parameters);
     if (threadIdx.x % 32 == 0) standing.end();
     worker.close();
@@ -319,13 +325,20 @@ struct KernelSet {
   const void* lines[kCollectives][kAlgorithms] = {};
   /// those of Simple with small CTAs,
   const void* small[kCollectives][kAlgorithms] = {};
-  /// and with such for each part of a rank's program.
+  /// and with such for each part of a rank's program;
   const void* apart[kCollectives][kAlgorithms] = {};
+  /// the same for what begins between vectors.
+  const void* small_grains[kCollectives][kAlgorithms] = {};
+  const void* apart_grains[kCollectives][kAlgorithms] = {};
   /// Those of LL128 for words, if there are any,
   const void* words[kCollectives][kAlgorithms] = {};
-  /// For brief operations: those that BriefWorker can do with whole pieces, by LL128 with words, and all.
+  /// and for what begins or ends elsewhere.
+  const void* grains[kCollectives][kAlgorithms][kProtocols] = {};
+  /// For brief operations: those that BriefWorker can do with whole pieces, by LL128 with words, what begins elsewhere,
+  /// and all.
   const void* plain[kCollectives][kAlgorithms][kProtocols] = {};
   const void* brief_words[kCollectives][kAlgorithms] = {};
+  const void* brief_grains[kCollectives][kAlgorithms][kProtocols] = {};
   const void* any[kCollectives][kAlgorithms][kProtocols] = {};
 };
 
@@ -340,6 +353,8 @@ const KernelSet* find_reduce_kernels(DataType type, Combiner with);
 /// By protocol, for launches of FewMessages, MoreMessages and ManyMessages.
 using MessageKernels = std::array<std::array<const void*, kProtocols>, 3>;
 MessageKernels message_kernels();
+/// For messages that begin between vectors. Null: there are none.
+MessageKernels message_kernels_between_vectors();
 
 #if defined(__CUDACC__)
 
@@ -389,6 +404,33 @@ constexpr bool has_words(Collective what) {
   return has_brief_words<Wire, type, with>(what) && bounds_of_words(what) == Bounds::kWords;
 }
 
+/// Types of which sums often begin anywhere, as parts of larger buffers.
+constexpr bool is_often_cut(Collective what, DataType type) {
+  return algorithm::is_often_long(what, type) && bytes_of(type) <= 4;
+}
+/// Whether there is a kernel for what begins or ends elsewhere, if it is brief;
+template <class Wire, DataType type, Combiner with>
+constexpr bool has_brief_grains(Collective what) {
+  constexpr bool by_ll = std::is_same_v<Wire, LL8>;  // which moves any words
+  const Bounds grains = bounds_of_grains(what, type);
+  if (with == Combiner::kOther || !is_often_cut(what, type)) return false;
+  return by_ll ? cuts_words(grains) : std::is_same_v<Wire, LL128> && grains != bounds_of_words(what);
+}
+/// and if it is not: by LL that is what is rooted.
+template <class Wire, DataType type, Combiner with>
+constexpr bool has_grains(const algorithm::Row& row) {
+  if (row.what == Collective::kBroadcast && row.algorithm == Algorithm::kTwoShot) return false;
+  if (std::is_same_v<Wire, LL8>) return rooted(row.what) && has_brief_grains<LL128, type, with>(row.what);
+  return has_brief_grains<Wire, type, with>(row.what);
+}
+
+/// By small CTAs: where else it would be slower than by others' libraries.
+template <class Wire, DataType type, Combiner with>
+constexpr bool has_small_grains(Collective what) {
+  if (!Wire::kSmall || with == Combiner::kOther || !is_often_cut(what, type)) return false;
+  return Wire::kApart ? what == Collective::kReduce : what != Collective::kBroadcast;
+}
+
 /// The entries of the table that reduce (or that do not) and share a kernel, for size.
 template <class Wire, DataType type, Combiner with, bool kReduces, class... Chosen, class Entry, class... More>
 constexpr auto shared_entries(algorithm::List<Chosen...>, algorithm::List<Entry, More...>) {
@@ -415,13 +457,23 @@ void add_kernels(KernelSet& set) {
                            : Wire::kSmall               ? set.small[what][which]
                            : std::is_same_v<Wire, LL16> ? set.lines[what][which]
                                                         : set.kernel[what][which][protocol];
+      using Own = algorithm::List<Entry>;
+      if constexpr (has_small_grains<Wire, type, with>(Entry::row.what)) {
+        constexpr Bounds kGrains = bounds_of_grains(Entry::row.what, type);
+        const void*& beside = Wire::kApart ? set.apart_grains[what][which] : set.small_grains[what][which];
+        beside = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, Own, true, kGrains>);
+      }
       if constexpr (is_hot<Wire, type, with, Entry>()) {
-        using Own = algorithm::List<Entry>;
         constexpr Bounds kUsual = usual_bounds<Wire>(Entry::row);
         place = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, Own, true, kUsual>);
         if constexpr (has_words<Wire, type, with>(Entry::row.what)) {
           constexpr Bounds kWords = bounds_of_words(Entry::row.what);
           set.words[what][which] = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, Own, true, kWords>);
+        }
+        if constexpr (has_grains<Wire, type, with>(Entry::row)) {
+          constexpr Bounds kGrains = bounds_of_grains(Entry::row.what, type);
+          set.grains[what][which][protocol] =
+              reinterpret_cast<const void*>(&run_collectives<Wire, type, with, Own, true, kGrains>);
         }
       } else {
         place = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, Shared, false, Bounds::kPieces>);
@@ -457,6 +509,11 @@ void add_brief_kernels(KernelSet& set) {
     if constexpr (has_brief_words<Wire, type, with>(Entry::row.what)) {
       constexpr Bounds kBounds = bounds_of_words(Entry::row.what);
       set.brief_words[what][which] = reinterpret_cast<const void*>(&run_plain<Wire, type, with, Entry, kBounds>);
+    }
+    if constexpr (has_brief_grains<Wire, type, with>(Entry::row.what)) {
+      constexpr Bounds kBounds = bounds_of_grains(Entry::row.what, type);
+      set.brief_grains[what][which][kProtocol] =
+          reinterpret_cast<const void*>(&run_plain<Wire, type, with, Entry, kBounds>);
     }
     using Sharing = std::conditional_t<kSteps == 1, Brief, algorithm::List<Entry>>;  // two would have registers spilled
     set.any[what][which][kProtocol] = reinterpret_cast<const void*>(&run_any<Wire, type, with, Sharing, kSteps>);

@@ -175,7 +175,15 @@ enum class Bounds {
   kPieces,    ///< with whole pieces of the wire
   kWordEnds,  ///< begin with a piece, end with any word of 4 bytes
   kWords,     ///< with any word
+  kHalves,    ///< with any half of a word
+  kBytes,     ///< with any byte
 };
+/// The bytes with any multiple of which they may end.
+constexpr uint32_t grain_of(Bounds bounds) { return bounds == Bounds::kBytes ? 1 : bounds == Bounds::kHalves ? 2 : 4; }
+/// Whether they may begin so, too.
+constexpr bool begins_anywhere(Bounds bounds) { return bounds >= Bounds::kWords; }
+/// Whether they may begin and end within a word.
+constexpr bool cuts_words(Bounds bounds) { return grain_of(bounds) < 4; }
 
 /// Of the wire by which a queue set is used.
 NITINOL_HOST_DEVICE constexpr WireShape shape_of(Queue queue) {

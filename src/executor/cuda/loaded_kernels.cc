@@ -58,13 +58,14 @@ cudaKernel_t LoadedKernels::handle_of(const void* kernel) const {
 /// All but those for a rank by itself.
 void LoadedKernels::load_set(const KernelSet& set) {
   for (size_t what = 0; what < kCollectives; ++what) {
-    for (const auto* algorithms : {&set.kernel[what], &set.plain[what], &set.any[what]}) {
+    for (const auto* algorithms :
+         {&set.kernel[what], &set.grains[what], &set.plain[what], &set.brief_grains[what], &set.any[what]}) {
       for (const auto& protocols : *algorithms) {
         for (const void* kernel : protocols) load(kernel);
       }
     }
-    for (const auto* algorithms :
-         {&set.lines[what], &set.small[what], &set.apart[what], &set.words[what], &set.brief_words[what]}) {
+    for (const auto* algorithms : {&set.lines[what], &set.small[what], &set.apart[what], &set.small_grains[what],
+                                   &set.apart_grains[what], &set.words[what], &set.brief_words[what]}) {
       for (const void* kernel : *algorithms) load(kernel);
     }
   }
@@ -72,8 +73,10 @@ void LoadedKernels::load_set(const KernelSet& set) {
 
 void LoadedKernels::load_moves() {
   load_set(move_kernels());
-  for (const auto& kernels : message_kernels()) {
-    for (const void* kernel : kernels) load(kernel);
+  for (const MessageKernels& all : {message_kernels(), message_kernels_between_vectors()}) {
+    for (const auto& kernels : all) {
+      for (const void* kernel : kernels) load(kernel);
+    }
   }
 }
 

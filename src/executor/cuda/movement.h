@@ -60,13 +60,15 @@ class WorkerBase : public Link {
     return (bytes + Wire::kShape.bytes - 1) / Wire::kShape.bytes;
   }
   __device__ __forceinline__ static bool begins_within_bounds(const char* base) {
-    return kBounds == Bounds::kWords ? reinterpret_cast<uintptr_t>(base) % 4 == 0 : Memory::aligned(base);
+    return begins_anywhere(kBounds) ? reinterpret_cast<uintptr_t>(base) % grain_of(kBounds) == 0
+                                    : Memory::aligned(base);
   }
   /// Units that may be moved by vectors as they are.
   __device__ __forceinline__ static uint32_t plain_units(const Job& job) {
     const bool plain = begins_within_bounds(job.own) && begins_within_bounds(job.into) && !job.scale;
     if (!plain) return 0;
-    constexpr uint32_t kEnd = kBounds == Bounds::kPieces ? Wire::kShape.piece : 4;
+    if constexpr (Wire::kCounted && cuts_words(kBounds)) return job.bytes / Wire::kShape.bytes;
+    constexpr uint32_t kEnd = kBounds == Bounds::kPieces ? Wire::kShape.piece : grain_of(kBounds);
     return job.bytes % kEnd == 0 ? units_in(job.bytes) : job.bytes / Wire::kShape.bytes;
   }
 
@@ -456,7 +458,14 @@ class WorkerBase : public Link {
     const uint32_t plain = plain_units(job);
     const uint32_t units = units_in(job.bytes);
     uint32_t unit = first_unit();
-    if constexpr (Wire::kCounted) {
+    if constexpr (Wire::kCounted && begins_anywhere(kBounds)) {  // the own data is no source like the others
+      switch (this->ranks()) {
+        case 2: unit = combine_all_until<2, 4, Access::kPlain>(job, unit, plain, sinks); break;
+        case 3: unit = combine_all_until<3, 2, Access::kPlain>(job, unit, plain, sinks); break;
+        case 4: unit = combine_all_until<4, 2, Access::kPlain>(job, unit, plain, sinks); break;
+        default: break;
+      }
+    } else if constexpr (Wire::kCounted) {
       switch (this->ranks()) {
         case 2: unit = combine_alike<2, 4>(job, unit, plain, sinks); break;
         case 3: unit = combine_alike<3, 2>(job, unit, plain, sinks); break;

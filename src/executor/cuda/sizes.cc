@@ -86,12 +86,17 @@ void set_crossovers_to_parts(const Machine& m, Limits& limits) {
 /// reduce-scatter of 32 and 64 MB took 97 and 169 us so, 97 by LL128 and 175 in parts, all-gather of 64 and 128 MB 166
 /// and 311, in parts 168 and 318; all-to-all of 8, 16 and 64 MB 31, 50 and 166, 27 by LL128, 57 and 175 in parts; with
 /// blocks between vectors all-gather of 196 million bytes 518 and 663. Between 3, such blocks: reduce-scatter of 48
-/// million bytes 158 and 190, all-gather of 30 82 and 104, all-to-all of 18 and 30 76 and 76, 98 and 115.
+/// million bytes 158 and 190, all-gather of 30 82 and 104, all-to-all of 18 and 30 76 and 76, 98 and 115. Gather and
+/// scatter of 64 MB between 4 took 138 and 151 us so, 144 and 160 by Simple.
 void set_crossovers_to_small_ctas(const Machine& m, Limits& limits) {
   const auto from = [&](Collective what, size_t bytes) { limits.small_bytes[static_cast<size_t>(what)] = bytes; };
+  if (m.ranks <= 4) {
+    from(Collective::kGather, 8 * kMega + 1);
+    from(Collective::kScatter, 8 * kMega + 1);
+  }
   if (m.ranks == 2) {
     from(Collective::kBroadcast, 16 * kMega + 1);
-    from(Collective::kReduce, 16 * kMega + 1);
+    from(Collective::kReduce, 8 * kMega + 1);
     from(Collective::kAllReduce, 16 * kMega + 1);
     from(Collective::kReduceScatter, 8 * kMega + 1);
     from(Collective::kAllToAll, 8 * kMega + 1);

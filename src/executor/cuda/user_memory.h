@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "executor/cuda/layout.h"
 
@@ -85,6 +86,74 @@ __device__ __forceinline__ void load_shifted(const char* from, uint32_t (&words)
   }
 }
 
+template <uint32_t kGrain>
+using GrainOf = std::conditional_t<kGrain == 1, uint8_t, std::conditional_t<kGrain == 2, uint16_t, uint32_t>>;
+
+/// Words from an address that is a multiple of kGrain bytes. If it is within a word they are cut out of those around
+/// them; nothing is read beyond the last byte that is wanted. No branches: loads of several units are to be under way.
+template <uint32_t kGrain, int kWords>
+__device__ __forceinline__ void load_whole(const char* from, uint32_t (&words)[kWords]) {
+  const uint32_t within = kGrain == 4 ? 0 : reinterpret_cast<uintptr_t>(from) % 4;
+  const auto* const around = reinterpret_cast<const uint32_t*>(from - within);
+#pragma unroll
+  for (int w = 0; w < kWords; ++w) words[w] = around[w];
+  uint32_t last = 0;
+  if ((within & 2U) != 0) last = *reinterpret_cast<const uint16_t*>(around + kWords);
+  if (kGrain == 1 && (within & 1U) != 0) {
+    const auto* const behind = reinterpret_cast<const uint8_t*>(around + kWords);
+    last |= static_cast<uint32_t>(behind[within & 2U]) << ((within & 2U) * 8);
+  }
+#pragma unroll
+  for (int w = 0; w < kWords; ++w) {
+    const uint64_t high = w + 1 < kWords ? words[w + 1] : last;
+    words[w] = static_cast<uint32_t>((high << 32 | words[w]) >> (within * 8));
+  }
+}
+/// The same; zeros beyond `left`.
+template <uint32_t kGrain, int kWords>
+__device__ __forceinline__ void load_grains(const char* from, uint32_t left, uint32_t (&words)[kWords]) {
+  if (left >= sizeof(words)) return load_whole<kGrain>(from, words);
+  using Grain = GrainOf<kGrain>;
+#pragma unroll
+  for (int w = 0; w < kWords; ++w) words[w] = 0;
+#pragma unroll
+  for (uint32_t at = 0; at < sizeof(words); at += kGrain) {
+    if (at < left) words[at / 4] |= static_cast<uint32_t>(*reinterpret_cast<const Grain*>(from + at)) << (at % 4 * 8);
+  }
+}
+
+/// The bytes from `begin` to `end` of a word.
+template <uint32_t kGrain>
+__device__ __forceinline__ void store_part(uint32_t* to, uint32_t value, uint32_t begin, uint32_t end) {
+  using Grain = GrainOf<kGrain>;
+#pragma unroll
+  for (uint32_t at = 0; at < 4; at += kGrain) {
+    if (begin <= at && at < end) reinterpret_cast<Grain*>(to)[at / kGrain] = static_cast<Grain>(value >> (at * 8));
+  }
+}
+template <uint32_t kGrain, int kWords>
+__device__ __forceinline__ void store_grains(char* to, uint32_t left, const uint32_t (&words)[kWords]) {
+  const uint32_t within = kGrain < 4 && left >= sizeof(words) ? reinterpret_cast<uintptr_t>(to) % 4 : 0;
+  auto* const around = reinterpret_cast<uint32_t*>(to - within);
+  if (left < sizeof(words)) {
+    using Grain = GrainOf<kGrain>;
+#pragma unroll
+    for (uint32_t at = 0; at < sizeof(words); at += kGrain) {
+      if (at < left) *reinterpret_cast<Grain*>(to + at) = static_cast<Grain>(words[at / 4] >> (at % 4 * 8));
+    }
+  } else if (within == 0) {
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) around[w] = words[w];
+  } else if constexpr (kGrain < 4) {
+    store_part<kGrain>(around, words[0] << (within * 8), within, 4);
+#pragma unroll
+    for (int w = 1; w < kWords; ++w) {
+      around[w] = static_cast<uint32_t>((static_cast<uint64_t>(words[w]) << 32 | words[w - 1]) >> (32 - within * 8));
+    }
+    store_part<kGrain>(around + kWords, words[kWords - 1] >> (32 - within * 8), 0, within);
+  }
+}
+
 /// A thread's part of one unit of the user's buffer.
 template <class Wire>
 struct UserMemory {
@@ -94,16 +163,50 @@ struct UserMemory {
     return reinterpret_cast<uintptr_t>(base) % Wire::kShape.piece == 0;
   }
 
+  /// Whether pieces are moved by grains. Not by words that pieces of 16 bytes are made of: those go by less code.
+  template <Bounds kBounds>
+  static constexpr bool kByGrains = cuts_words(kBounds) || (begins_anywhere(kBounds) && kPieceWords != 4);
+
+  /// By wires that are counted such pieces are whole.
+  template <uint32_t kGrain>
+  __device__ __forceinline__ static void load_by_grains(const char* base, uint32_t bytes, uint32_t unit, int lane,
+                                                        uint32_t (&words)[Wire::kWords]) {
+#pragma unroll
+    for (int piece = 0; piece < Wire::kPieces; ++piece) {
+      const uint32_t at = Wire::offset(unit, lane, piece);
+      uint32_t loaded[kPieceWords] = {};
+      if constexpr (Wire::kCounted) {
+        load_whole<kGrain>(base + at, loaded);
+      } else if (is_there(bytes, at, lane, piece)) {
+        load_grains<kGrain>(base + at, bytes - at, loaded);
+      }
+#pragma unroll
+      for (int w = 0; w < kPieceWords; ++w) words[piece * kPieceWords + w] = loaded[w];
+    }
+  }
+  template <uint32_t kGrain>
+  __device__ __forceinline__ static void store_by_grains(char* base, uint32_t bytes, uint32_t unit, int lane,
+                                                         const uint32_t (&words)[Wire::kWords]) {
+#pragma unroll
+    for (int piece = 0; piece < Wire::kPieces; ++piece) {
+      const uint32_t at = Wire::offset(unit, lane, piece);
+      if (!is_there(bytes, at, lane, piece)) continue;
+      uint32_t stored[kPieceWords];
+#pragma unroll
+      for (int w = 0; w < kPieceWords; ++w) stored[w] = words[piece * kPieceWords + w];
+      store_grains<kGrain>(base + at, bytes - at, stored);
+    }
+  }
+
   /// Whether a piece is moved by words of 4 bytes; with kWordEnds those are fewer than a piece has.
   template <Bounds kBounds>
   __device__ __forceinline__ static bool goes_by_words(uint32_t bytes, uint32_t at) {
     return kBounds == Bounds::kWords || (kBounds == Bounds::kWordEnds && at + Wire::kShape.piece > bytes);
   }
 
-  /// A unit, whole or where the buffer ends.
   template <Bounds kBounds>
-  __device__ __forceinline__ static void load_pieces(const char* base, uint32_t bytes, uint32_t unit, int lane,
-                                                     uint32_t (&words)[Wire::kWords]) {
+  __device__ __forceinline__ static void load_by_words(const char* base, uint32_t bytes, uint32_t unit, int lane,
+                                                       uint32_t (&words)[Wire::kWords]) {
 #pragma unroll
     for (int piece = 0; piece < Wire::kPieces; ++piece) {
       const uint32_t at = Wire::offset(unit, lane, piece);
@@ -126,7 +229,6 @@ struct UserMemory {
         words[piece * 4 + 2] = value.z;
         words[piece * 4 + 3] = value.w;
       } else {
-        static_assert(kBounds != Bounds::kWords, "not all of a piece would be moved");
         uint2 value = make_uint2(0, 0);
         if (goes_by_words<kBounds>(bytes, at)) {
           value.x = *reinterpret_cast<const uint32_t*>(from);
@@ -139,8 +241,8 @@ struct UserMemory {
     }
   }
   template <Bounds kBounds>
-  __device__ __forceinline__ static void store_pieces(char* base, uint32_t bytes, uint32_t unit, int lane,
-                                                      const uint32_t (&words)[Wire::kWords]) {
+  __device__ __forceinline__ static void store_by_words(char* base, uint32_t bytes, uint32_t unit, int lane,
+                                                        const uint32_t (&words)[Wire::kWords]) {
 #pragma unroll
     for (int piece = 0; piece < Wire::kPieces; ++piece) {
       const uint32_t at = Wire::offset(unit, lane, piece);
@@ -162,6 +264,26 @@ struct UserMemory {
       } else {
         *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
       }
+    }
+  }
+
+  /// A unit, whole or where the buffer ends.
+  template <Bounds kBounds>
+  __device__ __forceinline__ static void load_pieces(const char* base, uint32_t bytes, uint32_t unit, int lane,
+                                                     uint32_t (&words)[Wire::kWords]) {
+    if constexpr (kByGrains<kBounds>) {
+      load_by_grains<grain_of(kBounds)>(base, bytes, unit, lane, words);
+    } else {
+      load_by_words<kBounds>(base, bytes, unit, lane, words);
+    }
+  }
+  template <Bounds kBounds>
+  __device__ __forceinline__ static void store_pieces(char* base, uint32_t bytes, uint32_t unit, int lane,
+                                                      const uint32_t (&words)[Wire::kWords]) {
+    if constexpr (kByGrains<kBounds>) {
+      store_by_grains<grain_of(kBounds)>(base, bytes, unit, lane, words);
+    } else {
+      store_by_words<kBounds>(base, bytes, unit, lane, words);
     }
   }
 
