@@ -40,13 +40,15 @@ function(nitinol_test name)
     math(EXPR TEST_TIMEOUT "5 * ${TEST_TIMEOUT}")
   endif()
   set(lock "")
+  set(prefix "")
   if("gpu" IN_LIST TEST_LABELS)  # CUDA starts up for one process after the other, and some tests measure a GPU's memory
     set(lock RESOURCE_LOCK gpus)
+    set(prefix TEST_PREFIX gpu.)  # names stand for one test each: another program may have the same suites
   endif()
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE nitinol_compile ${TEST_LIBRARIES} nitinol_test_main)
   include(GoogleTest)
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+  gtest_discover_tests(${name} ${prefix} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}" ${lock})
 endfunction()
 

@@ -21,7 +21,15 @@ __global__ void broken_probe(const __grid_constant__ nitinol::cuda::QueueView qu
 
 void break_probe_of(int rank) {
   any_broken = rank >= 0;
-  static_cast<void>(cudaMemcpyToSymbol(broken_rank, &rank, sizeof(rank)));
+  int current = 0;
+  int devices = 0;
+  static_cast<void>(cudaGetDevice(&current));
+  static_cast<void>(cudaGetDeviceCount(&devices));
+  for (int device = 0; device < devices; ++device) {  // each has a variable of its own
+    static_cast<void>(cudaSetDevice(device));
+    static_cast<void>(cudaMemcpyToSymbol(broken_rank, &rank, sizeof(rank)));
+  }
+  static_cast<void>(cudaSetDevice(current));
 }
 
 // nitinol::cuda::probe_kernel(), as the linker is told to (--wrap).
