@@ -416,19 +416,22 @@ constexpr bool has_brief_grains(Collective what) {
   if (with == Combiner::kOther || !is_often_cut(what, type)) return false;
   return by_ll ? cuts_words(grains) : std::is_same_v<Wire, LL128> && grains != bounds_of_words(what);
 }
-/// and if it is not: by LL that is what is rooted.
+/// and if it is not: by LL that is what is rooted. In two shots reduces gain nothing by it, broadcasts hardly go.
 template <class Wire, DataType type, Combiner with>
 constexpr bool has_grains(const algorithm::Row& row) {
-  if (row.what == Collective::kBroadcast && row.algorithm == Algorithm::kTwoShot) return false;
+  if (rooted(row.what) && row.algorithm == Algorithm::kTwoShot) return false;
   if (std::is_same_v<Wire, LL8>) return rooted(row.what) && has_brief_grains<LL128, type, with>(row.what);
   return has_brief_grains<Wire, type, with>(row.what);
 }
 
-/// By small CTAs: where else it would be slower than by others' libraries.
+/// By small CTAs: where else it would be slower than by others' libraries. Reduces in two shots go in parts, if they
+/// are no ring.
 template <class Wire, DataType type, Combiner with>
-constexpr bool has_small_grains(Collective what) {
-  if (!Wire::kSmall || with == Combiner::kOther || !is_often_cut(what, type)) return false;
-  return Wire::kApart ? what == Collective::kReduce : what != Collective::kBroadcast;
+constexpr bool has_small_grains(const algorithm::Row& row) {
+  if (!Wire::kSmall || with == Combiner::kOther || !is_often_cut(row.what, type)) return false;
+  const bool in_two_shots = row.what == Collective::kReduce && row.algorithm == Algorithm::kTwoShot;
+  if (Wire::kApart) return in_two_shots && !adds_in_own_width(type);
+  return !in_two_shots && row.what != Collective::kBroadcast;
 }
 
 /// The entries of the table that reduce (or that do not) and share a kernel, for size.
@@ -458,7 +461,7 @@ void add_kernels(KernelSet& set) {
                            : std::is_same_v<Wire, LL16> ? set.lines[what][which]
                                                         : set.kernel[what][which][protocol];
       using Own = algorithm::List<Entry>;
-      if constexpr (has_small_grains<Wire, type, with>(Entry::row.what)) {
+      if constexpr (has_small_grains<Wire, type, with>(Entry::row)) {
         constexpr Bounds kGrains = bounds_of_grains(Entry::row.what, type);
         const void*& beside = Wire::kApart ? set.apart_grains[what][which] : set.small_grains[what][which];
         beside = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, Own, true, kGrains>);
