@@ -57,7 +57,7 @@ struct Limits {
   size_t ll_bytes = 0;                             ///< up to this many bytes from one rank to one peer with LL,
   std::array<size_t, kCollectives> lines_bytes{};  ///< or up to this many if it suits lines (algorithm/table.h),
   std::array<size_t, kCollectives> ll128_bytes{};  ///< and up to this many with LL128,
-  /// of blocks that do not all begin with vectors of 16 bytes, but with words, up to this many if that is more,
+  /// of blocks that begin between vectors of 16 bytes (algorithm::grain_of_blocks) up to this many if that is more,
   std::array<size_t, kCollectives> words_ll128_bytes{};
   size_t two_shot_ll128_bytes = SIZE_MAX;  ///< for all-reduce in two shots if that is less
   size_t bytes_per_channel = 1 << 16;      ///< less than this is not worth another channel,
