@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <type_traits>
 
 #include "algorithm/table.h"
@@ -47,8 +46,8 @@ constexpr Bounds bounds_of_words(Collective what) {
 }
 /// Of those for what begins or ends elsewhere.
 constexpr Bounds bounds_of_grains(Collective what, DataType type) {
-  constexpr Bounds kGrains[] = {Bounds::kBytes, Bounds::kHalves, Bounds::kWords};
-  return kGrains[std::countr_zero(algorithm::grain_of_blocks(what, type))];
+  const size_t grain = algorithm::grain_of_blocks(what, type);
+  return grain == 1 ? Bounds::kBytes : grain == 2 ? Bounds::kHalves : Bounds::kWords;
 }
 
 /// Threads of the largest CTA that carries messages; two of these fit on a multiprocessor.
