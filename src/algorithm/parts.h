@@ -1,9 +1,9 @@
 // A rank's program on a channel, divided into parts that run at the same time: each runs the whole program and carries
 // out only the transfers that are its own. So a rank that waits for what one peer has to send goes on sending to the
-// others, and combines meanwhile. Which transfer is whose depends on its shape, and in a collective that only moves
-// data on its peer:
+// others, and combines meanwhile. Which transfer is whose depends on its shape, and on its peer where parts are divided
+// by peers:
 //
-//                                                             reductions   the others
+//                                                             by role       by peer
 //   copies, combines, and goes to all                         0            0
 //   sends own data to the rank d steps after                  1            d
 //   takes from the rank d steps before, without combining     2            ranks - 1 + d
@@ -11,20 +11,30 @@
 // Parts share no connection. In a reduction contributions and results travel on streams of their own, that is, on two
 // connections for each ordered pair of ranks: contributions, which part 0 takes, on stream 0; results on stream 1.
 //
-// Rows of the table with `apart` may be run so: the verifier shows for each that it gives the same in any interleaving.
+// Rows of the table with `apart` may be run so, reductions divided in either way and the others by peer: the verifier
+// shows for each that it gives the same in any interleaving.
 #pragma once
 
 #include "algorithm/primitives.h"
 
 namespace nitinol::algorithm {
 
-/// Of a collective that reduces or not.
-NITINOL_HOST_DEVICE constexpr int parts_of(bool reduces, int ranks) { return reduces ? 3 : 2 * ranks - 1; }
+enum class Division { kByRole, kByPeer };
+
+NITINOL_HOST_DEVICE constexpr int parts_of(Division division, int ranks) {
+  return division == Division::kByRole ? 3 : 2 * ranks - 1;
+}
+
+/// Of parts with CTAs of their own.
+NITINOL_HOST_DEVICE constexpr Division division_of(bool reduces) {
+  return reduces ? Division::kByRole : Division::kByPeer;
+}
 
 /// The part of `rank` that carries out a transfer. `from` and `to` as in Operands.
-NITINOL_HOST_DEVICE constexpr int part_of(bool reduces, const Flow& flow, int from, int to, int rank, int ranks) {
-  if (flow.from == Peers::kNone && flow.to == Peers::kOne) return reduces ? 1 : (to - rank + ranks) % ranks;
-  if (flow.from == Peers::kOne && !flow.own) return reduces ? 2 : ranks - 1 + (rank - from + ranks) % ranks;
+NITINOL_HOST_DEVICE constexpr int part_of(Division division, const Flow& flow, int from, int to, int rank, int ranks) {
+  const bool by_role = division == Division::kByRole;
+  if (flow.from == Peers::kNone && flow.to == Peers::kOne) return by_role ? 1 : (to - rank + ranks) % ranks;
+  if (flow.from == Peers::kOne && !flow.own) return by_role ? 2 : ranks - 1 + (rank - from + ranks) % ranks;
   return 0;
 }
 

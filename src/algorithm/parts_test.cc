@@ -61,6 +61,24 @@ TEST(Parts, OfAReductionCombineSendAndReceive) {
   }
 }
 
+TEST(Parts, OfAReductionByPeerMoveFromOrToOneEachAndCombineInThePartBesides) {
+  const Program divided = divide(recorded(Collective::kAllReduce, Algorithm::kTwoShot, 3), Division::kByPeer);
+  EXPECT_EQ(divided.parts, 5);
+  EXPECT_EQ(divided.streams, 2);
+  for (int process = 0; process < divided.processes(); ++process) {
+    const int rank = divided.rank_of(process);
+    const int part = divided.part_of(process);
+    EXPECT_FALSE(divided.traces[process].empty());
+    for (const Step& step : divided.traces[process]) {
+      EXPECT_EQ(step.flow.finish, part == 0);
+      EXPECT_EQ(step.to, part >= 1 && part < 3 ? rank_after(rank, part, 3) : -1);
+      EXPECT_EQ(step.from, part >= 3 ? rank_before(rank, part - 2, 3) : -1);
+      EXPECT_EQ(step.stream_in, part == 0 ? 0 : 1);
+      EXPECT_EQ(step.stream_out, part == 0 ? 1 : 0);
+    }
+  }
+}
+
 TEST(Parts, ThatOnlyMoveDataHaveOnePeerEach) {
   const Program divided = divide(recorded(Collective::kAllToAll, Algorithm::kOneShot, 4));
   EXPECT_EQ(divided.parts, 7);

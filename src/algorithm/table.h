@@ -116,6 +116,14 @@ constexpr bool suits_small_ctas(Collective what, Algorithm algorithm, DataType t
   return is_often_long(what, type) && (by_mesh || goes_along_line(what, algorithm, ranks));
 }
 
+/// Whether GPUs have kernels for it in which the parts of a channel share a CTA, if it is a sum or moves data.
+constexpr bool suits_joined_parts(Collective what, Algorithm algorithm, DataType type) {
+  const bool sums = (what == Collective::kAllReduce && algorithm == Algorithm::kTwoShot) ||
+                    (what == Collective::kReduceScatter && algorithm == Algorithm::kOneShot);
+  const bool moves = what == Collective::kAllToAll && algorithm == Algorithm::kOneShot;
+  return (sums && is_often_long(what, type)) || moves;
+}
+
 /// Whether GPUs have kernels by which it goes, if it is a sum or moves data, in lines of 16 bytes (LL16 in wires.h).
 constexpr bool suits_lines(Collective what, Algorithm algorithm, DataType type) {
   if (algorithm == Algorithm::kRing) return what == Collective::kBroadcast;

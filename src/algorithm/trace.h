@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "algorithm/parts.h"
 #include "algorithm/table.h"
 
 namespace nitinol::algorithm {
@@ -127,6 +128,8 @@ Program record(Algorithm algorithm, const Task& task);
 
 /// A recorded program, divided into parts (parts.h): each transfer goes to its part, on that part's streams. Whether
 /// the result is right is another question (executor/verify).
-Program divide(const Program& whole);
+Program divide(const Program& whole, Division division);
+/// As where parts have CTAs of their own.
+inline Program divide(const Program& whole) { return divide(whole, division_of(reduces(whole.task.what))); }
 
 }  // namespace nitinol::algorithm

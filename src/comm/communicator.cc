@@ -142,6 +142,7 @@ Plan Communicator::plan(const CollectiveWork& work) {
                           .type = work.type,
                           .order_free = !reduces(work.what) || work.reduction.order_free(work.type),
                           .sum = !reduces(work.what) || work.reduction.combine == Combine::kSum,
+                          .scaled = work.reduction.scalar != Reduction::Scalar::kNone,
                           .ranks = ranks_,
                           .root = work.what == Collective::kReduce ? work.root : 0};
   if (question != last_question_) {

@@ -34,7 +34,8 @@ struct Limits {
   /// Where each rank takes from the one before it alone: broadcast and reduce by Ring, and reduce by OneShot between
   /// two.
   Small line;
-  Small mesh;  ///< where it takes from all others
+  Small mesh;    ///< where it takes from all others
+  Small joined;  ///< where the parts of a channel share a CTA
   /// `along_line`: algorithm::goes_along_line of the operation.
   const Small& small(bool along_line) const { return along_line ? line : mesh; }
 
@@ -75,10 +76,11 @@ struct Limits {
   };
   TwoBriefShots two_brief_shots;
   int rooted_channels = 0;  ///< Simple: rooted operations have at most so many and whole slots; 0: as others
-  size_t long_rooted_bytes = SIZE_MAX;             ///< of so many bytes and more half as many
-  bool passes_on_short_chunks = false;             ///< Simple: chunks that ranks pass on are as short as others
-  std::array<size_t, kCollectives> apart_bytes{};  ///< blocks of so many bytes and more in parts; 0: never
-  std::array<size_t, kCollectives> small_bytes{};  ///< and by small CTAs
+  size_t long_rooted_bytes = SIZE_MAX;              ///< of so many bytes and more half as many
+  bool passes_on_short_chunks = false;              ///< Simple: chunks that ranks pass on are as short as others
+  std::array<size_t, kCollectives> apart_bytes{};   ///< blocks of so many bytes and more in parts; 0: never
+  std::array<size_t, kCollectives> small_bytes{};   ///< and by small CTAs,
+  std::array<size_t, kCollectives> joined_bytes{};  ///< or by parts that share CTAs, where there is no scalar
   /// With LL128 messages of so many bytes and more use no more CTAs than NCCL does; 0: as many as there are.
   std::array<size_t, kCollectives> compact_bytes{};
 };

@@ -11,10 +11,11 @@ namespace nitinol {
 struct Plan {
   Algorithm algorithm = Algorithm::kOneShot;
   Protocol protocol = Protocol::kSimple;
-  int channels = 1;    ///< CTAs (GPU); virtual GPUs use one
-  size_t chunk = 0;    ///< elements per chunk: at most one slot of the protocol
-  bool apart = false;  ///< parts of a rank's program at the same time (algorithm/parts.h), each with so many channels
-  bool small = false;  ///< by CTAs of few threads, of which there are many
+  int channels = 1;     ///< CTAs (GPU); virtual GPUs use one
+  size_t chunk = 0;     ///< elements per chunk: at most one slot of the protocol
+  bool apart = false;   ///< parts of a rank's program at the same time (algorithm/parts.h), each with so many channels
+  bool joined = false;  ///< the parts of a channel share a CTA, and each copies from or to one peer by itself
+  bool small = false;   ///< by CTAs of few threads, of which there are many
 };
 
 /// One collective of one rank. Counts are in elements of `type`, as in the API: `count` is the size of one rank's

@@ -58,8 +58,8 @@ struct RunNotes {
 /// The kinds of calls that are counted apart: collectives by the queue set that they go by, then messages by their
 /// other end.
 struct RunLines {
-  enum Collectives : int { kSimple, kSums, kMesh, kLine };
-  static constexpr int kCollectives = kLine + 1;
+  enum Collectives : int { kSimple, kSums, kMesh, kLine, kJoined };
+  static constexpr int kCollectives = kJoined + 1;
 
   static constexpr int count(int ranks) { return kCollectives + messages(ranks); }
   NITINOL_HOST_DEVICE static constexpr int messages(int ranks) { return 2 * ranks; }

@@ -224,12 +224,12 @@ size_t choose_chunk(const Question& question, const Limits& limits, const Plan& 
   if (plan.protocol != Protocol::kSimple || limits.least_chunk_bytes == 0 || whole) return slot;
   // By small CTAs reduce-scatter of 32 MB between 2 took 60 us in four rounds and 69 in two, all-reduce 116 and 109.
   constexpr size_t kManyRounds = 4;
-  const bool many = plan.apart || (plan.small && plan.algorithm == Algorithm::kOneShot);
+  const bool many = plan.apart || plan.joined || (plan.small && plan.algorithm == Algorithm::kOneShot);
   const size_t rounds = many ? kManyRounds : limits.least_rounds;
   const size_t parts = rounds * static_cast<size_t>(plan.channels);
   const size_t even = (message_bytes(question, plan.algorithm) + parts - 1) / parts;
   // With 48 channels between 2 all-reduce of 16 MB took 76 us in chunks of 64 KB, 84 of 43 KB: workers had rests.
-  const size_t grain = plan.small ? limits.least_chunk_bytes : 1024;
+  const size_t grain = plan.small || plan.joined ? limits.least_chunk_bytes : 1024;
   return std::min(slot, std::max(limits.least_chunk_bytes, (even + grain - 1) / grain * grain));
 }
 
@@ -244,9 +244,17 @@ bool goes_by_grains(const Question& question, const Limits& limits, const Rules&
 /// Whether the parts of the algorithm run at the same time.
 bool goes_apart(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
   const size_t least = limits.apart_bytes[static_cast<size_t>(question.what)];
-  const int parts = algorithm::parts_of(reduces(question.what), question.ranks);
+  const int parts = algorithm::parts_of(algorithm::division_of(reduces(question.what)), question.ranks);
   return algorithm::apart(question.what, algorithm) &&
          may_be_small(question, limits.apart(question.what).channels * parts, rules, least);
+}
+
+/// Whether the parts of a channel share a CTA. Blocks that begin between vectors take those longer.
+bool goes_joined(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
+  const size_t least = limits.joined_bytes[static_cast<size_t>(question.what)];
+  const bool between = has_block_per_rank(question.what) && bytes_of_all(question) % 16 != 0;
+  return !question.scaled && !between && algorithm::suits_joined_parts(question.what, algorithm, question.type) &&
+         may_be_small(question, limits.joined.channels, rules, least);
 }
 
 }  // namespace
@@ -255,12 +263,14 @@ Plan choose(const Question& question, const Limits& limits, const Rules& rules) 
   Plan plan;
   plan.algorithm = choose_algorithm(question, limits, rules);
   const bool by_grains = goes_by_grains(question, limits, rules, plan.algorithm);
-  plan.small = !by_grains && goes_small(question, limits, rules, plan.algorithm);
-  plan.apart = !by_grains && !plan.small && goes_apart(question, limits, rules, plan.algorithm);
+  plan.joined = !by_grains && goes_joined(question, limits, rules, plan.algorithm);
+  plan.small = !by_grains && !plan.joined && goes_small(question, limits, rules, plan.algorithm);
+  plan.apart = !by_grains && !plan.joined && !plan.small && goes_apart(question, limits, rules, plan.algorithm);
   size_t slot = 0;
-  if (plan.apart || plan.small) {
-    const Limits::Small& offered =
-        plan.apart ? limits.apart(question.what) : offered_small(question, limits, plan.algorithm);
+  if (plan.apart || plan.small || plan.joined) {
+    const Limits::Small& offered = plan.joined  ? limits.joined
+                                   : plan.apart ? limits.apart(question.what)
+                                                : offered_small(question, limits, plan.algorithm);
     plan.protocol = Protocol::kSimple;
     plan.channels = offered.channels;
     slot = offered.slot_bytes;

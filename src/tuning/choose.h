@@ -14,7 +14,8 @@ struct Question {
   size_t count = 0;  ///< elements per rank's block
   DataType type = DataType::kUint8;
   bool order_free = true;
-  bool sum = true;  ///< the reduction adds; true where there is none
+  bool sum = true;      ///< the reduction adds; true where there is none
+  bool scaled = false;  ///< it has a scalar
   int ranks = 1;
   int root = 0;  ///< of a reduce
 

@@ -294,6 +294,51 @@ TEST(Choose, SmallCtasThatDoAllComeBeforeParts) {
   EXPECT_TRUE(plan.apart && !plan.small) << "small CTAs have no kernels for integers";
 }
 
+TEST(Choose, JoinedPartsComeBeforeSmallCtasAndPartsWhereThereIsNoScalar) {
+  Limits offers = limits();
+  offers.small_bytes.fill(1 << 20);
+  offers.apart_bytes.fill(1 << 20);
+  offers.apart_sums = offers.apart_moves = {4, 32768};
+  offers.mesh = {48, 16384};
+  offers.joined = {24, 65536};
+  offers.joined_bytes.fill(1 << 21);
+  const auto joined = [&](Question question) { return choose(question, offers, Rules::any()).joined; };
+  const Question least = all_reduce((1 << 21) / sizeof(float));
+  const Plan plan = choose(least, offers, Rules::any());
+  EXPECT_TRUE(plan.joined);
+  EXPECT_FALSE(plan.small || plan.apart);
+  EXPECT_EQ(plan.protocol, Protocol::kSimple);
+  EXPECT_EQ(plan.channels, 24);
+  EXPECT_LE(plan.chunk * sizeof(float), 65536U);
+  Question other = least;
+  --other.count;
+  EXPECT_FALSE(joined(other));
+  other = least;
+  other.scaled = true;
+  EXPECT_FALSE(joined(other)) << "movers do not multiply";
+  EXPECT_TRUE(choose(other, offers, Rules::any()).small);
+  other = least;
+  other.sum = false;
+  EXPECT_FALSE(joined(other)) << "no kernels";
+  other = least;
+  other.type = DataType::kInt32;
+  EXPECT_FALSE(joined(other)) << "no kernels";
+  other = least;
+  other.what = Collective::kAllGather;
+  EXPECT_FALSE(joined(other)) << "no kernels";
+  other = least;
+  other.what = Collective::kReduceScatter;
+  EXPECT_TRUE(joined(other));
+  ++other.count;
+  EXPECT_FALSE(joined(other)) << "blocks between vectors";
+  Rules few = Rules::any();
+  few.max_channels = 23;
+  EXPECT_FALSE(choose(least, offers, few).joined);
+  Rules without_simple = Rules::any();
+  without_simple.protocols.fill(1U << static_cast<int>(Protocol::kLL128));
+  EXPECT_FALSE(choose(least, offers, without_simple).joined);
+}
+
 TEST(Choose, ChunksOfSmallCtasAreWholeStridesOfTheirWorkers) {
   Limits offers = limits();
   offers.mesh = {48, 1 << 17};

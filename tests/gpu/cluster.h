@@ -25,9 +25,10 @@ struct Case {
 inline std::string describe(const Case& test, int ranks) {
   const CollectiveWork& w = test.work;
   return std::string(name_of(w.what)) + " " + name_of(w.plan.algorithm) + " " + name_of(w.plan.protocol) +
-         (w.plan.apart   ? " apart"
-          : w.plan.small ? " small"
-                         : "") +
+         (w.plan.apart    ? " apart"
+          : w.plan.small  ? " small"
+          : w.plan.joined ? " joined"
+                          : "") +
          " ranks " + std::to_string(ranks) + " type " + std::to_string(static_cast<int>(w.type)) + " op " +
          std::to_string(static_cast<int>(w.reduction.combine)) + " count " + std::to_string(w.count) + " root " +
          std::to_string(w.root) + " channels " + std::to_string(w.plan.channels) + " chunk " +
@@ -42,7 +43,8 @@ inline bool built(DataType type, Combine combine) {
 /// Whether that has kernels for the work's way of doing it.
 inline bool built(const CollectiveWork& work, DataType type, Combine combine, int ranks) {
   if (!built(type, combine)) return false;
-  if (combine != Combine::kSum && (work.plan.apart || work.plan.small)) return false;
+  if (combine != Combine::kSum && (work.plan.apart || work.plan.small || work.plan.joined)) return false;
+  if (work.plan.joined && !algorithm::suits_joined_parts(work.what, work.plan.algorithm, type)) return false;
   return !work.plan.small || algorithm::suits_small_ctas(work.what, work.plan.algorithm, type, ranks);
 }
 
@@ -65,6 +67,10 @@ void for_each_algorithm(int ranks, const Limits& limits, Visit&& visit) {
       work.plan.small = false;
       work.plan.apart = decltype(entry)::row.apart && limits.apart(work.what).channels > 0;
       if (work.plan.apart) visit(work);
+      work.plan.apart = false;
+      work.plan.joined =
+          limits.joined.channels > 0 && algorithm::suits_joined_parts(work.what, work.plan.algorithm, type);
+      if (work.plan.joined) visit(work);
     }
   });
 }

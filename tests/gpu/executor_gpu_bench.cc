@@ -96,11 +96,17 @@ class Bench {
       const double us = time_plan(what, type, count, plan, bytes);
       char name[80];
       std::snprintf(name, sizeof name, "%s/%s%s/%d/%zu", name_of(plan.algorithm), name_of(plan.protocol),
-                    plan.apart ? "Apart" : "", plan.channels, plan.chunk);
+                    plan.joined  ? "Joined"
+                    : plan.apart ? "Apart"
+                                 : "",
+                    plan.channels, plan.chunk);
       if (csv_ != nullptr) {
         std::fprintf(csv_, "%s,%d,%zu,%zu,%s,%s,%d,%zu,%.2f,%.2f\n", name_of(what), static_cast<int>(type), n, bytes,
-                     name_of(plan.algorithm), plan.apart ? "Apart" : name_of(plan.protocol), plan.channels, plan.chunk,
-                     us, reference);
+                     name_of(plan.algorithm),
+                     plan.joined  ? "Joined"
+                     : plan.apart ? "Apart"
+                                  : name_of(plan.protocol),
+                     plan.channels, plan.chunk, us, reference);
       }
       if (us < best) {
         best = us;
@@ -230,9 +236,17 @@ class Bench {
         }
       }
     }
+    const Limits limits = ranks_.limits();
+    for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kTwoShot}) {
+      if (!algorithm::suits_joined_parts(what, algorithm, DataType::kFloat32)) continue;
+      for (int channels = limits.joined.channels; per_peer >= (512 << 10) && channels >= 8; channels -= 8) {
+        for (const size_t chunk : {0, 48 << 10, 32 << 10, 16 << 10}) {
+          plans.push_back({.algorithm = algorithm, .channels = channels, .chunk = chunk, .joined = true});
+        }
+      }
+    }
     for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kTwoShot}) {
       if (!algorithm::apart(what, algorithm)) continue;
-      const Limits limits = ranks_.limits();
       for (int channels = limits.apart(what).channels; per_peer >= (512 << 10) && channels >= 16;
            channels -= channels / 4) {
         for (const size_t chunk : {0, 64 << 10, 32 << 10}) {

@@ -242,13 +242,13 @@ TEST_P(OverRanks, BlocksBeginAndEndWithAnyGrain) {
   if (built(work.type, Combine::kSum)) try_each_length(work, true);
 }
 
-/// By small CTAs and in parts, as long ones go.
+/// By small CTAs and in parts, joined or not, as long ones go.
 TEST_P(OverRanks, LongOperationsBeginBetweenVectors) {
   REQUIRE_GPU();
   const int n = GetParam();
   Cluster cluster(n);
   for_each_algorithm(n, cluster.ranks().limits(), [&](CollectiveWork work) {
-    if (!work.plan.small && !work.plan.apart) return;
+    if (!work.plan.small && !work.plan.apart && !work.plan.joined) return;
     for (const DataType type : {DataType::kFloat32, DataType::kBfloat16, DataType::kUint8}) {
       if (reduces(work.what) ? !built(work, type, Combine::kSum, n) : type != DataType::kUint8) continue;
       if (!algorithm::canonical(work.what, work.plan.algorithm, type, work.root, n)) continue;
@@ -281,14 +281,14 @@ TEST_P(OverRanks, BriefOperationsWithUsualAndWithLongSlotsFollowEachOther) {
   });
 }
 
-/// A group of all that goes in parts or by small CTAs, three times over.
+/// A group of all that goes in parts, joined or not, or by small CTAs, three times over.
 void run_large_group(Cluster& cluster) {
   const int n = cluster.ranks().size();
   const Limits limits = cluster.ranks().limits();
   std::vector<CollectiveWork> works;
   for (int turn = 0; turn < 3; ++turn) {
     for_each_algorithm(n, limits, [&](CollectiveWork work) {
-      if (!work.plan.apart && !work.plan.small) return;
+      if (!work.plan.apart && !work.plan.small && !work.plan.joined) return;
       work.type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
       work.count = 5000 + 16 * works.size();
       work.root = turn % n;

@@ -92,7 +92,7 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
   __device__ __forceinline__ void release(int peer) {
     Counters c = this->counters_[peer];
     ++c.received;
-    if (c.received - c.posted >= this->slots_to_collect()) {
+    if (joins_parts<Wire> || c.received - c.posted >= this->slots_to_collect()) {
       c.posted = c.received;
       this->store_credit(peer, c.received);
     }

@@ -14,7 +14,6 @@
 // of those connections only that it has used.
 #pragma once
 
-#include "algorithm/parts.h"
 #include "executor/cuda/waiting.h"
 
 namespace nitinol::cuda {
@@ -47,7 +46,7 @@ class Connections {
         part_(part),
         lane_(threadIdx.x % 32),
         warp_(threadIdx.x / 32),
-        workers_(blockDim.x / 32 - (Wire::kCounted ? 1 : 0)) {
+        workers_(threads() / 32 - (Wire::kCounted ? 1 : 0)) {
     uint4* const first = memory_of_channel();
     seen_ = reinterpret_cast<SeenOfPeer*>(first + 8);
     uint4* mine = first + 8 + (1 + warp_ * 4) * queue.layout.ranks;
@@ -57,7 +56,7 @@ class Connections {
     slots_ = reinterpret_cast<Slots*>(counters_ + queue.layout.ranks);
     progress_ = reinterpret_cast<uint32_t*>(first);
     if (Wire::kCounted && threadIdx.x < 32) progress_[threadIdx.x] = 0;
-    for (int rank = static_cast<int>(threadIdx.x); rank < queue.layout.ranks; rank += static_cast<int>(blockDim.x)) {
+    for (int rank = static_cast<int>(threadIdx.x); rank < queue.layout.ranks; rank += threads()) {
       seen_[rank] = SeenOfPeer{};
     }
   }
@@ -144,11 +143,17 @@ class Connections {
  protected:
   /// Of all warps of the channel.
   __device__ __forceinline__ static void barrier() {
-    if constexpr (shares_cta<Wire>) {
-      sync_row();
+    if constexpr (joins_parts<Wire>) {
+      sync_some(0, kSmallThreads);
+    } else if constexpr (shares_cta<Wire>) {
+      sync_some(threadIdx.y, blockDim.x);
     } else {
       __syncthreads();
     }
+  }
+  /// Of the channel's warps; where parts are joined others follow.
+  __device__ __forceinline__ static int threads() {
+    return joins_parts<Wire> ? kSmallThreads : static_cast<int>(blockDim.x);
   }
   /// Makes a call the one that is under way.
   __device__ __forceinline__ void begin_call(uint32_t mark) {
@@ -177,7 +182,7 @@ class Connections {
     if constexpr (!Wire::kApart) {
       return true;
     } else {
-      return algorithm::part_of(Wire::kReducesApart, flow, from, to, rank(), ranks()) == part_;
+      return algorithm::part_of(Wire::kDivision, flow, from, to, rank(), ranks()) == part_;
     }
   }
 
@@ -395,6 +400,8 @@ class WorkerConnections : public Connections<WireOf> {
       const int any = peer >= 0 ? peer : this->rank();
       const uint32_t* word = layout.filled(this->own_region(), this->channel_in_, any);
       Awaited filled{word, &this->seen_[any].filled, step, step + 1, peer, For::kData};
+      // Here all warps look for themselves first: they are few, and the word is in their GPU's memory.
+      if (joins_parts<Wire> && peer >= 0) filled.value = load_acquire(word);
       if (!await_words<NotedAs<Wire>>(waiter(), filled)) aborted_ = true;
     }
     if (peer < 0) return;

@@ -56,6 +56,8 @@ Machine machine_of(const ExecutorSetup& setup) {
     return asked_clusters(setup, peer, machine.ranks_per_gpu > 1) < 0;
   });
   machine.in_host_memory = !reaches_peers(setup);
+  machine.copies_in_bulk = std::all_of(setup.peers.begin(), setup.peers.end(),
+                                       [](const Peer& peer) { return peer.compute_capability >= kHasBulkCopiesFrom; });
   machine.max_channels = setup.max_channels;
   machine.buffer_bytes = setup.buffer_bytes;
   return machine;
@@ -120,12 +122,12 @@ bool begins_between_vectors(const CollectiveWork& work) {
   return begins % kShapeOfSimple.piece != 0 && begins % algorithm::grain_of_blocks(work.what, work.type) == 0;
 }
 
-/// By small CTAs, or in parts; null: there is none.
+/// By small CTAs, or in parts, joined or not; null: there is none.
 const void* small_kernel_of(const KernelSet& set, const CollectiveWork& work) {
   const auto what = static_cast<size_t>(work.what);
   const auto algorithm = static_cast<size_t>(work.plan.algorithm);
-  const auto& usual = work.plan.apart ? set.apart : set.small;
-  const auto& between = work.plan.apart ? set.apart_grains : set.small_grains;
+  const auto& usual = work.plan.joined ? set.joined : work.plan.apart ? set.apart : set.small;
+  const auto& between = work.plan.joined ? set.joined_grains : work.plan.apart ? set.apart_grains : set.small_grains;
   const bool is_between = work.reduction.scalar == Reduction::Scalar::kNone && begins_between_vectors(work);
   const void* const kernel = is_between ? between[what][algorithm] : nullptr;
   return kernel != nullptr ? kernel : usual[what][algorithm];
@@ -146,10 +148,12 @@ const void* kernel_of(const CollectiveWork& work, Queue queue, int ranks) {
          static_cast<int>(work.reduction.combine), static_cast<int>(work.type));
   }
   if (is_brief(queue)) return brief_kernel_of(*set, work);
-  if (work.plan.apart || work.plan.small) {  // never with one rank: it is offered none
+  if (work.plan.apart || work.plan.small || work.plan.joined) {  // never with one rank: it is offered none
     if (const void* const kernel = small_kernel_of(*set, work)) return kernel;
     fail(ncclInternalError, "no kernel for {} by {} {}", name_of(work.what), name_of(work.plan.algorithm),
-         work.plan.apart ? "in parts" : "by small CTAs");
+         work.plan.joined  ? "by joined parts"
+         : work.plan.apart ? "in parts"
+                           : "by small CTAs");
   }
   if ((queue == Queue::kLL || queue == Queue::kLL128) && ranks > 1) {
     if (const void* const kernel = kernel_between_pieces(*set, work, queue)) return kernel;
@@ -205,7 +209,7 @@ class CudaExecutor : public Executor {
         asked_clusters_(asked_clusters(setup, setup.peers[static_cast<size_t>(rank_)], sizes_.ranks_share_gpus)),
         turns_(device_),
         order_(launch_order_of(setup, sizes_)),
-        kernels_(ranks_, sizes_.ranks_share_gpus) {
+        kernels_(ranks_, sizes_.ranks_share_gpus, sizes_.limits.joined.channels > 0) {
     if (ranks_ > kMaxRanks) {
       fail(ncclInvalidUsage, "{} ranks in one domain of GPUs that reach each other: at most {} are possible", ranks_,
            kMaxRanks);
@@ -261,7 +265,7 @@ class CudaExecutor : public Executor {
     for (const CollectiveWork& work : launch.collectives) {
       if (work.count == 0) continue;
       domain_->reach(queue_for(work));
-      kernels_.load(kernel_for(work));
+      kernels_.load(kernel_for(work), work.plan.joined ? joined_shared_bytes(work.what, ranks_) : 0);
     }
     for (const MessageWork& work : launch.messages) {
       if (work.bytes == 0 || work.peer == rank_) continue;
@@ -331,6 +335,7 @@ class CudaExecutor : public Executor {
   }
   Queue queue_for(const CollectiveWork& work) const {
     if (const std::optional<Queue> brief = brief_queue_for(work)) return *brief;
+    if (work.plan.joined) return Queue::kJoined;
     if (work.plan.small) return goes_along_line(work) ? Queue::kLine : Queue::kMesh;
     if (work.plan.apart && reduces(work.what)) return Queue::kSums;
     const Protocol protocol = protocol_of(work, ranks_);
@@ -401,8 +406,13 @@ class CudaExecutor : public Executor {
     parameters.channels = channels;
     const Plan& plan = works[0].plan;
     LaunchShape shape{.ctas = channels, .threads = threads_for(queue, most_bytes, kMaxWorkers)};
-    if (plan.apart) {
-      shape.ctas = channels * algorithm::parts_of(reduces(works[0].what), ranks_);
+    if (plan.joined) {
+      parameters.movers = movers_of(works[0].what, ranks_);
+      parameters.piece = piece_of(works[0].what);
+      shape.threads = kSmallThreads + parameters.movers * 32;
+      shape.shared_bytes = joined_shared_bytes(works[0].what, ranks_);
+    } else if (plan.apart) {
+      shape.ctas = channels * algorithm::parts_of(algorithm::division_of(reduces(works[0].what)), ranks_);
       shape.threads = kSmallThreads;
     } else if (plan.small) {
       const int per_cta = sizes_.limits.small(goes_along_line(works[0])).per_cta;
@@ -416,7 +426,8 @@ class CudaExecutor : public Executor {
 
   int channels_of(const CollectiveWork& work, const QueueLayout& layout) const {
     const Limits& limits = sizes_.limits;
-    const int most = work.plan.apart   ? limits.apart(work.what).channels
+    const int most = work.plan.joined  ? limits.joined.channels
+                     : work.plan.apart ? limits.apart(work.what).channels
                      : work.plan.small ? limits.small(goes_along_line(work)).channels
                                        : layout.channels;
     return std::clamp(work.plan.channels, 1, most);
@@ -555,7 +566,9 @@ class CudaExecutor : public Executor {
     parameters.next_may_begin = kernels_.compiled_for(kCanWaitForEarlierKernels) && shape.ctas <= ctas_ahead_;
     // Eager launches have events between them: none begins before the one before it has ended.
     if constexpr (requires { parameters.rehearses; }) parameters.rehearses = parameters.next_may_begin && captured_;
-    shape.shared_bytes = static_cast<size_t>(shape.rows) * shared_bytes(ranks_, shape.threads / 32);
+    if (shape.shared_bytes == 0) {
+      shape.shared_bytes = static_cast<size_t>(shape.rows) * shared_bytes(ranks_, shape.threads / 32);
+    }
     shape.begun = order_.next(stream, places_of(shape));
     shape.may_begin_early = parameters.next_may_begin;
     cuda::launch(kernels_.handle_of(kernel), shape, &parameters, stream);

@@ -204,6 +204,7 @@ RunNotes* Domain::runs_of(Queue queue) const {
     case Queue::kSums: return all + RunLines::kSums;
     case Queue::kMesh: return all + RunLines::kMesh;
     case Queue::kLine: return all + RunLines::kLine;
+    case Queue::kJoined: return all + RunLines::kJoined;
     case Queue::kMessageSimple: return all + RunLines::kCollectives;
     case Queue::kLL:
     case Queue::kLL128:

@@ -30,8 +30,9 @@ inline constexpr int kMaxRanks = 72;
 /// The queue sets. Messages have their own, so that they and collectives never share a connection; and so have sums
 /// whose parts have CTAs of their own, as they take many channels with few short slots; what goes by small CTAs from
 /// all ranks to all (kMesh), with twice as many slots; and data that goes along a line of ranks (kLine), where each
-/// takes from the one before it alone, so that there is room for many slots. And brief operations (brief_connections.h)
-/// have theirs, with longer slots for those that need them, and what goes by LL16.
+/// takes from the one before it alone, so that there is room for many slots; and what goes by joined parts (mover.h),
+/// with two streams. And brief operations (brief_connections.h) have theirs, with longer slots for those that need
+/// them, and what goes by LL16.
 enum class Queue : int {
   kLL,
   kLL128,
@@ -42,12 +43,13 @@ enum class Queue : int {
   kSums,
   kMesh,
   kLine,
+  kJoined,
   kBriefLL,
   kBriefLL128,
   kLongBrief,
   kLL16
 };
-inline constexpr int kQueues = 13;
+inline constexpr int kQueues = 14;
 
 constexpr Queue queue_of(Protocol protocol) { return static_cast<Queue>(protocol); }
 constexpr Queue message_queue_of(Protocol protocol) {
@@ -200,7 +202,8 @@ NITINOL_HOST_DEVICE constexpr WireShape shape_of(Queue queue) {
     case Queue::kMessageSimple:
     case Queue::kSums:
     case Queue::kMesh:
-    case Queue::kLine: return kShapeOfSimple;
+    case Queue::kLine:
+    case Queue::kJoined: return kShapeOfSimple;
   }
   return {};
 }
@@ -216,10 +219,32 @@ NITINOL_HOST_DEVICE constexpr uint32_t payload_of(Queue queue, uint32_t slot_byt
   return slot_bytes / shape.stored * shape.bytes;
 }
 
+/// Warps of a small CTA that work; two of these CTAs fit on a multiprocessor.
+inline constexpr int kFewWorkers = 8;
+inline constexpr int kSmallThreads = (kFewWorkers + 1) * 32;
+
 /// Shared memory of a channel in a CTA: the workers' progress, what was last seen of each rank, then for each warp four
 /// arrays with an entry per rank.
 NITINOL_HOST_DEVICE constexpr size_t shared_bytes(int ranks, int warps) {
   return 128 + static_cast<size_t>(ranks) * (16 + static_cast<size_t>(warps) * 64);
+}
+
+/// What movers (mover.h) copy goes in pieces through stages in shared memory, which each fills in turns.
+inline constexpr int kPieceStages = 4;
+/// Stages begin with multiples of this (bulk copies in ptx.h), and so do the bytes of a piece.
+inline constexpr uint32_t kBulkAlignment = 128;
+/// A piece keeps its place within 16 bytes.
+NITINOL_HOST_DEVICE constexpr uint32_t stage_bytes(uint32_t piece) { return piece + kBulkAlignment; }
+inline constexpr uint32_t kMoverBytes = 48;  ///< besides
+
+/// Where in the shared memory of a CTA with joined parts the stages begin: behind what is the workers' and the movers'.
+NITINOL_HOST_DEVICE constexpr uint32_t stages_at(int ranks, int movers) {
+  const size_t before = shared_bytes(ranks, kFewWorkers + 1) + static_cast<size_t>(movers) * kMoverBytes;
+  return static_cast<uint32_t>((before + kBulkAlignment - 1) / kBulkAlignment * kBulkAlignment);
+}
+/// All of it.
+NITINOL_HOST_DEVICE constexpr size_t joined_shared_bytes(int ranks, int movers, uint32_t piece) {
+  return stages_at(ranks, movers) + static_cast<size_t>(movers) * kPieceStages * stage_bytes(piece);
 }
 
 inline QueueLayout make_layout(int ranks, int channels, uint32_t slots, uint32_t slot_bytes, int senders) {

@@ -32,13 +32,15 @@ void make_room_beside(const void* kernel) {
 
 }  // namespace
 
-void LoadedKernels::load(const void* kernel) {
+void LoadedKernels::load(const void* kernel) { load(kernel, 0); }
+
+void LoadedKernels::load(const void* kernel, size_t shared) {
   if (kernel == nullptr || has(kernel)) return;
   cudaFuncAttributes attributes{};
   cuda_check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes of a communication kernel");
   least_compiled_for_ = std::min(least_compiled_for_, attributes.ptxVersion);
   const size_t most =
-      std::max(shared_bytes(ranks_, kMaxWorkers + 1), kMostRows * shared_bytes(ranks_, kFewWorkers + 1));
+      std::max({shared_bytes(ranks_, kMaxWorkers + 1), kMostRows * shared_bytes(ranks_, kFewWorkers + 1), shared});
   if (static_cast<int>(most) > attributes.maxDynamicSharedSizeBytes) {  // another communicator may need more
     set_attribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most));
   }
@@ -67,6 +69,12 @@ void LoadedKernels::load_set(const KernelSet& set) {
     for (const auto* algorithms : {&set.lines[what], &set.small[what], &set.apart[what], &set.small_grains[what],
                                    &set.apart_grains[what], &set.words[what], &set.brief_words[what]}) {
       for (const void* kernel : *algorithms) load(kernel);
+    }
+    if (!joined_) continue;
+    for (const auto* algorithms : {&set.joined[what], &set.joined_grains[what]}) {
+      for (const void* kernel : *algorithms) {
+        load(kernel, joined_shared_bytes(static_cast<Collective>(what), ranks_));
+      }
     }
   }
 }

@@ -18,13 +18,16 @@ struct KernelSet;
 class LoadedKernels {
  public:
   /// Of a communicator of so many ranks. `room_beside`: kernels leave room for others on their multiprocessors.
-  LoadedKernels(int ranks, bool room_beside) : ranks_(ranks), room_beside_(room_beside) {}
+  /// `joined`: it has operations by joined parts.
+  LoadedKernels(int ranks, bool room_beside, bool joined) : ranks_(ranks), room_beside_(room_beside), joined_(joined) {}
 
   bool has(const void* kernel) const { return kernels_.contains(kernel); }
   /// Of one that is loaded. Throws Error otherwise.
   cudaKernel_t handle_of(const void* kernel) const;
   /// On the current device. Throws Error.
   void load(const void* kernel);
+  /// With so much shared memory at most, in bytes, if that is more than others need.
+  void load(const void* kernel, size_t shared);
   /// What most programs use: copies, messages, and reductions of the types of training and its bookkeeping. All would
   /// take three times as long.
   void load_usual();
@@ -40,11 +43,13 @@ class LoadedKernels {
 
   const int ranks_;
   const bool room_beside_;
+  const bool joined_;
   std::unordered_map<const void*, cudaKernel_t> kernels_;
   int least_compiled_for_ = std::numeric_limits<int>::max();
 };
 
 /// The compute capability from which on there is programmatic dependent launch.
 inline constexpr int kCanWaitForEarlierKernels = 90;
+inline constexpr int kHasBulkCopiesFrom = 90;
 
 }  // namespace nitinol::cuda

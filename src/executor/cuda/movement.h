@@ -466,11 +466,16 @@ class WorkerBase : public Link {
         default: break;
       }
     } else if constexpr (Wire::kCounted) {
+      constexpr bool few = joins_parts<Wire>;  // 3 or 4
       switch (this->ranks()) {
-        case 2: unit = combine_alike<2, 4>(job, unit, plain, sinks); break;
+        case 2:
+          if constexpr (!few) unit = combine_alike<2, 4>(job, unit, plain, sinks);
+          break;
         case 3: unit = combine_alike<3, 2>(job, unit, plain, sinks); break;
         case 4: unit = combine_alike<4, 2>(job, unit, plain, sinks); break;
-        case 8: unit = combine_alike<8, 1>(job, unit, plain, sinks); break;
+        case 8:
+          if constexpr (!few) unit = combine_alike<8, 1>(job, unit, plain, sinks);
+          break;
         default: break;
       }
     }

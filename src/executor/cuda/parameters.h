@@ -84,6 +84,8 @@ struct CollectiveParameters {
   CallName name = 0;
   int works = 0;
   int channels = 1;             ///< of each part, where parts have CTAs of their own
+  int movers = 0;               ///< of a CTA, where parts share one (mover.h),
+  uint32_t piece = 0;           ///< with pieces of so many bytes
   bool next_may_begin = false;  ///< the stream's next kernel, as far as it does without memory
   bool rehearses = false;       ///< brief works: goes through its instructions while the kernel before still runs
   Work work[kMaxWorks] = {};

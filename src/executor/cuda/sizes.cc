@@ -113,6 +113,18 @@ void set_crossovers_to_small_ctas(const Machine& m, Limits& limits) {
 
 bool has_few_ctas(const Machine& m) { return m.max_channels > 0 && m.max_channels <= kCtasOfNccl; }
 
+/// With 24 CTAs between 4 all-reduce of 32, 64 and 256 MB took 172, 322 and 1207 us so, 185, 347 and 1317 by LL128,
+/// all-to-all 101, 177 and 636, 104, 197 and 767, reduce-scatter of 64, 128 and 256 MB 182, 347 and 670, 186, 363 and
+/// 711; with 32 all-reduce of 16, 32 and 256 MB 98, 169 and 1204, 93, 175 and 1255, all-to-all 56, 93 and 619, 53, 99
+/// and 651, reduce-scatter of 256 MB 649 both ways. Of buffers that begin between vectors with 24 all-reduce of 16, 64
+/// and 256 MB 135, 405 and 1501, by LL128 107, 364 and 1362.
+void set_crossovers_to_joined_parts(const Machine& m, Limits& limits) {
+  if (limits.joined.channels == 0 || !has_few_ctas(m)) return;
+  limits.joined_bytes[static_cast<size_t>(Collective::kAllReduce)] = 24 * kMega;
+  limits.joined_bytes[static_cast<size_t>(Collective::kAllToAll)] = 24 * kMega;
+  if (m.max_channels < kCtasOfNccl) limits.joined_bytes[static_cast<size_t>(Collective::kReduceScatter)] = 96 * kMega;
+}
+
 /// Where small CTAs are offered though the user limits CTAs: not measured with more of either.
 bool has_two_channels_per_cta(const Machine& m) { return has_few_ctas(m) && m.ranks <= 4 && !m.in_host_memory; }
 
@@ -361,6 +373,7 @@ void set_crossovers(const Machine& m, Limits& limits) {
     if (has_three_or_four_ranks(m) && has_few_ctas(m)) set_crossovers_of_few_ctas(m, limits);
     set_crossovers_to_two_channels_per_cta(m, limits);
     set_crossovers_of_words(m, limits);
+    set_crossovers_to_joined_parts(m, limits);
   }
 }
 
@@ -383,8 +396,16 @@ int message_lanes(const Machine& m) { return 2 * std::max(1, m.ranks - 1); }
 /// not where it has been seen to help.
 int channels_apart(const Machine& m, bool sums, int most) {
   if (m.ranks == 1 || m.max_channels > 0 || m.in_host_memory) return 0;
-  const int resident = resident_ctas(m) / algorithm::parts_of(sums, m.ranks);
+  const int resident = resident_ctas(m) / algorithm::parts_of(algorithm::division_of(sums), m.ranks);
   return resident < 8 ? 0 : std::min(resident, most);
+}
+
+/// CTAs in which the parts of a channel are joined: each has a multiprocessor to itself, so they leave some. 0: not
+/// where it has been seen to help.
+int channels_joined(const Machine& m) {
+  if (!has_three_or_four_ranks(m) || m.in_host_memory || !m.copies_in_bulk) return 0;
+  const int resident = std::min(m.multiprocessors * 3 / 4 / m.ranks_per_gpu, most_beside_others(m));
+  return std::max(1, std::min(resident, m.max_channels > 0 ? std::min(m.max_channels, kCtasOfNccl) : kCtasOfNccl));
 }
 
 /// Where data goes along a line of ranks it is the number of channels that counts: broadcast of 256 MB between 4 GPUs
@@ -469,6 +490,7 @@ Sizes sizes_for(const Machine& m) {
   const bool two_per_cta = has_two_channels_per_cta(m);
   const int per_cta = two_per_cta ? kMostRows : 1;
   const int in_mesh = two_per_cta ? channels * per_cta : 2 * sums;
+  const int joined = channels_joined(m);
   const int in_line = two_per_cta ? channels * per_cta : channels_in_line(m);
 
   const auto asked = static_cast<uint32_t>(m.buffer_bytes / kSimpleSlots) / kKi * kKi;
@@ -497,6 +519,8 @@ Sizes sizes_for(const Machine& m) {
       // with 64 KB. In a line 240 to 256 MB took 740 and 755 us with 48 channels and 64 and 32 KB.
       fit(m.ranks, Wish{std::max(in_mesh, 1), 8, 2 * kKi, std::min(most, most_of_mesh(m)), size_t{128} << 20}),
       fit(m.ranks, Wish{in_line, 16, 1 * kKi, std::min(most, (two_per_cta ? 64 : 32) * kKi), size_t{65} << 20, true}),
+      fit(m.ranks, Wish{algorithm::streams_of(true) * std::max(joined, 1), 8, 2 * kKi, std::min(most, 64 * kKi),
+                        size_t{128} << 20}),
       fit(m.ranks, BriefWish{brief_channels, 8, 8 * kKi, size_t{m.ranks <= 8 ? 5U : 8U} << 20}),
       fit(m.ranks, BriefWish{channels, 4, 16 * kKi, size_t{m.ranks <= 4 ? 12U : 8U} << 20}),
       fit(m.ranks, BriefWish{channels, 4, 32 * kKi, size_t{24} << 20}),
@@ -546,6 +570,7 @@ Sizes sizes_for(const Machine& m) {
   if (m.ranks > 1) sizes.limits.line = {line.channels, line.slot_bytes, per_cta};
   const QueueLayout& mesh = sizes.layouts[static_cast<size_t>(Queue::kMesh)];
   if (m.ranks > 1 && in_mesh > 0) sizes.limits.mesh = {mesh.channels, mesh.slot_bytes, per_cta};
+  if (joined > 0) sizes.limits.joined = {joined, sizes.layouts[static_cast<size_t>(Queue::kJoined)].slot_bytes};
   set_crossovers(m, sizes.limits);
   set_crossovers_of_brief_shots(m, sizes);
   set_message_protocols(m, sizes);

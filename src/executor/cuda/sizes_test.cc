@@ -68,11 +68,12 @@ TEST(Sizes, KernelsOfAllRanksOnAGpuButOneLeaveAMultiprocessorToThatOne) {
       const Sizes sizes = sizes_for(machine(sharing, sharing, multiprocessors));
       const Limits& l = sizes.limits;
       const int lanes = 2 * (sharing - 1);
-      for (const int ctas : {l.channels, l.line.channels, l.mesh.channels / l.mesh.per_cta,
-                             l.apart_sums.channels * algorithm::parts_of(true, sharing),
-                             l.apart_moves.channels * algorithm::parts_of(false, sharing), sizes.lanes_at_once,
-                             lanes * sizes.layouts[static_cast<size_t>(Queue::kMessageLL128)].channels,
-                             lanes * sizes.layouts[static_cast<size_t>(Queue::kMessageSimple)].channels}) {
+      for (const int ctas :
+           {l.channels, l.line.channels, l.mesh.channels / l.mesh.per_cta,
+            l.apart_sums.channels * algorithm::parts_of(algorithm::Division::kByRole, sharing),
+            l.apart_moves.channels * algorithm::parts_of(algorithm::Division::kByPeer, sharing), sizes.lanes_at_once,
+            lanes * sizes.layouts[static_cast<size_t>(Queue::kMessageLL128)].channels,
+            lanes * sizes.layouts[static_cast<size_t>(Queue::kMessageSimple)].channels}) {
         EXPECT_LT((sharing - 1) * ctas, multiprocessors) << sharing << " ranks, " << ctas << " CTAs";
       }
     }
@@ -155,11 +156,59 @@ TEST(Sizes, PartsOfAllRanksOnAGpuAreResidentAtOnceTwoOnAMultiprocessor) {
       const QueueLayout& sums = sizes.layouts[static_cast<size_t>(Queue::kSums)];
       const QueueLayout& moves = sizes.layouts[static_cast<size_t>(Queue::kSimple)];
       const Limits& l = sizes.limits;
-      EXPECT_LE(l.apart_sums.channels * algorithm::parts_of(true, ranks) * sharing, 2 * 132);
-      EXPECT_LE(l.apart_moves.channels * algorithm::parts_of(false, ranks) * sharing, 2 * 132);
+      EXPECT_LE(l.apart_sums.channels * algorithm::parts_of(algorithm::Division::kByRole, ranks) * sharing, 2 * 132);
+      EXPECT_LE(l.apart_moves.channels * algorithm::parts_of(algorithm::Division::kByPeer, ranks) * sharing, 2 * 132);
       EXPECT_LE(l.apart_sums.channels * algorithm::streams_of(true), sums.channels);
       EXPECT_LE(l.apart_moves.channels * algorithm::streams_of(false), moves.channels);
     }
+  }
+}
+
+TEST(Sizes, JoinedPartsAreOfferedBetweenThreeAndFourGpusWithCopyUnits) {
+  Machine four = machine(4);
+  EXPECT_EQ(sizes_for(four).limits.joined.channels, 0);
+  four.copies_in_bulk = true;
+  const Sizes sizes = sizes_for(four);
+  EXPECT_EQ(sizes.limits.joined.channels, kCtasOfNccl);
+  const QueueLayout& layout = sizes.layouts[static_cast<size_t>(Queue::kJoined)];
+  EXPECT_EQ(layout.channels, algorithm::streams_of(true) * kCtasOfNccl);
+  EXPECT_EQ(layout.slot_bytes, sizes.limits.joined.slot_bytes);
+  EXPECT_LE(layout.bytes(), size_t{128} << 20);
+  EXPECT_GE(layout.slots, static_cast<uint32_t>(algorithm::kLeastSlots));
+  const auto offered = [&](auto&& change) {
+    Machine other = four;
+    change(other);
+    return sizes_for(other).limits.joined.channels;
+  };
+  EXPECT_EQ(offered([](Machine& m) { m.ranks = 3; }), kCtasOfNccl);
+  EXPECT_EQ(offered([](Machine& m) { m.ranks = 2; }), 0) << "no gain";
+  EXPECT_EQ(offered([](Machine& m) { m.ranks = 8; }), 0) << "not measured";
+  EXPECT_EQ(offered([](Machine& m) { m.in_host_memory = true; }), 0);
+  EXPECT_EQ(offered([](Machine& m) { m.max_channels = 5; }), 5);
+  EXPECT_EQ(offered([](Machine& m) { m.ranks_per_gpu = 4; }), 24) << "a multiprocessor for each";
+}
+
+TEST(Sizes, JoinedPartsAreForFewCtas) {
+  Machine four = machine(4);
+  four.copies_in_bulk = true;
+  const auto least = [&](int most, Collective what) {
+    four.max_channels = most;
+    return sizes_for(four).limits.joined_bytes[static_cast<size_t>(what)];
+  };
+  for (const Collective what : {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllToAll}) {
+    EXPECT_EQ(least(0, what), 0U) << "small CTAs are as fast";
+    EXPECT_EQ(least(kCtasOfNccl + 1, what), 0U) << "not measured";
+    EXPECT_GT(least(24, what), 0U);
+  }
+  EXPECT_GT(least(kCtasOfNccl, Collective::kAllReduce), 0U);
+  EXPECT_EQ(least(kCtasOfNccl, Collective::kReduceScatter), 0U) << "no gain";
+}
+
+TEST(Sizes, AMultiprocessorHasTheSharedMemoryOfJoinedParts) {
+  constexpr size_t kOfHopper = size_t{227} << 10;
+  for (const Collective what : {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllToAll}) {
+    EXPECT_LE(joined_shared_bytes(what, 4), kOfHopper);
+    EXPECT_LE(movers_of(what, 4), kMostMovers);
   }
 }
 

@@ -13,6 +13,7 @@
 // A unit is what one thread (LL128: one warp) moves at a time.
 #pragma once
 
+#include "algorithm/parts.h"
 #include "executor/cuda/layout.h"
 #include "executor/cuda/ptx.h"
 
@@ -233,7 +234,18 @@ template <bool kReduces>
 struct Apart : Small {
   static constexpr bool kApart = true;
   static constexpr bool kReducesApart = kReduces;
+  static constexpr algorithm::Division kDivision = algorithm::division_of(kReduces);
 };
+
+/// The same, but with all parts of a channel in one CTA: workers carry out one, movers (mover.h) the others.
+template <bool kReduces>
+struct Joined : Apart<kReduces> {
+  static constexpr algorithm::Division kDivision = algorithm::Division::kByPeer;
+};
+template <class Wire>
+inline constexpr bool joins_parts = false;
+template <bool kReduces>
+inline constexpr bool joins_parts<Joined<kReduces>> = true;
 
 /// Whether the CTAs may carry several channels each (kMostRows in kernels.h).
 template <class Wire>

@@ -10,6 +10,7 @@
 namespace nitinol::verify {
 namespace {
 
+using algorithm::Division;
 using algorithm::Program;
 using algorithm::Task;
 
@@ -81,6 +82,12 @@ Share share_in(const Case& test, int channel = 0) {
   return share;
 }
 
+/// The ways in which a row that may run in parts may be divided.
+std::vector<Division> divisions_of(Collective what) {
+  if (reduces(what)) return {Division::kByRole, Division::kByPeer};
+  return {Division::kByPeer};
+}
+
 /// Verifies what one channel does, also in parts where the row says that this may be done (there may be as many as
 /// twice the ranks).
 template <class Entry>
@@ -88,7 +95,10 @@ void prove(Entry, const Case& test, const Share& share, const Options& wish = {}
   if (share.begin >= share.end) return;
   const Program program = program_of<Entry>(test, share);
   prove(program, Entry::row, test, wish);
-  if (Entry::row.apart && test.ranks <= 128) prove(algorithm::divide(program), Entry::row, test, wish);
+  if (!Entry::row.apart || test.ranks > 128) return;
+  for (const Division division : divisions_of(test.what)) {
+    prove(algorithm::divide(program, division), Entry::row, test, wish);
+  }
 }
 
 /// The same for all channels.
@@ -130,9 +140,8 @@ TEST_P(Proof, HoldsForEveryRankCount) {
 
 /// Interleavings in which parts get far ahead of each other, with as few slots as are allowed: in any order, with one
 /// kind of work done only when there is no other, and with one rank behind all others.
-std::vector<Options> interleavings_of(Collective what, int ranks) {
-  const bool reducing = reduces(what);
-  const int parts = algorithm::parts_of(reducing, ranks);
+std::vector<Options> interleavings_of(Division division, int ranks) {
+  const int parts = algorithm::parts_of(division, ranks);
   const int sends = (parts - 1) / 2;
   std::vector<Options> all{{}, {.seed = 1}};
   all.push_back({.starved = {.first_part = 0, .parts = 1}});
@@ -150,12 +159,14 @@ TEST_P(Proof, HoldsInPartsForEveryRankCountInAnyInterleaving) {
   for_each_row(what, [&](auto entry) {
     if (!entry.row.apart) return;
     for (int ranks = 2; ranks <= kEachUpTo; ++ranks) {
-      std::vector<Options> interleavings = interleavings_of(what, ranks);
-      if (ranks > 16 && ranks < kEachUpTo) interleavings = {interleavings[ranks % interleavings.size()]};
-      for (const size_t count : {size_t{1}, size_t{32} * ranks + 7, *counts_of(entry.row, ranks, 32).rbegin()}) {
-        const Case test{.what = what, .ranks = ranks, .root = ranks / 2, .count = count};
-        const Program divided = algorithm::divide(program_of<decltype(entry)>(test, share_in(test)));
-        for (const Options& options : interleavings) prove(divided, entry.row, test, options);
+      for (const Division division : divisions_of(what)) {
+        std::vector<Options> interleavings = interleavings_of(division, ranks);
+        if (ranks > 16 && ranks < kEachUpTo) interleavings = {interleavings[ranks % interleavings.size()]};
+        for (const size_t count : {size_t{1}, size_t{32} * ranks + 7, *counts_of(entry.row, ranks, 32).rbegin()}) {
+          const Case test{.what = what, .ranks = ranks, .root = ranks / 2, .count = count};
+          const Program divided = algorithm::divide(program_of<decltype(entry)>(test, share_in(test)), division);
+          for (const Options& options : interleavings) prove(divided, entry.row, test, options);
+        }
       }
     }
   });
@@ -238,7 +249,7 @@ std::set<Fault> faults_in_parts(Entry) {
   for (int ranks = 2; ranks <= 9; ++ranks) {
     const Case test{.what = what, .ranks = ranks, .root = ranks / 2, .count = size_t{32} * ranks * 3 + 7};
     const Program divided = algorithm::divide(program_of<Entry>(test, share_in(test)));
-    for (Options options : interleavings_of(what, ranks)) {
+    for (Options options : interleavings_of(algorithm::division_of(reduces(what)), ranks)) {
       for (const bool in_place : {false, true}) {
         options.in_place = in_place;
         for (const Finding& finding : verify(divided, options).findings) faults.insert(finding.fault);
