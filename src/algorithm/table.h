@@ -116,12 +116,13 @@ constexpr bool suits_small_ctas(Collective what, Algorithm algorithm, DataType t
   return is_often_long(what, type) && (by_mesh || goes_along_line(what, algorithm, ranks));
 }
 
-/// Whether GPUs have kernels for it in which the parts of a channel share a CTA, if it is a sum or moves data.
+/// Whether GPUs have kernels for it in which the parts of a channel share a CTA, if it is a sum or moves data. Doubles
+/// have none, so that the library stays small.
 constexpr bool suits_joined_parts(Collective what, Algorithm algorithm, DataType type) {
   const bool sums = (what == Collective::kAllReduce && algorithm == Algorithm::kTwoShot) ||
                     (what == Collective::kReduceScatter && algorithm == Algorithm::kOneShot);
   const bool moves = what == Collective::kAllToAll && algorithm == Algorithm::kOneShot;
-  return (sums && is_often_long(what, type)) || moves;
+  return (sums && is_often_long(what, type) && bytes_of(type) <= 4) || moves;
 }
 
 /// Whether GPUs have kernels by which it goes, if it is a sum or moves data, in lines of 16 bytes (LL16 in wires.h).

@@ -321,8 +321,10 @@ TEST(Choose, JoinedPartsComeBeforeSmallCtasAndPartsWhereThereIsNoScalar) {
   other.sum = false;
   EXPECT_FALSE(joined(other)) << "no kernels";
   other = least;
-  other.type = DataType::kInt32;
-  EXPECT_FALSE(joined(other)) << "no kernels";
+  for (const DataType type : {DataType::kInt32, DataType::kFloat64}) {
+    other.type = type;
+    EXPECT_FALSE(joined(other)) << "no kernels";
+  }
   other = least;
   other.what = Collective::kAllGather;
   EXPECT_FALSE(joined(other)) << "no kernels";

@@ -55,7 +55,7 @@ inline void store_live_pair(void* to, uint32_t first, uint32_t second) {
 inline void store_live_word(uint32_t* to, uint32_t value) { *to = value; }
 inline uint32_t load_acquire(const uint32_t* from) { return *from; }
 inline void fence_all_gpus() {}
-inline void sync_row() {}
+inline void sync_some(uint32_t, uint32_t) {}
 /// What happens whenever whoever waits looks at the clock, if anything does.
 inline std::function<void()> at_each_look;
 inline uint64_t clock = 0;
