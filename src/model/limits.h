@@ -80,7 +80,7 @@ struct Limits {
   bool passes_on_short_chunks = false;              ///< Simple: chunks that ranks pass on are as short as others
   std::array<size_t, kCollectives> apart_bytes{};   ///< blocks of so many bytes and more in parts; 0: never
   std::array<size_t, kCollectives> small_bytes{};   ///< and by small CTAs,
-  std::array<size_t, kCollectives> joined_bytes{};  ///< or by parts that share CTAs, where there is no scalar
+  std::array<size_t, kCollectives> joined_bytes{};  ///< or, without a scalar, by joined parts
   /// With LL128 messages of so many bytes and more use no more CTAs than NCCL does; 0: as many as there are.
   std::array<size_t, kCollectives> compact_bytes{};
 };

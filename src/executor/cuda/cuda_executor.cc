@@ -148,6 +148,9 @@ const void* kernel_of(const CollectiveWork& work, Queue queue, int ranks) {
          static_cast<int>(work.reduction.combine), static_cast<int>(work.type));
   }
   if (is_brief(queue)) return brief_kernel_of(*set, work);
+  if (work.plan.joined && work.reduction.scalar != Reduction::Scalar::kNone) {
+    fail(ncclInternalError, "{} by joined parts, which apply no scalar", name_of(work.what));
+  }
   if (work.plan.apart || work.plan.small || work.plan.joined) {  // never with one rank: it is offered none
     if (const void* const kernel = small_kernel_of(*set, work)) return kernel;
     fail(ncclInternalError, "no kernel for {} by {} {}", name_of(work.what), name_of(work.plan.algorithm),

@@ -121,8 +121,8 @@ bool has_few_ctas(const Machine& m) { return m.max_channels > 0 && m.max_channel
 void set_crossovers_to_joined_parts(const Machine& m, Limits& limits) {
   if (limits.joined.channels == 0 || !has_few_ctas(m)) return;
   limits.joined_bytes[static_cast<size_t>(Collective::kAllReduce)] = 24 * kMega;
-  limits.joined_bytes[static_cast<size_t>(Collective::kAllToAll)] = 24 * kMega;
-  if (m.max_channels < kCtasOfNccl) limits.joined_bytes[static_cast<size_t>(Collective::kReduceScatter)] = 96 * kMega;
+  limits.joined_bytes[static_cast<size_t>(Collective::kAllToAll)] = 6 * kMega;  // blocks
+  if (m.max_channels < kCtasOfNccl) limits.joined_bytes[static_cast<size_t>(Collective::kReduceScatter)] = 24 * kMega;
 }
 
 /// Where small CTAs are offered though the user limits CTAs: not measured with more of either.

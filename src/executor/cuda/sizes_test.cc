@@ -201,6 +201,7 @@ TEST(Sizes, JoinedPartsAreForFewCtas) {
     EXPECT_GT(least(24, what), 0U);
   }
   EXPECT_GT(least(kCtasOfNccl, Collective::kAllReduce), 0U);
+  EXPECT_EQ(least(24, Collective::kAllToAll), size_t{6} << 20) << "of blocks: 24 MB between 4";
   EXPECT_EQ(least(kCtasOfNccl, Collective::kReduceScatter), 0U) << "no gain";
 }
 
