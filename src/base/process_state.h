@@ -9,8 +9,8 @@ namespace nitinol {
 /// may have one each. 0: unknown.
 std::uint64_t pid_namespace();
 
-/// Of a number that was drawn in this process, or in one that it was forked from: one that no other process has which
-/// that holds for.
+/// Of a number that was drawn in this process, or in one that it was forked from: one that no other living process has
+/// which that holds for.
 std::uint64_t of_this_process(std::uint64_t drawn);
 
 enum class ProcessState { kRunning, kStopped, kDead, kUnknown };

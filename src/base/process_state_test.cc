@@ -38,39 +38,67 @@ TEST(ProcessState, IsUnknownOfAnotherNamespace) {
   EXPECT_EQ(process_state(getpid(), pid_namespace() + 1), ProcessState::kUnknown);
 }
 
-/// What `in_child` runs in the child of a fork tells of the number that the parent has drawn.
-std::uint64_t number_in_child(const std::function<void(const std::function<void()>& tell)>& in_child) {
-  int ends[2];
-  EXPECT_EQ(pipe(ends), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    in_child([&] {
-      const std::uint64_t number = of_this_process(17);
-      if (write(ends[1], &number, sizeof(number)) != sizeof(number)) _exit(1);
-    });
-    _exit(0);
+/// The child of a fork, as long as this lives, and the number which it has of one that its parent has drawn.
+class ChildWithNumber {
+ public:
+  /// Runs its argument in that child, or in one that it has itself.
+  using Place = std::function<void(const std::function<void()>& tell_and_stay)>;
+
+  explicit ChildWithNumber(const Place& in_child) {
+    int told[2];
+    int staying[2];
+    EXPECT_EQ(pipe(told), 0);
+    EXPECT_EQ(pipe(staying), 0);
+    child_ = fork();
+    if (child_ == 0) {
+      close(staying[1]);
+      in_child([&] {
+        const std::uint64_t number = of_this_process(kDrawn);
+        if (write(told[1], &number, sizeof(number)) != sizeof(number)) _exit(1);
+        char none = 0;
+        _exit(read(staying[0], &none, sizeof(none)) == 0 ? 0 : 1);
+      });
+      _exit(1);
+    }
+    close(told[1]);
+    close(staying[0]);
+    may_leave_ = staying[1];
+    EXPECT_EQ(read(told[0], &number_, sizeof(number_)), static_cast<ssize_t>(sizeof(number_)));
+    close(told[0]);
   }
-  close(ends[1]);
-  std::uint64_t number = 0;
-  EXPECT_EQ(read(ends[0], &number, sizeof(number)), static_cast<ssize_t>(sizeof(number)));
-  close(ends[0]);
-  waitpid(child, nullptr, 0);
-  return number;
-}
+  ~ChildWithNumber() {
+    close(may_leave_);
+    waitpid(child_, nullptr, 0);
+  }
+  ChildWithNumber(const ChildWithNumber&) = delete;
+  ChildWithNumber& operator=(const ChildWithNumber&) = delete;
+
+  std::uint64_t number() const { return number_; }
+
+  static constexpr std::uint64_t kDrawn = 17;
+
+ private:
+  pid_t child_ = -1;
+  int may_leave_ = -1;
+  std::uint64_t number_ = 0;
+};
 
 TEST(OfThisProcess, AreNumbersThatStayAndThatChildrenDoNotShare) {
-  const auto plainly = [](const std::function<void()>& tell) { tell(); };
-  EXPECT_EQ(of_this_process(17), of_this_process(17));
-  EXPECT_NE(of_this_process(17), of_this_process(18));
-  EXPECT_NE(of_this_process(17), number_in_child(plainly));
+  constexpr std::uint64_t kDrawn = ChildWithNumber::kDrawn;
+  EXPECT_EQ(of_this_process(kDrawn), of_this_process(kDrawn));
+  EXPECT_NE(of_this_process(kDrawn), of_this_process(kDrawn + 1));
+  const ChildWithNumber child([](const auto& tell_and_stay) { tell_and_stay(); });
+  EXPECT_NE(of_this_process(kDrawn), child.number());
 }
 
+// At the same time: the system gives the number of a namespace that has ended to the next one.
 TEST(OfThisProcess, AreNumbersThatChildrenInContainersDoNotShare) {
   if (testing::kAddressSanitizer) GTEST_SKIP() << "its look for leaks needs a process that this one can see";
   if (!testing::there_are_containers()) GTEST_SKIP() << "this system lets us have no processes of our own";
-  const auto contained = [](const std::function<void()>& tell) { testing::status_in_a_container(tell); };
-  const std::uint64_t one = number_in_child(contained);  // as process 1, as the next one is
-  EXPECT_NE(one, number_in_child(contained));
+  const auto contained = [](const auto& tell_and_stay) { testing::status_in_a_container(tell_and_stay); };
+  const ChildWithNumber one(contained);  // as process 1, as the next one is
+  const ChildWithNumber other(contained);
+  EXPECT_NE(one.number(), other.number());
 }
 
 }  // namespace
