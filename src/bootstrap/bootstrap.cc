@@ -44,6 +44,7 @@ class Joiner {
   std::unique_ptr<RootLink> try_root(int block, Deadline deadline, const Interrupt& interrupt,
                                      bool* refused = nullptr) const;
   std::chrono::milliseconds time_for_others() const;
+  std::chrono::milliseconds time_to_warn_of(int block) const;
   Registration registration(int block) const;
   ParentReply register_here();
   ParentReply look_up_parent();
@@ -146,6 +147,7 @@ std::unique_ptr<RootLink> Joiner::reach_root(int block) {
       .deadline = deadline_,
       .interrupt = interrupt_,
       .fate = fate,
+      .unserved = given.empty() ? "" : "it has not made this call, or has given up",
       .patience_with_refusals = patience_with_root(is_near(id)),
   };
   if (id.maker != 0) connecting.in_vain = [&name] { fail_for_lost_root(name); };
@@ -172,6 +174,11 @@ std::chrono::milliseconds Joiner::time_for_others() const {
   return std::max<std::chrono::milliseconds>(std::chrono::floor<std::chrono::seconds>(left), kSmallDelay);
 }
 
+// A root of this process tells in the same log for whom it waits.
+std::chrono::milliseconds Joiner::time_to_warn_of(int block) const {
+  return has_root(id_of(block).secret) ? 0ms : arguments_.options.warn_after;
+}
+
 Registration Joiner::registration(int block) const {
   Registration registration;
   registration.rank = arguments_.rank;
@@ -190,7 +197,7 @@ ParentReply Joiner::register_here() {
   while (true) {
     root_ = reach_root(block_);
     root_->send(FrameType::kRegister, encode(registration(block_)));
-    const auto parent = root_->wait_for_parent(deadline_, among_others_);
+    const auto parent = root_->wait_for_parent(deadline_, among_others_, time_to_warn_of(block_));
     if (parent) {
       has_parent_ = true;
       return *parent;
@@ -205,7 +212,7 @@ ParentReply Joiner::look_up_parent() {
   const int block = shape_.parent_block(block_);
   const auto link = reach_root(block);
   link->send(FrameType::kLookup, encode(registration(block)));
-  const auto parent = link->wait_for_parent(deadline_, among_others_);
+  const auto parent = link->wait_for_parent(deadline_, among_others_, time_to_warn_of(block));
   if (!parent || parent->rank < 0) fail(ncclSystemError, "the root of another unique id does not know its first rank");
   return *parent;
 }

@@ -122,8 +122,9 @@ UniqueFd socket_to(const SocketAddress& address) {
 }
 
 std::string complaint(const ConnectArguments& arguments, const Attempt& attempt, int attempts) {
+  const bool unserved = attempt.reached && !arguments.unserved.empty();
   return formatted("cannot connect to {} at {}: {} ({} attempts){}", arguments.peer, arguments.to.to_string(),
-                   attempt.problem, attempts, arguments.fate ? arguments.fate() : "");
+                   unserved ? arguments.unserved : attempt.problem, attempts, arguments.fate ? arguments.fate() : "");
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ struct ConnectArguments {
   Deadline deadline;
   const Interrupt& interrupt;
   std::function<std::string()> fate{};  // what has become of the peer, for the sentence; may be empty
+  std::string unserved{};               // why the process that listens there may not know the key; empty: it must
   // Where nobody listens now nobody ever will: how long that is to be seen, and what throws then. Empty: somebody may.
   std::chrono::milliseconds patience_with_refusals{};
   std::function<void()> in_vain{};

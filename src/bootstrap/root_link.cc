@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "bootstrap/long_wait.h"
 #include "bootstrap/network.h"
 
 namespace nitinol {
@@ -69,13 +70,29 @@ std::optional<Failure> RootLink::wait_for_failure(Deadline deadline) {
   }
 }
 
-std::optional<ParentReply> RootLink::wait_for_parent(Deadline deadline, const Interrupt& interrupt) {
+// It answers when all have come. Of those who have not its own process's log tells, unless that is stopped.
+void RootLink::tell_of_silence(std::chrono::milliseconds waited) const {
+  tell_of_wait([&] {
+    return formatted(
+        "still waiting (NITINOL_INIT_TIMEOUT ends such waits): {} has not answered within {}; it does "
+        "when all ranks have come, and its process tells in its log which have not{}",
+        root_name_, seconds_text(waited), fate_ ? fate_() : "");
+  });
+}
+
+std::optional<ParentReply> RootLink::wait_for_parent(Deadline deadline, const Interrupt& interrupt,
+                                                     std::chrono::milliseconds warn_after) {
+  Deadline due = warn_after.count() == 0 ? Deadline::max() : Clock::now() + warn_after;
   std::unique_lock lock(inbox_->mutex);
   while (true) {
     check_locked();
     if (!inbox_->frames.empty()) break;
     lock.unlock();
     interrupt();
+    if (Clock::now() >= due) {
+      due = Deadline::max();
+      tell_of_silence(warn_after);
+    }
     if (Clock::now() >= deadline) {
       fail(ncclRemoteError, "{} did not answer in time (NITINOL_INIT_TIMEOUT){}", root_name_, fate_ ? fate_() : "");
     }

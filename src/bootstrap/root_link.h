@@ -46,8 +46,10 @@ class RootLink {
   /// What the root says is wrong; nothing if it has not said so in time, or is gone.
   std::optional<Failure> wait_for_failure(Deadline deadline);
 
-  /// The parent; nothing if the root is busy with an earlier communicator of this address.
-  std::optional<ParentReply> wait_for_parent(Deadline deadline, const Interrupt& interrupt);
+  /// The parent; nothing if the root is busy with an earlier communicator of this address. The log tells once of a wait
+  /// that is longer than `warn_after`; 0: never.
+  std::optional<ParentReply> wait_for_parent(Deadline deadline, const Interrupt& interrupt,
+                                             std::chrono::milliseconds warn_after = {});
 
  private:
   struct Inbox {
@@ -57,6 +59,7 @@ class RootLink {
     std::optional<Ending> closed;
   };
 
+  void tell_of_silence(std::chrono::milliseconds waited) const;
   std::optional<Failure> failure_locked() const;
   void check_locked() const;
 

@@ -384,9 +384,9 @@ std::chrono::milliseconds Communicator::patience_with_leavers() const {
   return timeout.count() > 0 ? timeout : std::chrono::seconds(settings().integer(Setting::kInitTimeout));
 }
 
-bool Communicator::wait_until_finalised() const {
+bool Communicator::wait_until_finalised(std::chrono::milliseconds within) const {
   Attendance attendance;
-  auto deadline = std::chrono::steady_clock::now() + patience_with_leavers();
+  auto deadline = std::chrono::steady_clock::now() + within;
   while (phase() == Phase::kFinalising && state() == ncclInProgress && !aborted_.load() && !ending_.load()) {
     const auto now = std::chrono::steady_clock::now();
     deadline += attendance.missed(now);

@@ -171,8 +171,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// How long others are waited for that have not come to finalise.
   std::chrono::milliseconds patience_with_leavers() const;
   /// Waits until another thread has finished finalising this one, it fails, or somebody is about to destroy it. False
-  /// if that takes longer than other ranks are waited for.
-  bool wait_until_finalised() const;
+  /// if that takes longer.
+  bool wait_until_finalised(std::chrono::milliseconds within) const;
   void expect_end();
   Phase phase() const { return phase_.load(std::memory_order_acquire); }
   /// Where the ranks of this process meet to leave.

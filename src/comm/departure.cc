@@ -1,6 +1,7 @@
 #include "comm/departure.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -10,6 +11,8 @@
 #include "base/fork_safe.h"
 #include "base/log.h"
 #include "base/run_together.h"
+#include "base/settings.h"
+#include "bootstrap/long_wait.h"
 #include "comm/gathering.h"
 
 namespace nitinol {
@@ -135,17 +138,37 @@ std::string awaited_ranks(Communicator& communicator) {
   return gathering->on_its_way ? "" : communicator.local_ranks_but(gathering->done_with());
 }
 
+/// "" if all ranks of its process have come.
+std::string complaint_after(std::chrono::milliseconds waited, Communicator& communicator) {
+  const std::string awaited = awaited_ranks(communicator);
+  if (awaited.empty()) return "";
+  return formatted(
+      "rank {} waited {} ms for {} in ncclCommFinalize, in its own process: does every rank make the same calls?",
+      communicator.rank(), waited.count(), awaited);
+}
+
+void warn_of_ranks_of_process(std::chrono::milliseconds waited, Communicator& communicator) {
+  const std::string complaint = complaint_after(waited, communicator);
+  if (complaint.empty()) return;
+  const char* const end = communicator.timeout().count() > 0 ? "NITINOL_TIMEOUT" : "NITINOL_INIT_TIMEOUT";
+  tell_of_wait([&] { return formatted("still waiting ({} ends such waits): {}", end, complaint); });
+}
+
 /// Whoever polls is to see that it is not over before the other ranks of the process have come. When all have they keep
 /// the time themselves, in finish_finalise.
 void wait_for_ranks_of_process(Communicator& communicator) {
-  while (!communicator.wait_until_finalised()) {
-    const std::string awaited = awaited_ranks(communicator);
-    if (awaited.empty()) continue;
-    const std::string sentence = formatted(
-        "rank {} waited {} ms for {} in ncclCommFinalize, in its own process: does every rank make the same "
-        "calls?",
-        communicator.rank(), communicator.patience_with_leavers().count(), awaited);
-    communicator.fail_with(ncclRemoteError, sentence, true);
+  const std::chrono::milliseconds patience = communicator.patience_with_leavers();
+  const std::chrono::milliseconds warn_after = std::chrono::seconds(settings().integer(Setting::kWarnAfter));
+  const bool warns = warn_after.count() > 0 && warn_after < patience;
+  if (warns) {
+    if (communicator.wait_until_finalised(warn_after)) return;
+    warn_of_ranks_of_process(warn_after, communicator);
+  }
+  std::chrono::milliseconds left = warns ? patience - warn_after : patience;
+  while (!communicator.wait_until_finalised(left)) {
+    const std::string complaint = complaint_after(patience, communicator);
+    if (!complaint.empty()) communicator.fail_with(ncclRemoteError, complaint, true);
+    left = patience;
   }
 }
 

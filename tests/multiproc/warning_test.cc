@@ -10,6 +10,7 @@
 #include <iterator>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/temporary_folder_testing.h"
 #include "cluster.h"
@@ -154,6 +155,27 @@ TEST_F(Warning, TellsOnceOfARankThatIsLateToJoin) {
             }));
 }
 
+/// In the log of a process that has no root itself.
+TEST_F(Warning, TellsOnceOfARootThatWaitsForOthers) {
+  const std::string silence = "still waiting (NITINOL_INIT_TIMEOUT ends such waits): the root of the unique id at ";
+  const SharedCount warned;
+  EXPECT_EQ("", run_processes(2, [&](int rank, const ncclUniqueId& id) {
+              std::thread watcher;
+              if (rank == 1) watcher = tell(warned, silence);
+              warned.wait_for(1 - rank);
+              if (rank == 0) come_late();
+              const Scene s(rank, id);
+              if (rank == 1) {
+                watcher.join();
+                must_have(log(), {" in pid ",
+                                  " has not answered within 1 s; it does when all ranks have come, and its process "
+                                  "tells in its log which have not; its process is alive"});
+              }
+              expect_that(warnings(silence, log()) == rank, log());
+              s.end();
+            }));
+}
+
 TEST_F(Warning, TellsOnceOfARankThatIsLateToSplit) {
   const SharedCount warned;
   EXPECT_EQ("", run_processes(2, [&](int rank, const ncclUniqueId& id) {
@@ -218,6 +240,31 @@ TEST_F(Warning, TellsOnceOfARankThatIsLateToShrink) {
             }));
 }
 
+/// That is the new rank 0, where the others would meet.
+TEST_F(Warning, TellsOnceOfANewRank0ThatIsLateToShrink) {
+  const std::string missing = "still trying (NCCL_SOCKET_RETRY_CNT or NITINOL_INIT_TIMEOUT ends it): ";
+  const SharedCount warned;
+  EXPECT_EQ("", run_ranks({1, 1, 1}, [&](Rank& self) {
+              if (self.rank == 2) return;
+              ncclComm_t rest = nullptr;
+              std::thread watcher;
+              if (self.rank == 1) watcher = tell(warned, missing);
+              warned.wait_for(1 - self.rank);
+              if (self.rank == 0) come_late();
+              int gone = 2;
+              EXPECT_CALL(ncclCommShrink(self.comm, &gone, 1, &rest, nullptr, NCCL_SHRINK_DEFAULT));
+              if (self.rank == 1) {
+                watcher.join();
+                must_have(log(),
+                          {"cannot connect to rank 0 (host ", ") of the old communicator, where the ranks meet, at ",
+                           ": it has not made this call, or has given up ("});
+              }
+              expect_that(warnings(missing, log()) == self.rank, log());
+              expect_place(rest, self.rank, 2);
+              EXPECT_CALL(ncclCommDestroy(rest));
+            }));
+}
+
 /// Rank 1 waits for rank 0 in the second one, for as long as that waits in the first.
 TEST_F(Warning, TellsOfCommunicatorsThatAreDestroyedInOppositeOrder) {
   EXPECT_EQ("", run_processes(2, [&](int rank, const ncclUniqueId& id) {
@@ -234,6 +281,23 @@ TEST_F(Warning, TellsOfCommunicatorsThatAreDestroyedInOppositeOrder) {
               expect_that(warnings(warning, text) == 1, text);
               expect_that(warnings(" NCCL WARN rank 0: rank 0 waited ", text) == 1, "it does not say that it gave up");
               EXPECT_CALL(ncclCommDestroy(second));
+            }));
+}
+
+TEST_F(Warning, TellsOnceOfARankOfTheSameProcessThatIsLateToFinalize) {
+  const std::string missing =
+      "still waiting (NITINOL_INIT_TIMEOUT ends such waits): rank 0 waited 1000 ms for rank 1 (";
+  EXPECT_EQ("", run_processes(1, [&](int, const ncclUniqueId&) {
+              const std::vector<ncclComm_t> comms = make_non_blocking(2);
+              static_cast<void>(ncclCommFinalize(comms[0]));
+              must_have(await_warnings(missing, 1), {") in ncclCommFinalize, in its own process: does every rank "});
+              come_late();
+              static_cast<void>(ncclCommFinalize(comms[1]));
+              for (const ncclComm_t comm : comms) {
+                EXPECT_CALL(settled(ncclInProgress, comm));
+                EXPECT_CALL(ncclCommDestroy(comm));
+              }
+              expect_that(warnings("still waiting", log()) == 1, log());
             }));
 }
 
