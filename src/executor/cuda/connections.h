@@ -244,7 +244,8 @@ class Connections {
   }
   __device__ __forceinline__ void give_back_rest(int peer) {
     Counters& c = counters_[peer];
-    if (!Wire::kCounted || c.posted == c.received) return;
+    // Where parts are joined the clerk tells of each slot, and what it has read here may be what a mover has written.
+    if (!Wire::kCounted || joins_parts<Wire> || c.posted == c.received) return;
     store_credit(peer, c.received);
     c.posted = c.received;
   }

@@ -49,15 +49,16 @@ Machine machine_of(const ExecutorSetup& setup) {
   machine.ranks = static_cast<int>(setup.peers.size());
   machine.ranks_per_gpu = most_ranks_on_a_gpu(setup.peers);
   machine.multiprocessors = setup.peers[0].multiprocessors;
-  for (const Peer& peer : setup.peers)
+  machine.bulk_bytes = setup.peers[0].bulk_bytes;
+  for (const Peer& peer : setup.peers) {
     machine.multiprocessors = std::min(machine.multiprocessors, peer.multiprocessors);
+    machine.bulk_bytes = std::min<size_t>(machine.bulk_bytes, peer.bulk_bytes);
+  }
   machine.lines_stay_whole = reaches_peers(setup) && all_have(setup.peers, kKeepsLinesWhole);
   machine.has_clusters = std::all_of(setup.peers.begin(), setup.peers.end(), [&](const Peer& peer) {
     return asked_clusters(setup, peer, machine.ranks_per_gpu > 1) < 0;
   });
   machine.in_host_memory = !reaches_peers(setup);
-  machine.copies_in_bulk = std::all_of(setup.peers.begin(), setup.peers.end(),
-                                       [](const Peer& peer) { return peer.compute_capability >= kHasBulkCopiesFrom; });
   machine.max_channels = setup.max_channels;
   machine.buffer_bytes = setup.buffer_bytes;
   return machine;
@@ -84,18 +85,20 @@ std::optional<Bounds> bounds_of(const CollectiveWork& work, size_t piece) {
   return are(grains) ? std::optional(grains) : std::nullopt;
 }
 
+const void* kernel_at(const KernelSet& set, const CollectiveWork& work, Way way, Use use) {
+  return set.at(work.what, work.plan.algorithm, way, use);
+}
+
 /// Which of a set's kernels does a brief operation, as far as that is asked of each rank for itself.
 const void* brief_kernel_of(const KernelSet& set, const CollectiveWork& work) {
-  const auto what = static_cast<size_t>(work.what);
-  const auto algorithm = static_cast<size_t>(work.plan.algorithm);
-  const auto protocol = static_cast<size_t>(work.plan.protocol);
-  const void* const any = set.any[what][algorithm][protocol];
+  const Way way = brief_way_of(work.plan.protocol);
+  const void* const any = kernel_at(set, work, way, Use::kAny);
   if (work.reduction.scalar != Reduction::Scalar::kNone || work.reduction.average) return any;
   const std::optional<Bounds> bounds = bounds_of(work, brief_piece(work.plan.protocol));
   if (!bounds.has_value()) return any;
-  if (bounds == Bounds::kPieces) return set.plain[what][algorithm][protocol];
-  const bool are_words = *bounds == bounds_of_words(work.what) && work.plan.protocol == Protocol::kLL128;
-  const void* const found = are_words ? set.brief_words[what][algorithm] : set.brief_grains[what][algorithm][protocol];
+  if (bounds == Bounds::kPieces) return kernel_at(set, work, way, Use::kUsual);
+  const bool are_words = *bounds == bounds_of_words(work.what) && way == Way::kBriefLL128;
+  const void* const found = kernel_at(set, work, way, are_words ? Use::kWords : Use::kGrains);
   return found != nullptr ? found : any;
 }
 
@@ -105,13 +108,9 @@ const void* kernel_between_pieces(const KernelSet& set, const CollectiveWork& wo
   if (!bounds.has_value() || bounds == Bounds::kPieces || work.reduction.scalar != Reduction::Scalar::kNone) {
     return nullptr;
   }
-  const auto what = static_cast<size_t>(work.what);
-  const auto algorithm = static_cast<size_t>(work.plan.algorithm);
   const bool by_ll = queue == Queue::kLL;
-  if (*bounds != bounds_of_words(work.what) || (by_ll && begins_anywhere(*bounds))) {
-    return set.grains[what][algorithm][static_cast<size_t>(work.plan.protocol)];
-  }
-  return by_ll ? nullptr : set.words[what][algorithm];
+  const bool are_words = *bounds == bounds_of_words(work.what) && !(by_ll && begins_anywhere(*bounds));
+  return kernel_at(set, work, way_of(work.plan.protocol), are_words ? Use::kWords : Use::kGrains);
 }
 
 /// Whether a buffer, or a block in one, begins between vectors of 16 bytes, but with a grain that there are kernels
@@ -124,13 +123,10 @@ bool begins_between_vectors(const CollectiveWork& work) {
 
 /// By small CTAs, or in parts, joined or not; null: there is none.
 const void* small_kernel_of(const KernelSet& set, const CollectiveWork& work) {
-  const auto what = static_cast<size_t>(work.what);
-  const auto algorithm = static_cast<size_t>(work.plan.algorithm);
-  const auto& usual = work.plan.joined ? set.joined : work.plan.apart ? set.apart : set.small;
-  const auto& between = work.plan.joined ? set.joined_grains : work.plan.apart ? set.apart_grains : set.small_grains;
+  const Way way = work.plan.joined ? Way::kJoined : work.plan.apart ? Way::kApart : Way::kSmall;
   const bool is_between = work.reduction.scalar == Reduction::Scalar::kNone && begins_between_vectors(work);
-  const void* const kernel = is_between ? between[what][algorithm] : nullptr;
-  return kernel != nullptr ? kernel : usual[what][algorithm];
+  const void* const kernel = is_between ? kernel_at(set, work, way, Use::kGrains) : nullptr;
+  return kernel != nullptr ? kernel : kernel_at(set, work, way, Use::kUsual);
 }
 
 uint32_t steps_if_brief(const CollectiveWork& work) {
@@ -161,11 +157,8 @@ const void* kernel_of(const CollectiveWork& work, Queue queue, int ranks) {
   if ((queue == Queue::kLL || queue == Queue::kLL128) && ranks > 1) {
     if (const void* const kernel = kernel_between_pieces(*set, work, queue)) return kernel;
   }
-  const auto row = ranks == 1 ? size_t{kCollectives} : static_cast<size_t>(work.what);
-  const auto algorithm = static_cast<size_t>(work.plan.algorithm);
-  const void* kernel = queue == Queue::kLL16
-                           ? set->lines[row][algorithm]
-                           : set->kernel[row][algorithm][static_cast<size_t>(protocol_of(work, ranks))];
+  const Way way = queue == Queue::kLL16 ? Way::kLL16 : way_of(work.plan.protocol);
+  const void* const kernel = ranks == 1 ? set->alone : kernel_at(*set, work, way, Use::kUsual);
   if (kernel == nullptr) {
     fail(ncclInternalError, "no kernel for {} by {}", name_of(work.what), name_of(work.plan.algorithm));
   }

@@ -2,6 +2,7 @@
 // one of all others; and for each protocol such that only move bytes, and one for messages.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <type_traits>
 
@@ -57,6 +58,14 @@ constexpr uint32_t piece_of(Collective what) { return what == Collective::kAllRe
 inline constexpr int kMostMovers = 6;  ///< threads for more of them would have fewer registers
 constexpr size_t joined_shared_bytes(Collective what, int ranks) {
   return joined_shared_bytes(ranks, movers_of(what, ranks), piece_of(what));
+}
+/// Of the collective that takes most.
+constexpr size_t most_joined_bytes(int ranks) {
+  size_t most = 0;
+  for (size_t what = 0; what < kCollectives; ++what) {
+    most = std::max(most, joined_shared_bytes(static_cast<Collective>(what), ranks));
+  }
+  return most;
 }
 
 /// Threads of the largest CTA that carries messages; two of these fit on a multiprocessor.
@@ -375,32 +384,42 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
 
 #endif
 
-/// The kernel of each algorithm and protocol for one type and combiner, as the launch functions of the CUDA runtime
-/// take them. Null: there is none. Rows: collectives; the last row holds the kernels for a communicator of one rank.
+/// How a kernel exchanges data: wires, of the usual CTAs or others (wires.h).
+enum class Way : int {
+  kLL,
+  kLL128,
+  kSimple,
+  kLL16,    ///< what goes in lines
+  kSmall,   ///< Simple with small CTAs,
+  kApart,   ///< and with such for each part of a rank's program,
+  kJoined,  ///< or the parts of a channel in one
+  kBriefLL,
+  kBriefLL128
+};
+inline constexpr int kWays = 9;
+constexpr Way way_of(Protocol protocol) { return static_cast<Way>(protocol); }
+static_assert(way_of(Protocol::kSimple) == Way::kSimple);
+/// Of what is brief.
+constexpr Way brief_way_of(Protocol protocol) { return protocol == Protocol::kLL ? Way::kBriefLL : Way::kBriefLL128; }
+
+/// Where what it is for begins and ends (Bounds in layout.h), among the kernels of a way that do the same.
+enum class Use : int {
+  kUsual,   ///< in whole pieces, or wherever it is as fast (usual_bounds)
+  kWords,   ///< with words
+  kGrains,  ///< elsewhere
+  kAny      ///< anywhere, if it is brief; and averages and scalars
+};
+inline constexpr int kUses = 4;
+
+/// The kernels for one type and combiner, as the launch functions of the CUDA runtime take them. Null: there is none.
 struct KernelSet {
-  const void* kernel[kCollectives + 1][kAlgorithms][kProtocols] = {};
-  /// Those of LL16, for what goes in lines,
-  const void* lines[kCollectives][kAlgorithms] = {};
-  /// those of Simple with small CTAs,
-  const void* small[kCollectives][kAlgorithms] = {};
-  /// and with such for each part of a rank's program;
-  const void* apart[kCollectives][kAlgorithms] = {};
-  /// those with the parts of a channel in one CTA;
-  const void* joined[kCollectives][kAlgorithms] = {};
-  /// the same for what begins between vectors.
-  const void* joined_grains[kCollectives][kAlgorithms] = {};
-  const void* small_grains[kCollectives][kAlgorithms] = {};
-  const void* apart_grains[kCollectives][kAlgorithms] = {};
-  /// Those of LL128 for words, if there are any,
-  const void* words[kCollectives][kAlgorithms] = {};
-  /// and for what begins or ends elsewhere.
-  const void* grains[kCollectives][kAlgorithms][kProtocols] = {};
-  /// For brief operations: those that BriefWorker can do with whole pieces, by LL128 with words, what begins elsewhere,
-  /// and all.
-  const void* plain[kCollectives][kAlgorithms][kProtocols] = {};
-  const void* brief_words[kCollectives][kAlgorithms] = {};
-  const void* brief_grains[kCollectives][kAlgorithms][kProtocols] = {};
-  const void* any[kCollectives][kAlgorithms][kProtocols] = {};
+  const void* kernel[kCollectives][kAlgorithms][kWays][kUses] = {};
+  const void* alone = nullptr;  ///< for a communicator of one rank, whatever it does
+
+  const void* at(Collective what, Algorithm algorithm, Way way, Use use) const {
+    return kernel[static_cast<size_t>(what)][static_cast<size_t>(algorithm)][static_cast<size_t>(way)]
+                 [static_cast<size_t>(use)];
+  }
 };
 
 /// Defined in the generated files, one for each type and combiner of the build.
@@ -508,39 +527,49 @@ constexpr auto shared_entries(algorithm::List<Chosen...>, algorithm::List<Entry,
   }
 }
 
+template <class Wire>
+constexpr Way way_of() {
+  if (joins_parts<Wire>) return Way::kJoined;
+  if (Wire::kApart) return Way::kApart;
+  if (Wire::kSmall) return Way::kSmall;
+  return std::is_same_v<Wire, LL16> ? Way::kLL16 : way_of(Wire::kProtocol);
+}
+
+/// Fills in a set's places for a row of the table.
+class Places {
+ public:
+  Places(KernelSet& set, const algorithm::Row& row, Way way)
+      : kernel_(
+            set.kernel[static_cast<size_t>(row.what)][static_cast<size_t>(row.algorithm)][static_cast<size_t>(way)]) {}
+  template <class Kernel>
+  void put(Use use, Kernel* kernel) {
+    kernel_[static_cast<size_t>(use)] = reinterpret_cast<const void*>(kernel);
+  }
+
+ private:
+  const void* (&kernel_)[kUses];
+};
+
 template <class Wire, DataType type, Combiner with, bool kReduces>
 void add_kernels(KernelSet& set) {
   using Shared = decltype(shared_entries<Wire, type, with, kReduces>(algorithm::List<>{}, algorithm::Table{}));
-  const auto protocol = static_cast<size_t>(Wire::kProtocol);
   algorithm::Table::for_each([&](auto entry) {
     using Entry = decltype(entry);
-    if constexpr (reduces(Entry::row.what) == kReduces && is_built<Wire, type, Entry>()) {
-      const auto what = static_cast<size_t>(Entry::row.what);
-      const auto which = static_cast<size_t>(Entry::row.algorithm);
-      const void*& place = Wire::kApart                 ? set.apart[what][which]
-                           : Wire::kSmall               ? set.small[what][which]
-                           : std::is_same_v<Wire, LL16> ? set.lines[what][which]
-                                                        : set.kernel[what][which][protocol];
+    constexpr algorithm::Row row = Entry::row;
+    if constexpr (reduces(row.what) == kReduces && is_built<Wire, type, Entry>()) {
+      Places places(set, row, way_of<Wire>());
       using Own = algorithm::List<Entry>;
-      if constexpr (has_small_grains<Wire, type, with>(Entry::row)) {
-        constexpr Bounds kGrains = bounds_of_grains(Entry::row.what, type);
-        const void*& beside = Wire::kApart ? set.apart_grains[what][which] : set.small_grains[what][which];
-        beside = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, Own, true, kGrains>);
-      }
-      if constexpr (is_hot<Wire, type, with, Entry>()) {
-        constexpr Bounds kUsual = usual_bounds<Wire>(Entry::row);
-        place = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, Own, true, kUsual>);
-        if constexpr (has_words<Wire, type, with>(Entry::row.what)) {
-          constexpr Bounds kWords = bounds_of_words(Entry::row.what);
-          set.words[what][which] = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, Own, true, kWords>);
-        }
-        if constexpr (has_grains<Wire, type, with>(Entry::row)) {
-          constexpr Bounds kGrains = bounds_of_grains(Entry::row.what, type);
-          set.grains[what][which][protocol] =
-              reinterpret_cast<const void*>(&run_collectives<Wire, type, with, Own, true, kGrains>);
-        }
+      constexpr bool kHot = is_hot<Wire, type, with, Entry>();
+      if constexpr (kHot) {
+        places.put(Use::kUsual, &run_collectives<Wire, type, with, Own, true, usual_bounds<Wire>(row)>);
       } else {
-        place = reinterpret_cast<const void*>(&run_collectives<Wire, type, with, Shared, false, Bounds::kPieces>);
+        places.put(Use::kUsual, &run_collectives<Wire, type, with, Shared, false, Bounds::kPieces>);
+      }
+      if constexpr (kHot && has_words<Wire, type, with>(row.what)) {
+        places.put(Use::kWords, &run_collectives<Wire, type, with, Own, true, bounds_of_words(row.what)>);
+      }
+      if constexpr ((kHot && has_grains<Wire, type, with>(row)) || has_small_grains<Wire, type, with>(row)) {
+        places.put(Use::kGrains, &run_collectives<Wire, type, with, Own, true, bounds_of_grains(row.what, type)>);
       }
     }
   });
@@ -563,24 +592,19 @@ constexpr auto brief_entries(algorithm::List<Chosen...>, algorithm::List<Entry, 
 template <class Wire, DataType type, Combiner with, bool kReduces, uint32_t kSteps>
 void add_brief_kernels(KernelSet& set) {
   using Brief = decltype(brief_entries<Wire, type, with, kReduces, kSteps>(algorithm::List<>{}, algorithm::Table{}));
-  constexpr auto kProtocol = static_cast<size_t>(Wire::kProtocol);
   Brief::for_each([&](auto entry) {
     using Entry = decltype(entry);
-    const auto what = static_cast<size_t>(Entry::row.what);
-    const auto which = static_cast<size_t>(Entry::row.algorithm);
-    set.plain[what][which][kProtocol] =
-        reinterpret_cast<const void*>(&run_plain<Wire, type, with, Entry, Bounds::kPieces>);
-    if constexpr (has_brief_words<Wire, type, with>(Entry::row.what)) {
-      constexpr Bounds kBounds = bounds_of_words(Entry::row.what);
-      set.brief_words[what][which] = reinterpret_cast<const void*>(&run_plain<Wire, type, with, Entry, kBounds>);
+    constexpr algorithm::Row row = Entry::row;
+    Places places(set, row, brief_way_of(Wire::kProtocol));
+    places.put(Use::kUsual, &run_plain<Wire, type, with, Entry, Bounds::kPieces>);
+    if constexpr (has_brief_words<Wire, type, with>(row.what)) {
+      places.put(Use::kWords, &run_plain<Wire, type, with, Entry, bounds_of_words(row.what)>);
     }
-    if constexpr (has_brief_grains<Wire, type, with>(Entry::row.what)) {
-      constexpr Bounds kBounds = bounds_of_grains(Entry::row.what, type);
-      set.brief_grains[what][which][kProtocol] =
-          reinterpret_cast<const void*>(&run_plain<Wire, type, with, Entry, kBounds>);
+    if constexpr (has_brief_grains<Wire, type, with>(row.what)) {
+      places.put(Use::kGrains, &run_plain<Wire, type, with, Entry, bounds_of_grains(row.what, type)>);
     }
     using Sharing = std::conditional_t<kSteps == 1, Brief, algorithm::List<Entry>>;  // two would have registers spilled
-    set.any[what][which][kProtocol] = reinterpret_cast<const void*>(&run_any<Wire, type, with, Sharing, kSteps>);
+    places.put(Use::kAny, &run_any<Wire, type, with, Sharing, kSteps>);
   });
 }
 
@@ -592,12 +616,10 @@ void add_joined_kernels(KernelSet& set) {
     if constexpr (reduces(row.what) == kReduces && algorithm::suits_joined_parts(row.what, row.algorithm, type)) {
       static_assert(row.apart);
       using Wire = Joined<kReduces>;
-      const auto what = static_cast<size_t>(row.what);
-      const auto which = static_cast<size_t>(row.algorithm);
-      set.joined[what][which] = reinterpret_cast<const void*>(&run_joined<Wire, type, with, Entry, Bounds::kPieces>);
+      Places places(set, row, way_of<Wire>());
+      places.put(Use::kUsual, &run_joined<Wire, type, with, Entry, Bounds::kPieces>);
       if constexpr (kReduces && is_often_cut(row.what, type)) {  // of what does not reduce all is done by movers
-        constexpr Bounds kGrains = bounds_of_grains(row.what, type);
-        set.joined_grains[what][which] = reinterpret_cast<const void*>(&run_joined<Wire, type, with, Entry, kGrains>);
+        places.put(Use::kGrains, &run_joined<Wire, type, with, Entry, bounds_of_grains(row.what, type)>);
       }
     }
   });
@@ -618,11 +640,8 @@ KernelSet make_kernel_set() {
     add_joined_kernels<type, with, kReduces>(set);
   }
   add_kernels<Simple, type, with, kReduces>(set);
-  const void* alone = reinterpret_cast<const void*>(
+  set.alone = reinterpret_cast<const void*>(
       &run_collectives<Simple, type, with, algorithm::Table, true, Bounds::kPieces, true>);
-  for (auto& algorithms : set.kernel[kCollectives]) {
-    for (const void*& protocol : algorithms) protocol = alone;
-  }
   return set;
 }
 

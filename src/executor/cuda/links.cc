@@ -4,6 +4,8 @@
 #include <array>
 
 #include "device/check.h"
+#include "device/guards.h"
+#include "executor/cuda/loaded_kernels.h"
 #include "executor/executor.h"
 
 namespace nitinol::cuda {
@@ -16,6 +18,10 @@ bool are_usually_linked(int compute_capability, std::string_view name) {
          std::none_of(kCards.begin(), kCards.end(), is_of_name);
 }
 
+uint32_t bulk_bytes(int compute_capability, int compiled_for, size_t shared_bytes) {
+  return std::min(compute_capability, compiled_for) < kHasBulkCopiesFrom ? 0 : static_cast<uint32_t>(shared_bytes);
+}
+
 }  // namespace nitinol::cuda
 
 namespace nitinol {
@@ -24,6 +30,9 @@ void describe_gpu(Peer& peer, const cudaDeviceProp& properties) {
   int devices = 0;
   cuda_check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
   peer.multiprocessors = properties.multiProcessorCount;
+  const DeviceGuard on(peer.device);
+  peer.bulk_bytes =
+      cuda::bulk_bytes(peer.compute_capability, cuda::kernels_compiled_for(), properties.sharedMemPerBlockOptin);
   peer.reach = kReachesPeers | kKeepsLinesWhole;
   for (int other = 0; other < devices; ++other) {
     if (other == peer.device) continue;

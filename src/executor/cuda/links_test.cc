@@ -31,6 +31,14 @@ TEST(Links, AreNotBetweenAllCards) {
   EXPECT_FALSE(are_usually_linked(89, "NVIDIA L40S"));
 }
 
+TEST(Links, CopyUnitsAreUsedWhereGpusHaveThemAndKernelsKnow) {
+  constexpr size_t kBytes = 232448;
+  EXPECT_EQ(bulk_bytes(90, 90, kBytes), kBytes);
+  EXPECT_EQ(bulk_bytes(120, 90, kBytes), kBytes);
+  EXPECT_EQ(bulk_bytes(90, 80, kBytes), 0U) << "the driver compiled for the GPU what was compiled for older ones";
+  EXPECT_EQ(bulk_bytes(80, 80, kBytes), 0U);
+}
+
 std::vector<Peer> on_gpus(const std::vector<std::pair<char, uint32_t>>& gpus) {
   std::vector<Peer> peers;
   for (const auto& [id, reach] : gpus) peers.emplace_back().reach = reach, peers.back().device_id[0] = id;

@@ -4,9 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 
+#include "base/fork_safe.h"
 #include "device/check.h"
+#include "device/guards.h"
 #include "executor/cuda/kernels.h"
+#include "executor/cuda/probe.h"
 
 namespace nitinol::cuda {
 
@@ -30,20 +34,43 @@ void make_room_beside(const void* kernel) {
   set_attribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
 }
 
+cudaFuncAttributes attributes_of(const void* kernel) {
+  cudaFuncAttributes attributes{};
+  cuda_check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes of a communication kernel");
+  return attributes;
+}
+
+struct SharedMemory {
+  std::mutex mutex;  ///< held while a kernel's is looked at and set
+};
+
+/// Another communicator may have asked for more, or do so at this moment.
+cudaFuncAttributes allow_shared_memory(const void* kernel, size_t bytes) {
+  static SharedMemory& all = make_free_across_forks<SharedMemory>();
+  const std::lock_guard lock(all.mutex);
+  const cudaFuncAttributes attributes = attributes_of(kernel);
+  const int most = static_cast<int>(bytes);
+  if (most > attributes.maxDynamicSharedSizeBytes) {
+    set_attribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+  }
+  return attributes;
+}
+
 }  // namespace
+
+int kernels_compiled_for() {
+  const RelaxedCaptureGuard relaxed;
+  return attributes_of(probe_kernel()).ptxVersion;
+}
 
 void LoadedKernels::load(const void* kernel) { load(kernel, 0); }
 
 void LoadedKernels::load(const void* kernel, size_t shared) {
   if (kernel == nullptr || has(kernel)) return;
-  cudaFuncAttributes attributes{};
-  cuda_check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes of a communication kernel");
-  least_compiled_for_ = std::min(least_compiled_for_, attributes.ptxVersion);
   const size_t most =
       std::max({shared_bytes(ranks_, kMaxWorkers + 1), kMostRows * shared_bytes(ranks_, kFewWorkers + 1), shared});
-  if (static_cast<int>(most) > attributes.maxDynamicSharedSizeBytes) {  // another communicator may need more
-    set_attribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most));
-  }
+  const cudaFuncAttributes attributes = allow_shared_memory(kernel, most);
+  least_compiled_for_ = std::min(least_compiled_for_, attributes.ptxVersion);
   if (room_beside_) make_room_beside(kernel);
   cudaKernel_t handle = nullptr;
   cuda_check(cudaGetKernel(&handle, kernel), "cudaGetKernel of a communication kernel");
@@ -60,20 +87,12 @@ cudaKernel_t LoadedKernels::handle_of(const void* kernel) const {
 /// All but those for a rank by itself.
 void LoadedKernels::load_set(const KernelSet& set) {
   for (size_t what = 0; what < kCollectives; ++what) {
-    for (const auto* algorithms :
-         {&set.kernel[what], &set.grains[what], &set.plain[what], &set.brief_grains[what], &set.any[what]}) {
-      for (const auto& protocols : *algorithms) {
-        for (const void* kernel : protocols) load(kernel);
-      }
-    }
-    for (const auto* algorithms : {&set.lines[what], &set.small[what], &set.apart[what], &set.small_grains[what],
-                                   &set.apart_grains[what], &set.words[what], &set.brief_words[what]}) {
-      for (const void* kernel : *algorithms) load(kernel);
-    }
-    if (!joined_) continue;
-    for (const auto* algorithms : {&set.joined[what], &set.joined_grains[what]}) {
-      for (const void* kernel : *algorithms) {
-        load(kernel, joined_shared_bytes(static_cast<Collective>(what), ranks_));
+    const size_t joined = joined_shared_bytes(static_cast<Collective>(what), ranks_);
+    for (const auto& ways : set.kernel[what]) {
+      for (size_t way = 0; way < kWays; ++way) {
+        const bool is_joined = static_cast<Way>(way) == Way::kJoined;
+        if (is_joined && !joined_) continue;
+        for (const void* kernel : ways[way]) load(kernel, is_joined ? joined : 0);
       }
     }
   }

@@ -48,6 +48,10 @@ class LoadedKernels {
   int least_compiled_for_ = std::numeric_limits<int>::max();
 };
 
+/// For what compute capability the kernels were compiled that the current device runs: its own, or an older one. Throws
+/// Error.
+int kernels_compiled_for();
+
 /// The compute capability from which on there is programmatic dependent launch.
 inline constexpr int kCanWaitForEarlierKernels = 90;
 inline constexpr int kHasBulkCopiesFrom = 90;

@@ -81,6 +81,8 @@ class Mover : public algorithm::Verbs<Mover<Wire, type>> {
   __device__ __forceinline__ void transfer(const algorithm::Operands& o) {
     constexpr bool sends = flow.from == algorithm::Peers::kNone && flow.to == algorithm::Peers::kOne && !flow.into;
     constexpr bool takes = flow.from == algorithm::Peers::kOne && flow.to == algorithm::Peers::kNone && !flow.own;
+    static_assert(sends || takes || algorithm::part_of(Wire::kDivision, flow, 1, 1, 0, 3) == 0,
+                  "a mover's transfer that it does not carry out");
     constexpr uint32_t kBytes = Elements<type>::kSize;
     const uint32_t bytes = static_cast<uint32_t>(o.count) * kBytes;
     if constexpr (sends) {
@@ -131,6 +133,7 @@ class Mover : public algorithm::Verbs<Mover<Wire, type>> {
       tell_of_all();  // the peer may wait for the data
       if (!await(credit, wanted, For::kRoom)) return false;
     }
+    fence_bulk_in_global();
     slot_ = layout.slot(queue_.region[peer_], peer_, queue_.rank, channel_, taken_++);
     return true;
   }
@@ -157,7 +160,7 @@ class Mover : public algorithm::Verbs<Mover<Wire, type>> {
       const uint32_t now = min(piece_, bytes - at);
       const bool is_first = at == 0;
       const bool is_last = at + now == bytes;
-      const uint32_t within = stages_.template fill<kPending>(from + at, now, is_first, is_last);
+      const uint32_t within = stages_.template fill<kPending>(from + at, now, is_first, bytes - at - now);
       if (older_.bytes != 0) store(older_);
       older_ = newer_;
       newer_ = Piece{to == nullptr ? nullptr : to + at, now, within, is_first, is_last};

@@ -19,10 +19,10 @@ class PieceStages {
   }
 
   /// Begins to fill the next stage with a piece, while `kPending` that were filled before are not stored yet. Where in
-  /// the stage the piece begins: where its source does within 16 bytes. All of these are read, but before the first
-  /// piece of a chunk and behind the last, where they may be none of the buffer's.
+  /// the stage the piece begins: where its source does within 16 bytes. All of these are read, but what is before the
+  /// first piece of a chunk, or more than `behind` bytes behind this one, may be none of the buffer's.
   template <int kPending>
-  __device__ __forceinline__ uint32_t fill(const char* from, uint32_t bytes, bool is_first, bool is_last) {
+  __device__ __forceinline__ uint32_t fill(const char* from, uint32_t bytes, bool is_first, uint32_t behind) {
     char* const stage = stages_ + filled_ % kPieceStages * apart_;
     uint64_t* const barrier = barriers_ + filled_ % kPieceStages;
     const auto within = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from) % kBulkGrain);
@@ -31,16 +31,14 @@ class PieceStages {
     if constexpr (kHasBulkCopies) {
       const uint32_t ends = within + bytes;
       const uint32_t begin = is_first && within != 0 ? kBulkGrain : 0;
-      const uint32_t end = is_last ? ends / kBulkGrain * kBulkGrain : (ends + kBulkGrain - 1) / kBulkGrain * kBulkGrain;
+      const uint32_t end = (ends + min(behind, kBulkGrain - 1)) / kBulkGrain * kBulkGrain;
       const uint32_t whole = end > begin ? end - begin : 0;
       if (lane_ == 0) {
         expect_bulk_bytes(barrier, whole);
         if (whole != 0) bulk_load(stage + begin, from - within + begin, whole, barrier);
       }
       if (begin != 0) copy_bytes(stage + within, from, min(begin - within, bytes), lane_);
-      if (is_last && end >= begin && end < ends) {
-        copy_bytes(stage + end, from - within + end, ends - end, lane_);
-      }
+      if (end >= begin && end < ends) copy_bytes(stage + end, from - within + end, ends - end, lane_);
     } else {
       for (uint32_t i = lane_; i < bytes; i += 32) stage[within + i] = from[i];
     }
@@ -70,7 +68,7 @@ class PieceStages {
     if (lane_ == 0) close_bulk_group();
     ++stored_;
   }
-  /// Leaves it out.
+  /// Leaves it out. No group stands for it: before it all stores have been waited for.
   __device__ __forceinline__ void skip() { ++stored_; }
 
  private:

@@ -403,7 +403,7 @@ int channels_apart(const Machine& m, bool sums, int most) {
 /// CTAs in which the parts of a channel are joined: each has a multiprocessor to itself, so they leave some. 0: not
 /// where it has been seen to help.
 int channels_joined(const Machine& m) {
-  if (!has_three_or_four_ranks(m) || m.in_host_memory || !m.copies_in_bulk) return 0;
+  if (!has_three_or_four_ranks(m) || m.in_host_memory || m.bulk_bytes < most_joined_bytes(m.ranks)) return 0;
   const int resident = std::min(m.multiprocessors * 3 / 4 / m.ranks_per_gpu, most_beside_others(m));
   return std::max(1, std::min(resident, m.max_channels > 0 ? std::min(m.max_channels, kCtasOfNccl) : kCtasOfNccl));
 }

@@ -15,10 +15,10 @@ struct Machine {
   int multiprocessors = 64;      ///< of the smallest GPU
   bool lines_stay_whole = true;  ///< 128-byte stores arrive at once: LL128 may be used
   bool has_clusters = false;     ///< CTAs form clusters where that is good (clusters.h), as the user has no other wish
-  bool copies_in_bulk = false;   ///< multiprocessors have copy units (bulk copies in ptx.h)
-  bool in_host_memory = false;   ///< what ranks exchange goes through host memory
-  int max_channels = 0;          ///< 0: free to choose
-  size_t buffer_bytes = 0;       ///< for the slots of one connection (Simple); 0: free to choose
+  size_t bulk_bytes = 0;        ///< of shared memory for a CTA, where all kernels use copy units (bulk copies in ptx.h)
+  bool in_host_memory = false;  ///< what ranks exchange goes through host memory
+  int max_channels = 0;         ///< 0: free to choose
+  size_t buffer_bytes = 0;      ///< for the slots of one connection (Simple); 0: free to choose
 };
 
 struct Sizes {

@@ -13,6 +13,8 @@
 namespace nitinol::cuda {
 namespace {
 
+constexpr size_t kSharedBytesOfHopper = size_t{227} << 10;
+
 Machine machine(int ranks, int ranks_per_gpu = 1, int multiprocessors = 132) {
   return Machine{.ranks = ranks, .ranks_per_gpu = ranks_per_gpu, .multiprocessors = multiprocessors};
 }
@@ -167,7 +169,7 @@ TEST(Sizes, PartsOfAllRanksOnAGpuAreResidentAtOnceTwoOnAMultiprocessor) {
 TEST(Sizes, JoinedPartsAreOfferedBetweenThreeAndFourGpusWithCopyUnits) {
   Machine four = machine(4);
   EXPECT_EQ(sizes_for(four).limits.joined.channels, 0);
-  four.copies_in_bulk = true;
+  four.bulk_bytes = kSharedBytesOfHopper;
   const Sizes sizes = sizes_for(four);
   EXPECT_EQ(sizes.limits.joined.channels, kCtasOfNccl);
   const QueueLayout& layout = sizes.layouts[static_cast<size_t>(Queue::kJoined)];
@@ -184,13 +186,14 @@ TEST(Sizes, JoinedPartsAreOfferedBetweenThreeAndFourGpusWithCopyUnits) {
   EXPECT_EQ(offered([](Machine& m) { m.ranks = 2; }), 0) << "no gain";
   EXPECT_EQ(offered([](Machine& m) { m.ranks = 8; }), 0) << "not measured";
   EXPECT_EQ(offered([](Machine& m) { m.in_host_memory = true; }), 0);
+  EXPECT_EQ(offered([](Machine& m) { m.bulk_bytes = size_t{99} << 10; }), 0) << "as of compute capability 12.0";
   EXPECT_EQ(offered([](Machine& m) { m.max_channels = 5; }), 5);
   EXPECT_EQ(offered([](Machine& m) { m.ranks_per_gpu = 4; }), 24) << "a multiprocessor for each";
 }
 
 TEST(Sizes, JoinedPartsAreForFewCtas) {
   Machine four = machine(4);
-  four.copies_in_bulk = true;
+  four.bulk_bytes = kSharedBytesOfHopper;
   const auto least = [&](int most, Collective what) {
     four.max_channels = most;
     return sizes_for(four).limits.joined_bytes[static_cast<size_t>(what)];
@@ -206,9 +209,8 @@ TEST(Sizes, JoinedPartsAreForFewCtas) {
 }
 
 TEST(Sizes, AMultiprocessorHasTheSharedMemoryOfJoinedParts) {
-  constexpr size_t kOfHopper = size_t{227} << 10;
   for (const Collective what : {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllToAll}) {
-    EXPECT_LE(joined_shared_bytes(what, 4), kOfHopper);
+    EXPECT_LE(joined_shared_bytes(what, 4), kSharedBytesOfHopper);
     EXPECT_LE(movers_of(what, 4), kMostMovers);
   }
 }
