@@ -173,7 +173,7 @@ void Settings::forget() const { cache_ = std::make_unique<Cache>(); }
 
 std::string_view nearest_setting_name(std::string_view name) {
   std::string_view nearest;
-  std::size_t least = std::max<std::size_t>(3, name.size() / 4) + 1;
+  std::size_t least = 4;  // a word more or less is no mistake in writing
   for (const SettingRow& row : settings_table()) {
     const std::size_t distance = edit_distance(name, row.name);
     if (distance < least) {

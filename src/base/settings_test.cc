@@ -202,6 +202,7 @@ TEST(NearestSettingName, IsNoneForFarNames) {
   EXPECT_EQ(nearest_setting_name("NCCL_DEBUGG"), "NCCL_DEBUG");
   EXPECT_EQ(nearest_setting_name("NCCL_P2P_DISABLED"), "NCCL_P2P_DISABLE");
   EXPECT_EQ(nearest_setting_name("NITINOL_SPINS"), "NITINOL_SPIN");
+  EXPECT_EQ(nearest_setting_name("NCCL_P2P_NET_DISABLE"), "") << "an undocumented one, which means something else";
   EXPECT_EQ(nearest_setting_name("SOMETHING_ELSE_ALTOGETHER"), "");
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <climits>
 #include <cstring>
+#include <initializer_list>
+#include <optional>
 #include <string_view>
 
 #include "base/error.h"
@@ -86,6 +88,30 @@ int flag_of_policy(std::string_view word) {
        std::string(word));
 }
 
+/// As the first of them says that is set.
+std::optional<int> number_of_ctas(std::initializer_list<Setting> names) {
+  for (const Setting name : names) {
+    if (const auto ctas = settings().integer_if_set(name)) return static_cast<int>(std::min<int64_t>(*ctas, kMostCtas));
+  }
+  return std::nullopt;
+}
+
+/// Of CTAs, or channels, which each has one.
+void take_environments_limits(Config& config) {
+  config.min_ctas = number_of_ctas({Setting::kMinCtas}).value_or(config.min_ctas);
+  config.max_ctas = number_of_ctas({Setting::kMaxCtas}).value_or(config.max_ctas);
+  const int fewest = number_of_ctas({Setting::kMinNchannels, Setting::kMinNrings}).value_or(0);
+  config.min_ctas = std::max(config.min_ctas, fewest);
+  const int most = number_of_ctas({Setting::kMaxNchannels, Setting::kMaxNrings}).value_or(0);
+  if (most > 0) config.max_ctas = config.max_ctas > 0 ? std::min(config.max_ctas, most) : most;
+}
+
+bool does_environment_limit_ctas() {
+  return number_of_ctas({Setting::kMinCtas, Setting::kMinNchannels, Setting::kMinNrings, Setting::kMaxCtas,
+                         Setting::kMaxNchannels, Setting::kMaxNrings})
+      .has_value();
+}
+
 int parse_policy(std::string_view text) {
   int flags = 0;
   for (const std::string_view word : split(text, '|')) flags |= flag_of_policy(word);
@@ -96,21 +122,21 @@ void take_environment(Config& config) {
   const Settings& s = settings();
   if (const auto blocking = s.integer_if_set(Setting::kCommBlocking)) config.blocking = *blocking != 0;
   if (const auto ctas = s.integer_if_set(Setting::kCgaClusterSize)) config.cga_cluster_size = static_cast<int>(*ctas);
-  if (const auto ctas = s.integer_if_set(Setting::kMinCtas)) config.min_ctas = static_cast<int>(*ctas);
-  if (const auto ctas = s.integer_if_set(Setting::kMaxCtas)) config.max_ctas = static_cast<int>(*ctas);
+  take_environments_limits(config);
   if (const auto policy = s.text_if_set(Setting::kCtaPolicy)) config.cta_policy = parse_policy(*policy);
 }
 
 /// More CTAs at least than at most: a program that says so is wrong, but it cannot know what the environment says.
 void settle_contradiction(Config& config) {
   if (config.max_ctas == 0 || config.min_ctas <= config.max_ctas) return;
-  const Settings& s = settings();
-  if (!s.integer_if_set(Setting::kMinCtas) && !s.integer_if_set(Setting::kMaxCtas)) {
+  if (!does_environment_limit_ctas()) {
     fail(ncclInvalidArgument, "ncclConfig_t: minCTAs ({}) is greater than maxCTAs ({})", config.min_ctas,
          config.max_ctas);
   }
-  log_note("fewest CTAs (NCCL_MIN_CTAS or `minCTAs`) are {}, most (NCCL_MAX_CTAS or `maxCTAs`) {}: {} are used",
-           config.min_ctas, config.max_ctas, config.max_ctas);
+  log_note(
+      "fewest CTAs (NCCL_MIN_CTAS, NCCL_MIN_NCHANNELS or `minCTAs`) are {}, most (NCCL_MAX_CTAS, "
+      "NCCL_MAX_NCHANNELS or `maxCTAs`) {}: {} are used",
+      config.min_ctas, config.max_ctas, config.max_ctas);
   config.min_ctas = config.max_ctas;
 }
 

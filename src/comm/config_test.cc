@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "base/settings_testing.h"
@@ -128,6 +129,30 @@ TEST(Config, TheEnvironmentWinsOverFieldsAndParents) {
     EXPECT_EQ(read.max_ctas, 3);
     EXPECT_EQ(read.cga_cluster_size, 0);
   }
+}
+
+TEST(Config, OlderNamesOfLimitsAreCombinedWithTheOthers) {
+  ncclConfig_t config = initialised();
+  config.minCTAs = 4;
+  config.maxCTAs = 32;
+  const auto limits = [&] {
+    settings().forget();
+    const Config read = read_config(&config, Config{});
+    return std::pair(read.min_ctas, read.max_ctas);
+  };
+  const ScopedVariable fewest_rings("NCCL_MIN_NRINGS", "6");
+  const ScopedVariable most_rings("NCCL_MAX_NRINGS", "12");
+  EXPECT_EQ(limits(), std::pair(6, 12));
+  const ScopedVariable fewest("NCCL_MIN_NCHANNELS", "2");
+  const ScopedVariable most("NCCL_MAX_NCHANNELS", "128");
+  EXPECT_EQ(limits(), std::pair(4, 32)) << "the lower one counts, and the higher one";
+  const ScopedVariable fewest_ctas("NCCL_MIN_CTAS", "1");
+  const ScopedVariable most_ctas("NCCL_MAX_CTAS", "64");
+  EXPECT_EQ(limits(), std::pair(2, 64));
+  config = initialised();
+  const ScopedVariable contradicted("NCCL_MIN_NCHANNELS", "100");
+  const ScopedVariable by("NCCL_MAX_NCHANNELS", "24");
+  EXPECT_EQ(limits(), std::pair(24, 24));
 }
 
 TEST(Config, WhereTheEnvironmentContradictsTheProgramTheMostCtasCount) {

@@ -10,6 +10,7 @@
 #include "comm/communicator.h"
 #include "comm/handle.h"
 #include "device/check.h"
+#include "device/guards.h"
 
 #if defined(NITINOL_CUDA)
 #include "transport/region.h"
@@ -22,9 +23,13 @@ namespace nitinol {
 namespace {
 
 /// What ncclMemAlloc gave out: memory that other processes can map too.
+struct Allocation {
+  int device = 0;
+  std::unique_ptr<p2p::Region> region;
+};
 struct Allocations {
   std::mutex mutex;
-  std::map<void*, std::unique_ptr<p2p::Region>> regions;
+  std::map<void*, Allocation> by_address;
 };
 
 Allocations& allocations() {
@@ -48,30 +53,30 @@ std::vector<int> devices_that_reach(int device) {
 }  // namespace
 
 void* allocate(size_t bytes) {
+  const RelaxedCaptureGuard relaxed;
   int device = 0;
   cuda_check(cudaGetDevice(&device), "cudaGetDevice");
   std::unique_ptr<p2p::Region> region =
       p2p::allocate(p2p::Place::kDevice, device, std::max<size_t>(bytes, 1), devices_that_reach(device));
   void* const pointer = region->address();
   const std::lock_guard lock(allocations().mutex);
-  allocations().regions[pointer] = std::move(region);
+  allocations().by_address[pointer] = {device, std::move(region)};
   return pointer;
 }
 
 void release(void* pointer) {
   if (pointer == nullptr) return;
-  std::unique_ptr<p2p::Region> region;
+  const RelaxedCaptureGuard relaxed;
+  Allocation found;
   {
     const std::lock_guard lock(allocations().mutex);
-    const auto found = allocations().regions.find(pointer);
-    if (found != allocations().regions.end()) {
-      region = std::move(found->second);
-      allocations().regions.erase(found);
-    }
+    auto taken = allocations().by_address.extract(pointer);
+    if (!taken.empty()) found = std::move(taken.mapped());
   }
-  if (region == nullptr) {
+  if (found.region == nullptr) {
     cuda_check(cudaFree(pointer), "ncclMemFree: cudaFree");
   } else {
+    const DeviceGuard on(found.device);
     cuda_check(cudaDeviceSynchronize(), "ncclMemFree: cudaDeviceSynchronize");  // as cudaFree waits
   }
 }
@@ -79,12 +84,14 @@ void release(void* pointer) {
 #else
 
 void* allocate(size_t bytes) {
+  const RelaxedCaptureGuard relaxed;
   void* pointer = nullptr;
   cuda_check(cudaMalloc(&pointer, std::max<size_t>(bytes, 1)), "ncclMemAlloc: cudaMalloc");
   return pointer;
 }
 
 void release(void* pointer) {
+  const RelaxedCaptureGuard relaxed;
   if (pointer != nullptr) cuda_check(cudaFree(pointer), "ncclMemFree: cudaFree");
 }
 

@@ -59,7 +59,8 @@ AgreedSettings agreed_settings(const Config& config, std::string allowed) {
   return {std::move(allowed),
           formatted("NCCL_BUFFSIZE={}", s.integer_if_set(Setting::kBuffSize).value_or(0)),
           formatted("NITINOL_REPRODUCIBLE={}", s.flag(Setting::kReproducible)),
-          formatted("NCCL_P2P_DISABLE={}", s.flag(Setting::kP2pDisable)),
+          formatted("NCCL_P2P_DISABLE={} NCCL_P2P_LEVEL={}", s.flag(Setting::kP2pDisable),
+                    s.text_if_set(Setting::kP2pLevel).value_or("")),
           formatted("NITINOL_P2P_TRY={}", s.integer_if_set(Setting::kP2pTry).value_or(-1)),
           formatted("NITINOL_CHECK={}", check_mode()),
           formatted("minCTAs={}", config.min_ctas),
@@ -95,7 +96,22 @@ constexpr uint32_t kFlavour = 0;
 
 /// Whether all ranks reach each other's memory, as far as drivers and settings say.
 bool has_peer_access(const std::vector<Peer>& peers) {
-  return !settings().flag(Setting::kP2pDisable) && reach_each_other(peers);
+  const std::string farthest = settings().text_if_set(Setting::kP2pLevel).value_or("");
+  if (settings().flag(Setting::kP2pDisable) || farthest == "LOC" || farthest == "0") return false;
+  return reach_each_other(peers) && !(farthest == "NVL" && are_perhaps_behind_pcie(peers));
+}
+
+/// That ranks that do not reach each other's memory have another way. Throws Error.
+void require_way_through_host(const std::vector<Peer>& peers) {
+  if (!settings().flag(Setting::kShmDisable)) return;
+  const auto is_elsewhere = [&](const Peer& peer) { return peer.process != peers.front().process; };
+  const auto other = std::find_if(peers.begin(), peers.end(), is_elsewhere);
+  if (other == peers.end()) return;
+  fail(ncclInvalidUsage,
+       "NCCL_SHM_DISABLE=1 leaves ranks {} and {} no way to each other: their GPUs do not reach each other's memory, "
+       "and "
+       "communication over the network is not built yet",
+       peers.front().rank, other->rank);
 }
 
 /// Whether that is to be tried before it is relied on, where it is there.
@@ -234,12 +250,6 @@ void Communicator::check_peers(const std::vector<Peer>& peers) const {
            "communication between hosts is not built yet",
            mine.rank, mine.host_name.data(), peer.rank, peer.host_name.data());
     }
-    if (peer.process != mine.process && settings().flag(Setting::kShmDisable)) {
-      fail(ncclInvalidUsage,
-           "NCCL_SHM_DISABLE=1 leaves ranks {} and {} no way to each other: communication over the network is not "
-           "built yet",
-           mine.rank, peer.rank);
-    }
   }
 }
 
@@ -267,6 +277,7 @@ void Communicator::meet_peers() {
   if (strict && rank_ != 0) strict_memory = StrictBoard::fetch(*handles_, ranks_);
   if (strict) strict_board_ = std::make_shared<StrictBoard>(std::move(strict_memory), peers, rank_);
   bool peer_access = has_peer_access(peers);
+  if (!peer_access) require_way_through_host(peers);
   make_executor_for(peers, peer_access);
   bootstrap_->barrier();
   if (peer_access && tries_peer_access(peers)) peer_access = finds_peer_access(peers);
@@ -281,6 +292,7 @@ bool Communicator::finds_peer_access(const std::vector<Peer>& peers) {
   const std::vector<int> answers = bootstrap_->all_gather_value(wrong.empty() ? 0 : 1);
   const auto first = std::find(answers.begin(), answers.end(), 1);
   if (first == answers.end()) return true;
+  require_way_through_host(peers);
   if (first - answers.begin() == rank_) {
     log_warn("communicator {} of {} ranks: {}, which this one does now", ras::text_of(identity_), ranks_, wrong);
   }

@@ -171,7 +171,7 @@ void describe_gpu(Peer& peer, const cudaDeviceProp& properties);
 /// promise.
 bool are_perhaps_behind_pcie(std::span<const Peer> peers);
 #else
-inline void describe_gpu(Peer&, const cudaDeviceProp&) {}
+inline void describe_gpu(Peer& peer, const cudaDeviceProp&) { peer.reach = kReachesPeers | kKeepsLinesWhole; }
 inline bool are_perhaps_behind_pcie(std::span<const Peer>) { return false; }
 #endif
 

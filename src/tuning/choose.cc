@@ -107,10 +107,12 @@ size_t most_of_ll128(const Question& question, const Limits& limits, Algorithm a
   return twice ? std::min(usual, limits.two_shot_ll128_bytes) : usual;
 }
 
+/// Where there is but one protocol, as on virtual GPUs, nothing is to be ruled out.
 bool usable(const Question& question, const Limits& limits, const Rules& rules, Protocol protocol) {
-  const int index = static_cast<int>(protocol);
-  return limits.slot_bytes[static_cast<size_t>(index)] > 0 &&
-         allowed(rules.protocols[static_cast<size_t>(question.what)], index);
+  const auto& slots = limits.slot_bytes;
+  const bool is_only = std::count(slots.begin(), slots.end(), size_t{0}) == kProtocols - 1;
+  return slots[static_cast<size_t>(protocol)] > 0 &&
+         (is_only || allowed(rules.protocols[static_cast<size_t>(question.what)], static_cast<int>(protocol)));
 }
 
 /// Whether a broadcast or a sum to a root goes in a ring: where there is a fast way to.

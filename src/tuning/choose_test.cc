@@ -28,6 +28,17 @@ TEST(Choose, SmallMessagesGoInOneShotLargeInTwo) {
   EXPECT_EQ(choose(all_reduce(4097), limits(), Rules::any()).algorithm, Algorithm::kTwoShot);
 }
 
+TEST(Choose, RulesOnProtocolsCountWhereThereAreSeveral) {
+  Rules rules = Rules::any();
+  restrict_protocols("LL", rules);
+  Limits offered = limits();
+  EXPECT_EQ(choose(all_reduce(1 << 20), offered, rules).protocol, Protocol::kLL);
+  offered.slot_bytes = {0, 8192, 65536};
+  EXPECT_THROW(choose(all_reduce(4), offered, rules), Error);
+  offered.slot_bytes = {0, 0, 65536};
+  EXPECT_EQ(choose(all_reduce(4), offered, rules).protocol, Protocol::kSimple);
+}
+
 TEST(Choose, BroadcastHasACrossoverOfItsOwn) {
   Question question = all_reduce(8192);
   question.what = Collective::kBroadcast;

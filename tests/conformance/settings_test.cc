@@ -134,11 +134,33 @@ TEST(Settings, BlockingOverridesTheConfiguration) {
             }));
 }
 
-TEST(Settings, WithoutSharedMemoryProcessesHaveNoWayToEachOther) {
-  EXPECT_EQ("", with({{"NCCL_SHM_DISABLE", "1"}}, 2, [](int process, const ncclUniqueId& id) {
-              ncclComm_t comm = nullptr;
-              refuses(ncclCommInitRank(&comm, 2, id, process), ncclInvalidUsage, "NCCL_SHM_DISABLE=1");
-            }));
+void make_add_up_and_destroy(int ranks, const ncclUniqueId& id, int rank) {
+  ncclComm_t comm = nullptr;
+  EXPECT_CALL(ncclCommInitRank(&comm, ranks, id, rank));
+  must_add_up(comm);
+  EXPECT_CALL(ncclCommDestroy(comm));
+}
+
+TEST(Settings, WithoutSharedMemoryProcessesNeedGpusThatReachEachOther) {
+  using Variables = std::map<std::string, std::string>;
+  for (const Variables& reaching : {Variables{}, {{"NCCL_P2P_LEVEL", "NVL"}}, {{"NCCL_P2P_LEVEL", "3"}}}) {
+    Variables variables = reaching;
+    variables["NCCL_SHM_DISABLE"] = "1";
+    EXPECT_EQ("",
+              with(variables, 2, [](int process, const ncclUniqueId& id) { make_add_up_and_destroy(2, id, process); }));
+  }
+  for (const Variables& apart :
+       {Variables{{"NCCL_P2P_DISABLE", "1"}}, {{"NCCL_P2P_LEVEL", "loc"}}, {{"NCCL_P2P_LEVEL", "0"}}}) {
+    Variables variables = apart;
+    variables["NCCL_SHM_DISABLE"] = "1";
+    EXPECT_EQ("", with(variables, 2, [](int process, const ncclUniqueId& id) {
+                ncclComm_t comm = nullptr;
+                refuses(ncclCommInitRank(&comm, 2, id, process), ncclInvalidUsage, "NCCL_SHM_DISABLE=1");
+              }));
+    variables.erase("NCCL_SHM_DISABLE");
+    EXPECT_EQ("",
+              with(variables, 2, [](int process, const ncclUniqueId& id) { make_add_up_and_destroy(2, id, process); }));
+  }
   EXPECT_EQ("", with({{"NCCL_SHM_DISABLE", "1"}}, 1, [](int, const ncclUniqueId&) {
               ncclComm_t comms[2];
               EXPECT_CALL(ncclCommInitAll(comms, 2, nullptr));
@@ -220,6 +242,14 @@ TEST(Settings, ThatMeanTheSameMayBeWrittenInAnotherWayOnEachRank) {
                                 }))
         << name << " " << first << " and " << second;
   }
+}
+
+TEST(Settings, OfProtocolsRuleNothingOutWhereThereIsOne) {
+#if !defined(NITINOL_VGPU)
+  GTEST_SKIP() << "GPUs have several";
+#endif
+  EXPECT_EQ("", with({{"NCCL_PROTO", "LL128"}}, 2,
+                     [](int process, const ncclUniqueId& id) { make_add_up_and_destroy(2, id, process); }));
 }
 
 // 2^32 is 0 in 32 bits, which would be no new try at all.

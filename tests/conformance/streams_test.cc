@@ -160,6 +160,30 @@ TEST(Streams, CapturesMayTakeTurns) {
             }));
 }
 
+/// Pools of programs grow meanwhile.
+TEST(Streams, MemoryIsAllocatedWhileOneIsCaptured) {
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
+              const Ints in(kCount, 1);
+              const OwnStream captured;
+              cudaGraph_t graph = nullptr;
+              cudaGraphExec_t executable = nullptr;
+              void* memory = nullptr;
+              EXPECT_CALL(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal));
+              EXPECT_CALL(ncclMemAlloc(&memory, kCount * sizeof(int)));
+              EXPECT_CALL(ncclAllReduce(in.data(), memory, kCount, ncclInt, ncclSum, self.comm, captured.get()));
+              EXPECT_CALL(cudaStreamEndCapture(captured.get(), &graph));
+              EXPECT_CALL(cudaGraphInstantiate(&executable, graph, 0));
+              EXPECT_CALL(cudaGraphLaunch(executable, captured.get()));
+              EXPECT_CALL(cudaStreamSynchronize(captured.get()));
+              int first = 0;
+              EXPECT_CALL(cudaMemcpy(&first, memory, sizeof(first), cudaMemcpyDeviceToHost));
+              expect_that(first == 2, "the sum is " + std::to_string(first));
+              EXPECT_CALL(cudaGraphExecDestroy(executable));
+              EXPECT_CALL(cudaGraphDestroy(graph));
+              EXPECT_CALL(ncclMemFree(memory));
+            }));
+}
+
 /// Rank 1 launches it long before rank 0: which comes late, or still ends the communicator for both, where they share a
 /// process.
 TEST(Streams, GraphsMayBeLaunchedOnceTheirCommunicatorHasEnded) {
