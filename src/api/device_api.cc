@@ -9,7 +9,7 @@ using namespace nitinol;
 namespace {
 
 ncclResult_t not_built(const char* function) {
-  return guarded([&]() -> ncclResult_t {
+  return at_once(nullptr, [&]() -> ncclResult_t {
     fail(ncclInvalidUsage, "{}: communication from the user's own kernels is not built yet in this version", function);
   });
 }

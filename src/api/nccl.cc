@@ -258,7 +258,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void* ha
 
 NITINOL_ENTRY(ncclResult_t, ncclCommWindowRegister,
               (ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags)) {
-  return guarded(comm, [&]() -> ncclResult_t {
+  return at_once(comm, [&]() -> ncclResult_t {
     communicator_of(comm, "ncclCommWindowRegister").require_ready("ncclCommWindowRegister");
     require(win, "ncclCommWindowRegister", "win");
     if (buff == nullptr || size == 0) fail(ncclInvalidArgument, "ncclCommWindowRegister : empty buffer");

@@ -247,6 +247,11 @@ TEST(Arguments, WhatIsNotBuiltSaysSo) {
   with_two_ranks([](Rank& self, void* b) {
     ncclWindow_t window = nullptr;
     refuses(ncclCommWindowRegister(self.comm, b, 4096, &window, NCCL_WIN_DEFAULT), ncclInvalidUsage, "not built");
+    EXPECT_CALL(ncclGroupStart());
+    refuses(ncclCommWindowRegister(self.comm, b, 4096, &window, NCCL_WIN_DEFAULT), ncclInvalidUsage, "not built");
+    EXPECT_CALL(ncclAllReduce(b, b, 1, ncclInt, ncclSum, self.comm, self.stream));
+    EXPECT_CALL(ncclGroupEnd());  // a program that does without windows goes on
+    EXPECT_CALL(cudaStreamSynchronize(self.stream));
   });
 }
 
