@@ -97,7 +97,7 @@ std::optional<int> number_of_ctas(std::initializer_list<Setting> names) {
 }
 
 /// Of CTAs, or channels, which each has one.
-void take_environments_limits(Config& config) {
+void take_ctas_of_environment(Config& config) {
   config.min_ctas = number_of_ctas({Setting::kMinCtas}).value_or(config.min_ctas);
   config.max_ctas = number_of_ctas({Setting::kMaxCtas}).value_or(config.max_ctas);
   const int fewest = number_of_ctas({Setting::kMinNchannels, Setting::kMinNrings}).value_or(0);
@@ -122,7 +122,7 @@ void take_environment(Config& config) {
   const Settings& s = settings();
   if (const auto blocking = s.integer_if_set(Setting::kCommBlocking)) config.blocking = *blocking != 0;
   if (const auto ctas = s.integer_if_set(Setting::kCgaClusterSize)) config.cga_cluster_size = static_cast<int>(*ctas);
-  take_environments_limits(config);
+  take_ctas_of_environment(config);
   if (const auto policy = s.text_if_set(Setting::kCtaPolicy)) config.cta_policy = parse_policy(*policy);
 }
 

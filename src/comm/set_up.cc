@@ -50,6 +50,24 @@ std::string_view check_mode() {
   return compares_calls() ? "" : "off";
 }
 
+/// Whose memory is to be reached directly, if drivers let it be.
+enum class PeersToReach { kNone, kLinked, kAll };
+
+PeersToReach peers_to_reach() {
+  const std::string farthest = settings().text_if_set(Setting::kP2pLevel).value_or("SYS");
+  if (settings().flag(Setting::kP2pDisable) || farthest == "LOC" || farthest == "0") return PeersToReach::kNone;
+  return farthest == "NVL" ? PeersToReach::kLinked : PeersToReach::kAll;
+}
+
+const char* words_for(PeersToReach peers) {
+  switch (peers) {
+    case PeersToReach::kNone: return "no direct access";
+    case PeersToReach::kLinked: return "direct access where all GPUs are linked";
+    case PeersToReach::kAll: return "direct access";
+  }
+  return "";
+}
+
 /// What must be the same on all ranks, so that they choose alike, and write down their calls for each other or do not.
 using AgreedSettings = std::array<std::string, std::tuple_size_v<decltype(Peer::agreed_settings)>>;
 
@@ -59,8 +77,7 @@ AgreedSettings agreed_settings(const Config& config, std::string allowed) {
   return {std::move(allowed),
           formatted("NCCL_BUFFSIZE={}", s.integer_if_set(Setting::kBuffSize).value_or(0)),
           formatted("NITINOL_REPRODUCIBLE={}", s.flag(Setting::kReproducible)),
-          formatted("NCCL_P2P_DISABLE={} NCCL_P2P_LEVEL={}", s.flag(Setting::kP2pDisable),
-                    s.text_if_set(Setting::kP2pLevel).value_or("")),
+          formatted("NCCL_P2P_DISABLE or NCCL_P2P_LEVEL: {}", words_for(peers_to_reach())),
           formatted("NITINOL_P2P_TRY={}", s.integer_if_set(Setting::kP2pTry).value_or(-1)),
           formatted("NITINOL_CHECK={}", check_mode()),
           formatted("minCTAs={}", config.min_ctas),
@@ -96,9 +113,12 @@ constexpr uint32_t kFlavour = 0;
 
 /// Whether all ranks reach each other's memory, as far as drivers and settings say.
 bool has_peer_access(const std::vector<Peer>& peers) {
-  const std::string farthest = settings().text_if_set(Setting::kP2pLevel).value_or("");
-  if (settings().flag(Setting::kP2pDisable) || farthest == "LOC" || farthest == "0") return false;
-  return reach_each_other(peers) && !(farthest == "NVL" && are_perhaps_behind_pcie(peers));
+  switch (peers_to_reach()) {
+    case PeersToReach::kNone: return false;
+    case PeersToReach::kLinked: return reach_each_other(peers) && !are_perhaps_behind_pcie(peers);
+    case PeersToReach::kAll: return reach_each_other(peers);
+  }
+  return false;
 }
 
 /// That ranks that do not reach each other's memory have another way. Throws Error.
@@ -109,8 +129,7 @@ void require_way_through_host(const std::vector<Peer>& peers) {
   if (other == peers.end()) return;
   fail(ncclInvalidUsage,
        "NCCL_SHM_DISABLE=1 leaves ranks {} and {} no way to each other: their GPUs do not reach each other's memory, "
-       "and "
-       "communication over the network is not built yet",
+       "and communication over the network is not built yet",
        peers.front().rank, other->rank);
 }
 

@@ -230,7 +230,9 @@ TEST(Settings, ThatMeanTheSameMayBeWrittenInAnotherWayOnEachRank) {
        std::initializer_list<std::array<const char*, 3>>{{"NCCL_ALGO", "ring", "Ring"},
                                                          {"NCCL_ALGO", "ring,tree", "TREE,ring"},
                                                          {"NCCL_PROTO", "simple", "Simple"},
-                                                         {"NCCL_PROTO", "^LL", "LL128,simple"}}) {
+                                                         {"NCCL_PROTO", "^LL", "LL128,simple"},
+                                                         {"NCCL_P2P_LEVEL", "loc", "0"},
+                                                         {"NCCL_P2P_LEVEL", "PXB", "SYS"}}) {
     const char* const values[] = {first, second};
     EXPECT_EQ("", run_processes(2,
                                 [&, variable = name](int process, const ncclUniqueId& id) {
