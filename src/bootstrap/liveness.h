@@ -14,9 +14,11 @@ struct Failure {
   int rank = -1;                          // the rank that failed, in the communicator's numbering; -1: not one rank's
   ncclResult_t result = ncclRemoteError;  // what every other rank is to report
   std::string sentence;                   // what happened: "rank 3 (host h, pid p) exited or closed its connection"
+  bool departed = false;                  // nothing but that the rank has left, of its own will
 };
 
-/// Called at most once per communicator, usually on the watching thread. It must not block, must not throw, and must
+/// Called at most once per communicator, usually on the watching thread: of a rank that has departed a little later, so
+/// that what others still do with what it had sent them ends well. It must not block, must not throw, and must
 /// not call shutdown() or destroy the Bootstrap: it notes the failure and wakes whoever waits.
 using FailureCallback = std::function<void(const Failure&)>;
 

@@ -305,6 +305,8 @@ TEST(Messages, TextsForLogsHoldNoControlCharacters) {
   ASSERT_TRUE(failure.has_value());
   EXPECT_EQ(failure->sentence, "a?b?[31m");
   EXPECT_FALSE(decode_failure(encode(Failure{1, ncclSuccess, ""})).has_value());
+  EXPECT_FALSE(failure->departed);
+  EXPECT_TRUE(decode_failure(encode(Failure{1, ncclRemoteError, "", true}))->departed);
 }
 
 TEST(Messages, BlocksOutOfRangeAreRefused) {

@@ -292,7 +292,9 @@ void Tree::spread(const Failure& failure, int except) {
     }
     changed_.notify_all();
   }
-  call_back(*failure_);  // what the others were told, and no longer changes
+  // What the others were told, and no longer changes.
+  if (failure_->departed) return call_back_later();
+  call_back(*failure_);
 }
 
 // Sent before anybody here can know of it: a thread that does may end the process, and its end must not look like the
@@ -362,6 +364,18 @@ void Tree::call_back(const Failure& failure) {
   if (!callback_ || told_) return;
   told_ = true;
   callback_(failure);
+}
+
+void Tree::call_back_later() {
+  try {
+    Network::instance().reactor().post([weak = weak_from_this(), grace = options_.grace_of_departed] {
+      Network::instance().reactor().run_after(grace, [weak] {
+        if (const auto tree = weak.lock()) tree->call_back(*tree->failure_);
+      });
+    });
+  } catch (const std::bad_alloc&) {
+    call_back(*failure_);
+  }
 }
 
 void Tree::watch(FailureCallback callback) {

@@ -158,6 +158,7 @@ class Tree : public std::enable_shared_from_this<Tree> {
   void tell_lack_locked(int except) noexcept;
   void prepare_for_lack_locked();
   void call_back(const Failure& failure);
+  void call_back_later();
   void check_locked() const;
   std::string name_locked(int rank) const;
   std::string own_name_locked() const;

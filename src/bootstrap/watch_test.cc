@@ -60,6 +60,41 @@ TEST(Watch, AnOwnFailureTravelsWithItsSentence) {
   }
 }
 
+/// All have heard of it.
+void await_failure(const std::vector<std::unique_ptr<Bootstrap>>& all) {
+  for (const auto& one : all) {
+    while (!one->failure()) std::this_thread::yield();
+  }
+}
+
+TEST(Watch, OfARankThatHasDepartedIsToldLater) {
+  BootstrapOptions options = quick_options();
+  options.grace_of_departed = std::chrono::milliseconds(1);
+  auto all = join_all(5, options);
+  Watchers watchers(all);
+  all[3]->report_failure({3, ncclRemoteError, "rank 3 aborted its communicator", true});
+  for (std::size_t rank = 0; rank < 5; ++rank) {
+    EXPECT_EQ(watchers.wait(rank).sentence, "rank 3 aborted its communicator");
+  }
+}
+
+TEST(Watch, ARankThatHasDepartedEndsWhatWaitsForAllAtOnce) {
+  BootstrapOptions options = quick_options();
+  options.grace_of_departed = std::chrono::hours(1);
+  auto all = join_all(5, options);
+  std::atomic<int> told{0};
+  for (const auto& one : all) one->watch([&](const Failure&) { ++told; });
+  all[3]->report_failure({3, ncclRemoteError, "rank 3 aborted its communicator", true});
+  all[3].reset();
+  all.erase(all.begin() + 3);
+  await_failure(all);
+  for (const auto& one : all) {
+    EXPECT_THAT(error_of([&] { one->barrier(); }).what(), HasSubstr("rank 3 aborted its communicator"));
+  }
+  EXPECT_EQ(told, 0);
+  for (const auto& one : all) one->watch(nullptr);
+}
+
 TEST(Watch, ARankThatHasFailedGoesWithoutMemory) {
   auto all = join_all(3);
   all[0]->report_failure({0, ncclInternalError, "a sentence that is too long to be copied without memory"});

@@ -500,7 +500,7 @@ void Communicator::take_leave() {
   bootstrap_->watch(nullptr);
   if (phase_.load() == Phase::kRevoked) return bootstrap_->shutdown();
   if (phase_.load() == Phase::kInitialising || state() != ncclSuccess) return;
-  bootstrap_->report_failure({rank_, ncclRemoteError, formatted("{} {}", self_description(), kAborted)});
+  bootstrap_->report_failure({rank_, ncclRemoteError, formatted("{} {}", self_description(), kAborted), true});
 }
 
 void Communicator::tear_down() {
