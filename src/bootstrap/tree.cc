@@ -366,15 +366,21 @@ void Tree::call_back(const Failure& failure) {
   callback_(failure);
 }
 
+/// At once where there is no memory to remember it.
 void Tree::call_back_later() {
+  const auto call_back = [weak = weak_from_this()] {
+    if (const auto tree = weak.lock()) tree->call_back(*tree->failure_);
+  };
   try {
-    Network::instance().reactor().post([weak = weak_from_this(), grace = options_.grace_of_departed] {
-      Network::instance().reactor().run_after(grace, [weak] {
-        if (const auto tree = weak.lock()) tree->call_back(*tree->failure_);
-      });
+    Network::instance().reactor().post([call_back, grace = options_.grace_of_departed] {
+      try {
+        Network::instance().reactor().run_after(grace, call_back);
+      } catch (const std::bad_alloc&) {
+        call_back();
+      }
     });
   } catch (const std::bad_alloc&) {
-    call_back(*failure_);
+    call_back();
   }
 }
 

@@ -95,6 +95,23 @@ TEST(Watch, ARankThatHasDepartedEndsWhatWaitsForAllAtOnce) {
   for (const auto& one : all) one->watch(nullptr);
 }
 
+TEST(Watch, OfARankThatHasDepartedIsToldThoughThereIsNoMemoryToWait) {
+  BootstrapOptions options = quick_options();
+  options.grace_of_departed = std::chrono::milliseconds(1);
+  const Failure departed{0, ncclRemoteError, "rank 0 aborted its communicator", true};
+  for (int nth = 0; nth < 40; ++nth) {
+    auto all = join_all(2, options);
+    std::atomic<bool> told{false};
+    all[0]->watch([&](const Failure&) { told = true; });
+    {
+      const testing::FailingAllocation failing(nth, testing::FailsIn::kEveryThread);
+      all[0]->report_failure(departed);
+      while (!told) std::this_thread::yield();
+    }
+    all[0]->watch(nullptr);
+  }
+}
+
 TEST(Watch, ARankThatHasFailedGoesWithoutMemory) {
   auto all = join_all(3);
   all[0]->report_failure({0, ncclInternalError, "a sentence that is too long to be copied without memory"});

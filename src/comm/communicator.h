@@ -340,5 +340,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
 
 /// The settings as the bootstrap wants them.
 BootstrapOptions bootstrap_options();
+/// NITINOL_WARN_AFTER; 0: never.
+std::chrono::milliseconds warn_after();
 
 }  // namespace nitinol

@@ -11,7 +11,6 @@
 #include "base/fork_safe.h"
 #include "base/log.h"
 #include "base/run_together.h"
-#include "base/settings.h"
 #include "bootstrap/long_wait.h"
 #include "comm/gathering.h"
 
@@ -158,13 +157,12 @@ void warn_of_ranks_of_process(std::chrono::milliseconds waited, Communicator& co
 /// the time themselves, in finish_finalise.
 void wait_for_ranks_of_process(Communicator& communicator) {
   const std::chrono::milliseconds patience = communicator.patience_with_leavers();
-  const std::chrono::milliseconds warn_after = std::chrono::seconds(settings().integer(Setting::kWarnAfter));
-  const bool warns = warn_after.count() > 0 && warn_after < patience;
-  if (warns) {
-    if (communicator.wait_until_finalised(warn_after)) return;
-    warn_of_ranks_of_process(warn_after, communicator);
+  std::chrono::milliseconds left = patience;
+  if (const auto due = warn_after(); due.count() > 0 && due < patience) {
+    if (communicator.wait_until_finalised(due)) return;
+    warn_of_ranks_of_process(due, communicator);
+    left -= due;
   }
-  std::chrono::milliseconds left = warns ? patience - warn_after : patience;
   while (!communicator.wait_until_finalised(left)) {
     const std::string complaint = complaint_after(patience, communicator);
     if (!complaint.empty()) communicator.fail_with(ncclRemoteError, complaint, true);

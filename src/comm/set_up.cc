@@ -154,6 +154,8 @@ void log_path(const std::vector<Peer>& peers, int from, int to, [[maybe_unused]]
 
 }  // namespace
 
+std::chrono::milliseconds warn_after() { return std::chrono::seconds(settings().integer(Setting::kWarnAfter)); }
+
 BootstrapOptions bootstrap_options() {
   const Settings& s = settings();
   BootstrapOptions options;
@@ -168,7 +170,7 @@ BootstrapOptions bootstrap_options() {
   options.stagger_rate = s.integer(Setting::kUidStaggerRate);
   options.init_timeout = std::chrono::seconds(s.integer(Setting::kInitTimeout));
   options.operation_timeout = options.init_timeout;
-  options.warn_after = std::chrono::seconds(s.integer(Setting::kWarnAfter));
+  options.warn_after = warn_after();
   return options;
 }
 
@@ -341,7 +343,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers, bool peer_access) 
   setup.buffer_bytes = static_cast<size_t>(settings().integer_if_set(Setting::kBuffSize).value_or(0));
   setup.peer_access = peer_access;
   setup.timeout = std::chrono::seconds(settings().integer(Setting::kTimeout));
-  setup.warn_after = std::chrono::seconds(settings().integer(Setting::kWarnAfter));
+  setup.warn_after = warn_after();
   setup.set_up_timeout = std::chrono::seconds(settings().integer(Setting::kInitTimeout));
   handles_->set_patience(setup.timeout);
   setup.record_times = settings().flag(Setting::kRecordTimes);

@@ -217,52 +217,43 @@ TEST_F(Warning, TellsOnceOfARankThatIsLateToFinalize) {
             }));
 }
 
+class WarningOfShrink : public Warning {
+ protected:
+  /// Of three ranks the last is left out, and `late` comes once the other's log has the warning, with all parts, once.
+  void tell_once_of(int late, const std::string& warning, std::initializer_list<const char*> parts) const {
+    const SharedCount warned;
+    EXPECT_EQ("", run_ranks({1, 1, 1}, [&](Rank& self) {
+                if (self.rank == 2) return;
+                const bool waits = self.rank != late;
+                ncclComm_t rest = nullptr;
+                std::thread watcher;
+                if (waits) watcher = tell(warned, warning);
+                warned.wait_for(waits ? 0 : 1);
+                if (!waits) come_late();
+                int gone = 2;
+                EXPECT_CALL(ncclCommShrink(self.comm, &gone, 1, &rest, nullptr, NCCL_SHRINK_DEFAULT));
+                if (waits) {
+                  watcher.join();
+                  must_have(log(), parts);
+                }
+                expect_that(warnings(warning, log()) == (waits ? 1 : 0), log());
+                expect_place(rest, self.rank, 2);
+                EXPECT_CALL(ncclCommDestroy(rest));
+              }));
+  }
+};
+
 /// In the log of the new rank 0's process, where the ranks meet.
-TEST_F(Warning, TellsOnceOfARankThatIsLateToShrink) {
-  const std::string missing = " of the old communicator (of 2) did not arrive within 1 s: check that all ranks make ";
-  const SharedCount warned;
-  EXPECT_EQ("", run_ranks({1, 1, 1}, [&](Rank& self) {
-              if (self.rank == 2) return;
-              ncclComm_t rest = nullptr;
-              std::thread watcher;
-              if (self.rank == 0) watcher = tell(warned, missing);
-              warned.wait_for(self.rank);
-              if (self.rank == 1) come_late();
-              int gone = 2;
-              EXPECT_CALL(ncclCommShrink(self.comm, &gone, 1, &rest, nullptr, NCCL_SHRINK_DEFAULT));
-              if (self.rank == 0) {
-                watcher.join();
-                must_have(log(), {"still waiting (NITINOL_INIT_TIMEOUT ends such waits): rank 1 (host "});
-              }
-              expect_that(warnings(missing, log()) == 1 - self.rank, log());
-              expect_place(rest, self.rank, 2);
-              EXPECT_CALL(ncclCommDestroy(rest));
-            }));
+TEST_F(WarningOfShrink, TellsOnceOfARankThatIsLate) {
+  tell_once_of(1, " of the old communicator (of 2) did not arrive within 1 s: check that all ranks make ",
+               {"still waiting (NITINOL_INIT_TIMEOUT ends such waits): rank 1 (host "});
 }
 
 /// That is the new rank 0, where the others would meet.
-TEST_F(Warning, TellsOnceOfANewRank0ThatIsLateToShrink) {
-  const std::string missing = "still trying (NCCL_SOCKET_RETRY_CNT or NITINOL_INIT_TIMEOUT ends it): ";
-  const SharedCount warned;
-  EXPECT_EQ("", run_ranks({1, 1, 1}, [&](Rank& self) {
-              if (self.rank == 2) return;
-              ncclComm_t rest = nullptr;
-              std::thread watcher;
-              if (self.rank == 1) watcher = tell(warned, missing);
-              warned.wait_for(1 - self.rank);
-              if (self.rank == 0) come_late();
-              int gone = 2;
-              EXPECT_CALL(ncclCommShrink(self.comm, &gone, 1, &rest, nullptr, NCCL_SHRINK_DEFAULT));
-              if (self.rank == 1) {
-                watcher.join();
-                must_have(log(),
-                          {"cannot connect to rank 0 (host ", ") of the old communicator, where the ranks meet, at ",
-                           ": it has not made this call, or has given up ("});
-              }
-              expect_that(warnings(missing, log()) == self.rank, log());
-              expect_place(rest, self.rank, 2);
-              EXPECT_CALL(ncclCommDestroy(rest));
-            }));
+TEST_F(WarningOfShrink, TellsOnceOfANewRank0ThatIsLate) {
+  tell_once_of(0, "still trying (NCCL_SOCKET_RETRY_CNT or NITINOL_INIT_TIMEOUT ends it): ",
+               {"cannot connect to rank 0 (host ", ") of the old communicator, where the ranks meet, at ",
+                ": it has not made this call, or has given up ("});
 }
 
 /// Rank 1 waits for rank 0 in the second one, for as long as that waits in the first.

@@ -40,13 +40,13 @@ cudaFuncAttributes attributes_of(const void* kernel) {
   return attributes;
 }
 
-struct SharedMemory {
-  std::mutex mutex;  ///< held while a kernel's is looked at and set
+struct LimitsOfSharedMemory {
+  std::mutex mutex;  ///< held while one is looked at and set
 };
 
 /// Another communicator may have asked for more, or do so at this moment.
 cudaFuncAttributes allow_shared_memory(const void* kernel, size_t bytes) {
-  static SharedMemory& all = make_free_across_forks<SharedMemory>();
+  static auto& all = make_free_across_forks<LimitsOfSharedMemory>();
   const std::lock_guard lock(all.mutex);
   const cudaFuncAttributes attributes = attributes_of(kernel);
   const int most = static_cast<int>(bytes);
