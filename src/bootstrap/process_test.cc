@@ -27,6 +27,7 @@ using ::testing::AnyOf;
 using testing::error_of;
 using ::testing::HasSubstr;
 using testing::quick_options;
+using testing::run_threads;
 
 constexpr const char* kTask = "NITINOL_BOOTSTRAP_TEST";  // "rank nranks id" for a process that is started as a rank
 
@@ -159,6 +160,42 @@ TEST(Processes, AKilledRankIsNamedOnAllOthers) {
     if (i == 2) continue;
     EXPECT_EQ(children[i]->wait(), 0);
   }
+}
+
+/// Rank 2 of 3 ends by `end`: whether the others take it for departed.
+void expect_the_end(const char* test, void (*end)(int), bool departed, const char* words) {
+  BootstrapOptions options = quick_options();
+  options.grace_of_departed = std::chrono::hours(1);
+  if (const auto task = task_of_this_process()) {
+    auto mine = Bootstrap::join({{task->id}, task->rank, task->nranks, options, nullptr});
+    mine->barrier();
+    end(0);
+  }
+  const UniqueId id = make_unique_id(options);
+  Child child(test, task_text(2, 3, id));
+  std::array<std::unique_ptr<Bootstrap>, 2> others;
+  std::atomic<int> told{0};
+  run_threads(2, [&](int rank) {
+    auto& mine = others[static_cast<std::size_t>(rank)];
+    mine = Bootstrap::join({{id}, rank, 3, options, nullptr});
+    mine->watch([&](const Failure&) { ++told; });
+    mine->barrier();
+    EXPECT_THAT(error_of([&] { mine->barrier(); }).what(), AllOf(HasSubstr("rank 2 (host "), HasSubstr(words)));
+    EXPECT_EQ(mine->failure()->departed, departed);
+  });
+  EXPECT_EQ(child.wait(), 0);
+  while (!departed && told < 2) std::this_thread::yield();
+  for (const auto& mine : others) mine->watch(nullptr);
+  EXPECT_EQ(told, departed ? 0 : 2);
+}
+
+TEST(Processes, ARankWhoseProcessExitsHasDeparted) {
+  expect_the_end("Processes.ARankWhoseProcessExitsHasDeparted", exit, true,
+                 "exited without ncclCommDestroy or ncclCommAbort");
+}
+
+TEST(Processes, ARankWhoseProcessEndsAtOnceIsLost) {
+  expect_the_end("Processes.ARankWhoseProcessEndsAtOnceIsLost", _exit, false, "exited or closed its connection");
 }
 
 #ifndef __SANITIZE_THREAD__  // which does not let the child of a process with threads start one

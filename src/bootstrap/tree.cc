@@ -23,6 +23,9 @@ constexpr auto kFlushPatience = 1s;
 constexpr auto kGracePerLevel = 250ms;
 constexpr auto kPatienceWithStopped = 2s;  // of ranks in a hurry
 constexpr auto kPatienceWithFailed = 1s;   // or revoked: until what it has to say is here
+constexpr auto kPatienceAtTheEnd = 100ms;  // of the process
+
+constexpr const char* kWithoutLeaving = "without ncclCommDestroy or ncclCommAbort";
 
 Frame control_frame(FrameType type, std::vector<std::byte> payload = {}) {
   Frame frame;
@@ -62,13 +65,18 @@ Tree::Tree(const TreeArguments& arguments)
       operation_timeout_(arguments.options.operation_timeout) {
   for (const int child : shape_.children(rank_)) neighbours_[child];
   if (shape_.parent(rank_) >= 0) neighbours_[shape_.parent(rank_)];
-  prepare_for_lack_locked();
+  prepare_last_words_locked();
 }
 
-void Tree::prepare_for_lack_locked() {
-  lack_ = {rank_, ncclRemoteError, formatted("{} failed: out of memory: {}", own_name_locked(), std::strerror(ENOMEM))};
-  word_of_lack_ =
-      std::make_shared<const std::vector<std::byte>>(encode_frame(control_frame(FrameType::kFail, encode(lack_))));
+void Tree::prepare_last_words_locked() {
+  const auto word_of = [](const Failure& failure) {
+    const Frame frame = control_frame(FrameType::kFail, encode(failure));
+    return std::make_shared<const std::vector<std::byte>>(encode_frame(frame));
+  };
+  const std::string name = own_name_locked();
+  lack_ = {rank_, ncclRemoteError, formatted("{} failed: out of memory: {}", name, std::strerror(ENOMEM))};
+  word_of_lack_ = word_of(lack_);
+  word_of_end_ = word_of({rank_, ncclRemoteError, formatted("{} exited {}", name, kWithoutLeaving), true});
   for (const auto& [rank, neighbour] : neighbours_) {
     if (neighbour.connection) neighbour.connection->keep_last_word(word_of_lack_);
   }
@@ -79,6 +87,7 @@ std::shared_ptr<Tree> Tree::start(const TreeArguments& arguments) {
   Network& network = Network::instance();
   tree->listener_ = network.listen(bootstrap_interface(arguments.options).address);
   fill_random(tree->contact_);
+  tell_of_end_of_process(tree);
   const Secret key = rank_key(arguments.secret, arguments.rank, tree->contact_);
   tree->service_ = network.services().add({key, [weak = std::weak_ptr<Tree>(tree)](UniqueFd fd) {
                                              if (const auto self = weak.lock()) self->accept_child(std::move(fd));
@@ -419,7 +428,7 @@ std::string Tree::own_name_locked() const { return describe_rank(rank_, on_its_d
 void Tree::know_devices(std::span<const int> devices) {
   const std::lock_guard lock(mutex_);
   devices_.assign(devices.begin(), devices.end());
-  if (!failure_) prepare_for_lack_locked();
+  if (!failure_) prepare_last_words_locked();
 }
 
 std::vector<int> Tree::devices() const {
@@ -589,6 +598,19 @@ void Tree::fail_operation(const Failure& failure) {
   report(failure);
   const Failure first = this->failure().value_or(failure);
   throw Error(first.result, first.sentence);
+}
+
+void Tree::on_end_of_process() noexcept {
+  // A thread that will never let go of it, as this one came out of a signal's handler, is not waited for.
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  for (const auto begin = Clock::now(); !lock && Clock::now() - begin < kPatienceAtTheEnd;) {
+    std::this_thread::sleep_for(1ms);
+    static_cast<void>(lock.try_lock());
+  }
+  if (!lock || failure_ || shut_down_ || has_revoked_) return;
+  for (const auto& [rank, neighbour] : neighbours_) {
+    if (neighbour.connection && !neighbour.gone) static_cast<void>(neighbour.connection->send_at_once(*word_of_end_));
+  }
 }
 
 void Tree::shutdown() {

@@ -19,6 +19,7 @@
 #include "base/attendance.h"
 #include "bootstrap/connect.h"
 #include "bootstrap/connection.h"
+#include "bootstrap/end_of_process.h"
 #include "bootstrap/liveness.h"
 #include "bootstrap/messages.h"
 #include "bootstrap/network.h"
@@ -43,12 +44,12 @@ struct OperationStep {
   std::string text() const { return detail.empty() ? operation_text(operation, sequence) : detail; }
 };
 
-class Tree : public std::enable_shared_from_this<Tree> {
+class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
  public:
   /// Starts to listen: children may connect from now on. Throws Error.
   static std::shared_ptr<Tree> start(const TreeArguments& arguments);
   explicit Tree(const TreeArguments& arguments);
-  ~Tree();  // closes what is open, without a goodbye
+  ~Tree() override;  // closes what is open, without a goodbye
 
   int rank() const { return rank_; }
   int nranks() const { return shape_.nranks(); }
@@ -129,6 +130,8 @@ class Tree : public std::enable_shared_from_this<Tree> {
   void tell_of_awaited(const std::string& ranks);
   bool is_connected_to(int neighbour) const;
   void shutdown();
+  /// The others hear that this rank has departed, unless they know of its end already.
+  void on_end_of_process() noexcept override;
 
  private:
   struct Neighbour {
@@ -156,7 +159,7 @@ class Tree : public std::enable_shared_from_this<Tree> {
   void spread(const Failure& failure, int except);
   void tell_locked(const Failure& failure, int except);
   void tell_lack_locked(int except) noexcept;
-  void prepare_for_lack_locked();
+  void prepare_last_words_locked();
   void call_back(const Failure& failure);
   void call_back_later();
   void check_locked() const;
@@ -224,6 +227,7 @@ class Tree : public std::enable_shared_from_this<Tree> {
   std::optional<Failure> failure_;
   Failure lack_;                   // of memory: what is said then is made before
   SharedBytes word_of_lack_;       // the same, a frame
+  SharedBytes word_of_end_;        // of the process, a frame
   std::optional<Failure> revoke_;  // what the first other rank says that has revoked the communicator
   bool has_revoked_ = false;       // this rank
   bool told_of_awaited_ = false;

@@ -1,0 +1,19 @@
+// A process that ends by exit(), or by the return of main, is no crash: who is left in a communicator then says so.
+#pragma once
+
+#include <memory>
+
+namespace nitinol {
+
+class EndOfProcess {
+ public:
+  virtual ~EndOfProcess() = default;
+  /// On the thread that ends the process, once all else of the program has ended, objects of static duration included;
+  /// other threads may still run.
+  virtual void on_end_of_process() noexcept = 0;
+};
+
+/// Not in a forked child. Throws std::bad_alloc.
+void tell_of_end_of_process(const std::shared_ptr<EndOfProcess>& listener);
+
+}  // namespace nitinol
