@@ -22,6 +22,7 @@ constexpr size_t kSizeBeforeCgaClusterSize = 24;  // version 2.14: up to `blocki
 constexpr size_t kSizeBeforeCommName = 48;        // versions 2.18 to 2.26
 constexpr size_t kSmallestConfig = kSizeBeforeCgaClusterSize;
 constexpr int kMostCtas = 64;
+constexpr int kMostCtasOfCluster = 8;
 
 /// A copy in today's layout: what the caller's struct does not reach is undefined.
 ncclConfig_t widen(const ncclConfig_t& config) {
@@ -51,15 +52,21 @@ void take(int value, const char* field, int low, int high, auto& into) {
   into = static_cast<std::remove_reference_t<decltype(into)>>(value);
 }
 
+/// As NCCL does, too much is taken for as much as there may be.
+void take_at_most(int value, const char* field, int low, int high, int& into) {
+  if (value > high) log_note("ncclConfig_t: {} is {}; {} are used, the most there may be", field, value, high);
+  take(std::min(value, high), field, low, high, into);
+}
+
 void take(const char* value, std::string& into) {
   if (value != nullptr) into = value;
 }
 
 void take_fields(const ncclConfig_t& c, Config& config) {
   take(c.blocking, "blocking", 0, 1, config.blocking);
-  take(c.cgaClusterSize, "cgaClusterSize", 0, 8, config.cga_cluster_size);
-  take(c.minCTAs, "minCTAs", 1, kMostCtas, config.min_ctas);
-  take(c.maxCTAs, "maxCTAs", 1, kMostCtas, config.max_ctas);
+  take_at_most(c.cgaClusterSize, "cgaClusterSize", 0, kMostCtasOfCluster, config.cga_cluster_size);
+  take_at_most(c.minCTAs, "minCTAs", 1, kMostCtas, config.min_ctas);
+  take_at_most(c.maxCTAs, "maxCTAs", 1, kMostCtas, config.max_ctas);
   take(c.netName, config.net_name);
   take(c.splitShare, "splitShare", 0, 1, config.split_share);
   take(c.trafficClass, "trafficClass", 0, INT_MAX, config.traffic_class);
@@ -67,7 +74,7 @@ void take_fields(const ncclConfig_t& c, Config& config) {
   take(c.collnetEnable, "collnetEnable", 0, 1, config.collnet);
   take(c.CTAPolicy, "CTAPolicy", 0, NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO, config.cta_policy);
   take(c.shrinkShare, "shrinkShare", 0, 1, config.shrink_share);
-  take(c.nvlsCTAs, "nvlsCTAs", 1, kMostCtas, config.nvls_ctas);
+  take_at_most(c.nvlsCTAs, "nvlsCTAs", 1, kMostCtas, config.nvls_ctas);
   take(c.nChannelsPerNetPeer, "nChannelsPerNetPeer", 1, 1024, config.channels_per_net_peer);
   take(c.nvlinkCentricSched, "nvlinkCentricSched", 0, 1, config.nvlink_centric);
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <climits>
 #include <cstddef>
 #include <cstring>
 #include <utility>
@@ -217,6 +218,19 @@ TEST(Config, AStructThatWasNotInitialisedIsRefused) {
   EXPECT_THROW(read_config(&config, Config{}), Error);
 }
 
+TEST(Config, MoreCtasThanThereMayBeAreAsManyAsThereMayBe) {
+  ncclConfig_t config = initialised();
+  config.cgaClusterSize = 9;
+  config.minCTAs = 70;
+  config.maxCTAs = 65;
+  config.nvlsCTAs = INT_MAX;
+  const Config read = read_config(&config, Config{});
+  EXPECT_EQ(read.cga_cluster_size, 8);
+  EXPECT_EQ(read.min_ctas, 64);
+  EXPECT_EQ(read.max_ctas, 64);
+  EXPECT_EQ(read.nvls_ctas, 64);
+}
+
 TEST(Config, ValuesOutOfRangeAreRefused) {
   const auto refused = [](auto change) {
     ncclConfig_t config = initialised();
@@ -224,9 +238,9 @@ TEST(Config, ValuesOutOfRangeAreRefused) {
     EXPECT_THROW(read_config(&config, Config{}), Error);
   };
   refused([](ncclConfig_t& c) { c.blocking = 2; });
-  refused([](ncclConfig_t& c) { c.cgaClusterSize = 9; });
+  refused([](ncclConfig_t& c) { c.cgaClusterSize = -1; });
   refused([](ncclConfig_t& c) { c.minCTAs = 0; });
-  refused([](ncclConfig_t& c) { c.maxCTAs = 65; });
+  refused([](ncclConfig_t& c) { c.maxCTAs = -3; });
   refused([](ncclConfig_t& c) { c.splitShare = -1; });
   refused([](ncclConfig_t& c) {
     c.minCTAs = 8;
