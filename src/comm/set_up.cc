@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -133,9 +134,16 @@ void require_way_through_host(const std::vector<Peer>& peers) {
        peers.front().rank, other->rank);
 }
 
+/// Of several GPUs; then nothing tries at a first use what is reached.
+bool share_gpus(const std::vector<Peer>& peers) {
+  std::set<decltype(Peer::device_id)> gpus;
+  for (const Peer& peer : peers) gpus.insert(peer.device_id);
+  return gpus.size() > 1 && gpus.size() < peers.size();
+}
+
 /// Whether that is to be tried before it is relied on, where it is there.
 bool tries_peer_access(const std::vector<Peer>& peers) {
-  const bool doubtful = are_perhaps_behind_pcie(peers);
+  const bool doubtful = are_perhaps_behind_pcie(peers) || share_gpus(peers);
   return settings().integer_if_set(Setting::kP2pTry).value_or(doubtful ? 1 : 0) != 0;
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "cluster.h"
 #include "ints.h"
@@ -70,6 +71,28 @@ TEST(Streams, OneThatGetsTheHandleOfADestroyedOneWaitsForItsWork) {
               EXPECT_CALL(cudaDeviceSynchronize());
               second.must_be(9, "the sum of the sum");
             }));
+}
+
+/// Rank 1 of the process comes to its first call when rank 0's waits for it in a stream that is gone.
+TEST(Streams, OneThatIsDestroyedWhileItWaitsHoldsUpNoFirstUse) {
+  for (const std::vector<int>& processes : {std::vector<int>{2}, {2, 1}}) {
+    const SharedCount destroyed;
+    EXPECT_EQ("", run_ranks(processes, [&](Rank& self) {
+                const Ints in(kCount, 1);
+                const Ints out(kCount);
+                if (self.rank == 1) destroyed.wait_for(1);
+                if (self.rank == 0) {
+                  sum(self, in, out, OwnStream().get());
+                  const OwnStream next;
+                  destroyed.add();
+                  EXPECT_CALL(cudaDeviceSynchronize());
+                } else {
+                  sum(self, in, out, self.stream);
+                  EXPECT_CALL(cudaStreamSynchronize(self.stream));
+                }
+                out.must_be(self.ranks, "the sum");
+              }));
+  }
 }
 
 TEST(Streams, PerThreadOnesOfTwoThreadsAreTwo) {

@@ -236,7 +236,7 @@ class CudaExecutor : public Executor {
     const DeviceGuard on(device_);
     const RelaxedCaptureGuard relaxed;
     try {
-      domain_->reach(Queue::kLL);
+      domain_->reach_and_probe(Queue::kLL);
     } catch (const NotReached& found) {
       return found.what();
     }
@@ -265,12 +265,12 @@ class CudaExecutor : public Executor {
     const auto busy = watch_->announce(launch, stream);
     for (const CollectiveWork& work : launch.collectives) {
       if (work.count == 0) continue;
-      domain_->reach(queue_for(work));
+      reach(queue_for(work));
       kernels_.load(kernel_for(work), work.plan.joined ? joined_shared_bytes(work.what, ranks_) : 0);
     }
     for (const MessageWork& work : launch.messages) {
       if (work.bytes == 0 || work.peer == rank_) continue;
-      domain_->reach(queue_for(work));
+      reach(queue_for(work));
     }
     if (has_several_protocols(launch) && !beside_) beside_ = std::make_unique<Beside>();
   }
@@ -310,6 +310,9 @@ class CudaExecutor : public Executor {
   std::shared_ptr<void> memory_of_kernels() const override { return domain_; }
 
  private:
+  /// Where ranks share GPUs, others' kernels may run that wait for this rank: nothing is probed then.
+  void reach(Queue queue) { sizes_.ranks_share_gpus ? domain_->reach(queue) : domain_->reach_and_probe(queue); }
+
   size_t elements_per_channel(const CollectiveWork& work, const QueueLayout& layout) const {
     const size_t grain = std::max<size_t>(1, sizes_.limits.grain_bytes / bytes_of(work.type));
     const auto channels = static_cast<size_t>(channels_of(work, layout));

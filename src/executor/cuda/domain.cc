@@ -120,7 +120,11 @@ void Domain::close() {
 
 Domain::~Domain() { close(); }
 
-void Domain::reach(Queue queue) {
+void Domain::reach(Queue queue) { map_all(queue, false); }
+
+void Domain::reach_and_probe(Queue queue) { map_all(queue, true); }
+
+void Domain::map_all(Queue queue, bool probes) {
   const auto index = static_cast<size_t>(queue);
   if (views_[index] != nullptr) return;
   auto view = std::make_unique<QueueView>();
@@ -134,7 +138,7 @@ void Domain::reach(Queue queue) {
   }
   view->counters = counters_of(queue);
   view->notes = runs_of(queue);
-  check_reached(*view);
+  if (probes) check_reached(*view);
   tell_kernels_of_counters(index, *view);
   views_[index] = std::move(view);
 }

@@ -45,9 +45,12 @@ class Domain {
   /// Offers nothing any more; what peers have mapped stays.
   void close();
 
-  /// Maps the region of every rank for one queue set. Throws Error if one cannot be mapped, NotReached if it does not
-  /// hold what is written there.
+  /// Maps the region of every rank for one queue set. Throws Error if one cannot be mapped.
   void reach(Queue queue);
+  /// The same, and writes and reads there: throws NotReached if one does not hold what was written. Waits for the GPU,
+  /// also for other ranks' kernels on it: CUDA may have a new stream wait for what was to be done in one that the
+  /// program has destroyed.
+  void reach_and_probe(Queue queue);
   bool reached(Queue queue) const { return views_[static_cast<size_t>(queue)] != nullptr; }
   const QueueView& view(Queue queue) const;
   const QueueLayout& layout(Queue queue) const { return layouts_[static_cast<size_t>(queue)]; }
@@ -68,6 +71,7 @@ class Domain {
   void make_board();
   std::shared_ptr<p2p::Region> region_of(int rank, Queue queue);
   char* counters_of(Queue queue);
+  void map_all(Queue queue, bool probes);
   void check_reached(const QueueView& view);
   RunNotes* runs_of(Queue queue) const;
   void tell_kernels_of_counters(size_t queue, const QueueView& view);
