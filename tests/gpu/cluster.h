@@ -5,7 +5,7 @@
 #include <string>
 
 #include "algorithm/table.h"
-#include "executor/cuda/kernels.h"
+#include "executor/cuda/kernel_set.h"
 #include "expected_values.h"
 #include "gpu_ranks.h"
 #include "gpus.h"

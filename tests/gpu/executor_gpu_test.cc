@@ -6,7 +6,6 @@
 #include <map>
 
 #include "cluster.h"
-#include "executor/cuda/kernels.h"
 
 namespace nitinol::gpu_testing {
 

@@ -16,7 +16,8 @@
 #include "executor/cuda/clusters.h"
 #include "executor/cuda/domain.h"
 #include "executor/cuda/hardware_queues.h"
-#include "executor/cuda/kernels.h"
+#include "executor/cuda/kernel_set.h"
+#include "executor/cuda/kernel_shapes.h"
 #include "executor/cuda/launch.h"
 #include "executor/cuda/launch_names.h"
 #include "executor/cuda/loaded_kernels.h"
@@ -158,7 +159,7 @@ const void* kernel_of(const CollectiveWork& work, Queue queue, int ranks) {
     if (const void* const kernel = kernel_between_pieces(*set, work, queue)) return kernel;
   }
   const Way way = queue == Queue::kLL16 ? Way::kLL16 : way_of(work.plan.protocol);
-  const void* const kernel = ranks == 1 ? set->alone : kernel_at(*set, work, way, Use::kUsual);
+  const void* const kernel = ranks == 1 ? set->alone() : kernel_at(*set, work, way, Use::kUsual);
   if (kernel == nullptr) {
     fail(ncclInternalError, "no kernel for {} by {}", name_of(work.what), name_of(work.plan.algorithm));
   }

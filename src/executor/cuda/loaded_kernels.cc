@@ -9,7 +9,8 @@
 #include "base/fork_safe.h"
 #include "device/check.h"
 #include "device/guards.h"
-#include "executor/cuda/kernels.h"
+#include "executor/cuda/kernel_set.h"
+#include "executor/cuda/kernel_shapes.h"
 #include "executor/cuda/probe.h"
 
 namespace nitinol::cuda {
@@ -86,16 +87,10 @@ cudaKernel_t LoadedKernels::handle_of(const void* kernel) const {
 
 /// All but those for a rank by itself.
 void LoadedKernels::load_set(const KernelSet& set) {
-  for (size_t what = 0; what < kCollectives; ++what) {
-    const size_t joined = joined_shared_bytes(static_cast<Collective>(what), ranks_);
-    for (const auto& ways : set.kernel[what]) {
-      for (size_t way = 0; way < kWays; ++way) {
-        const bool is_joined = static_cast<Way>(way) == Way::kJoined;
-        if (is_joined && !joined_) continue;
-        for (const void* kernel : ways[way]) load(kernel, is_joined ? joined : 0);
-      }
-    }
-  }
+  set.for_each([this](Collective what, Way way, const void* kernel) {
+    if (way != Way::kJoined) return load(kernel);
+    if (joined_) load(kernel, joined_shared_bytes(what, ranks_));
+  });
 }
 
 void LoadedKernels::load_moves() {

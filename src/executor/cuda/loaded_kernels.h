@@ -13,7 +13,7 @@
 
 namespace nitinol::cuda {
 
-struct KernelSet;
+class KernelSet;
 
 class LoadedKernels {
  public:

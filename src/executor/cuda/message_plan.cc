@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "executor/cuda/kernels.h"
+#include "executor/cuda/kernel_shapes.h"
 
 namespace nitinol::cuda {
 

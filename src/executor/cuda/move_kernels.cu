@@ -1,5 +1,6 @@
 // The kernels that only move bytes.
-#include "executor/cuda/kernels.h"
+#include "executor/cuda/built_kernels.h"
+#include "executor/cuda/message_kernels.h"
 
 namespace nitinol::cuda {
 

@@ -7,7 +7,7 @@
 #include "algorithm/parts.h"
 #include "algorithm/table.h"
 #include "algorithm/traffic.h"
-#include "executor/cuda/kernels.h"
+#include "executor/cuda/kernel_shapes.h"
 
 namespace nitinol::cuda {
 
