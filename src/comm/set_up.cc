@@ -8,7 +8,6 @@
 #include <cstring>
 #include <new>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -21,6 +20,7 @@
 #include "bootstrap/absence.h"
 #include "comm/communicator.h"
 #include "comm/departure.h"
+#include "comm/peer_access.h"
 #include "comm/strict_check.h"
 #include "device/guards.h"
 #include "diagnostics/ras/report.h"
@@ -51,24 +51,6 @@ std::string_view check_mode() {
   return compares_calls() ? "" : "off";
 }
 
-/// Whose memory is to be reached directly, if drivers let it be.
-enum class PeersToReach { kNone, kLinked, kAll };
-
-PeersToReach peers_to_reach() {
-  const std::string farthest = settings().text_if_set(Setting::kP2pLevel).value_or("SYS");
-  if (settings().flag(Setting::kP2pDisable) || farthest == "LOC" || farthest == "0") return PeersToReach::kNone;
-  return farthest == "NVL" ? PeersToReach::kLinked : PeersToReach::kAll;
-}
-
-const char* words_for(PeersToReach peers) {
-  switch (peers) {
-    case PeersToReach::kNone: return "no direct access";
-    case PeersToReach::kLinked: return "direct access where all GPUs are linked";
-    case PeersToReach::kAll: return "direct access";
-  }
-  return "";
-}
-
 /// What must be the same on all ranks, so that they choose alike, and write down their calls for each other or do not.
 using AgreedSettings = std::array<std::string, std::tuple_size_v<decltype(Peer::agreed_settings)>>;
 
@@ -78,7 +60,7 @@ AgreedSettings agreed_settings(const Config& config, std::string allowed) {
   return {std::move(allowed),
           formatted("NCCL_BUFFSIZE={}", s.integer_if_set(Setting::kBuffSize).value_or(0)),
           formatted("NITINOL_REPRODUCIBLE={}", s.flag(Setting::kReproducible)),
-          formatted("NCCL_P2P_DISABLE or NCCL_P2P_LEVEL: {}", words_for(peers_to_reach())),
+          formatted("NCCL_P2P_DISABLE or NCCL_P2P_LEVEL: {}", words_for_peers_to_reach()),
           formatted("NITINOL_P2P_TRY={}", s.integer_if_set(Setting::kP2pTry).value_or(-1)),
           formatted("NITINOL_CHECK={}", check_mode()),
           formatted("minCTAs={}", config.min_ctas),
@@ -111,41 +93,6 @@ constexpr uint32_t kFlavour = 1;
 #else
 constexpr uint32_t kFlavour = 0;
 #endif
-
-/// Whether all ranks reach each other's memory, as far as drivers and settings say.
-bool has_peer_access(const std::vector<Peer>& peers) {
-  switch (peers_to_reach()) {
-    case PeersToReach::kNone: return false;
-    case PeersToReach::kLinked: return reach_each_other(peers) && !are_perhaps_behind_pcie(peers);
-    case PeersToReach::kAll: return reach_each_other(peers);
-  }
-  return false;
-}
-
-/// That ranks that do not reach each other's memory have another way. Throws Error.
-void require_way_through_host(const std::vector<Peer>& peers) {
-  if (!settings().flag(Setting::kShmDisable)) return;
-  const auto is_elsewhere = [&](const Peer& peer) { return peer.process != peers.front().process; };
-  const auto other = std::find_if(peers.begin(), peers.end(), is_elsewhere);
-  if (other == peers.end()) return;
-  fail(ncclInvalidUsage,
-       "NCCL_SHM_DISABLE=1 leaves ranks {} and {} no way to each other: their GPUs do not reach each other's memory, "
-       "and communication over the network is not built yet",
-       peers.front().rank, other->rank);
-}
-
-/// Of several GPUs; then nothing tries at a first use what is reached.
-bool share_gpus(const std::vector<Peer>& peers) {
-  std::set<decltype(Peer::device_id)> gpus;
-  for (const Peer& peer : peers) gpus.insert(peer.device_id);
-  return gpus.size() > 1 && gpus.size() < peers.size();
-}
-
-/// Whether that is to be tried before it is relied on, where it is there.
-bool tries_peer_access(const std::vector<Peer>& peers) {
-  const bool doubtful = are_perhaps_behind_pcie(peers) || share_gpus(peers);
-  return settings().integer_if_set(Setting::kP2pTry).value_or(doubtful ? 1 : 0) != 0;
-}
 
 /// By which way data goes from one rank to another.
 void log_path(const std::vector<Peer>& peers, int from, int to, [[maybe_unused]] bool peer_access) {

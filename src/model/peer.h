@@ -7,6 +7,8 @@
 #include <span>
 #include <type_traits>
 
+#include "base/pci_place.h"
+
 namespace nitinol {
 
 /// Of all GPUs that a rank's process sees.
@@ -26,6 +28,7 @@ struct Peer {
   int32_t compute_capability = 0;  ///< 10 * major + minor
   int32_t multiprocessors = 0;     ///< of its GPU; 0: unknown
   uint32_t reach = 0;              ///< what its GPU can do with other GPUs' memory: Reach bits
+  PciPlace pci_place{};            ///< of its GPU
   uint32_t bulk_bytes = 0;         ///< shared memory of a CTA at most, where kernels use copy units; 0: they do not
   std::array<char, 64> host_name{};
   std::array<char, 108> handle_server{};       ///< name of the process's Unix socket for memory handles

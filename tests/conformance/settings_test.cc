@@ -232,7 +232,8 @@ TEST(Settings, ThatMeanTheSameMayBeWrittenInAnotherWayOnEachRank) {
                                                          {"NCCL_PROTO", "simple", "Simple"},
                                                          {"NCCL_PROTO", "^LL", "LL128,simple"},
                                                          {"NCCL_P2P_LEVEL", "loc", "0"},
-                                                         {"NCCL_P2P_LEVEL", "PXB", "SYS"}}) {
+                                                         {"NCCL_P2P_LEVEL", "PXB", "2"},
+                                                         {"NCCL_P2P_LEVEL", "Sys", "4"}}) {
     const char* const values[] = {first, second};
     EXPECT_EQ("", run_processes(2,
                                 [&, variable = name](int process, const ncclUniqueId& id) {

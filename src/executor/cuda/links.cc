@@ -30,6 +30,8 @@ void describe_gpu(Peer& peer, const cudaDeviceProp& properties) {
   int devices = 0;
   cuda_check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
   peer.multiprocessors = properties.multiProcessorCount;
+  peer.pci_place = read_pci_place("/sys/bus/pci/devices", formatted("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID,
+                                                                    properties.pciBusID, properties.pciDeviceID));
   const DeviceGuard on(peer.device);
   peer.bulk_bytes =
       cuda::bulk_bytes(peer.compute_capability, cuda::kernels_compiled_for(), properties.sharedMemPerBlockOptin);

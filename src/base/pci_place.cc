@@ -1,0 +1,61 @@
+#include "base/pci_place.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+
+namespace nitinol {
+
+namespace {
+
+/// FNV-1a; never 0, which stands for no step.
+uint32_t number_of(std::string_view name) {
+  uint32_t hash = 2166136261U;
+  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619U;
+  return std::max(hash, 1U);
+}
+
+bool is_known(const PciPlace& place) { return place.steps.front() != 0; }
+
+size_t depth_of(const PciPlace& place) {
+  return static_cast<size_t>(std::find(place.steps.begin(), place.steps.end(), 0U) - place.steps.begin());
+}
+
+}  // namespace
+
+PciPlace read_pci_place(const std::string& devices, std::string bus_id) {
+  std::transform(bus_id.begin(), bus_id.end(), bus_id.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::error_code error;
+  const auto path = std::filesystem::canonical(std::filesystem::path(devices) / bus_id, error);
+  if (error) return {};
+  PciPlace place;
+  size_t depth = 0;
+  for (const auto& part : path) {
+    const std::string name = part.string();
+    if (depth == 0 && !name.starts_with("pci")) continue;  // folders above the root complex
+    if (depth == PciPlace::kDeepest) return {};
+    place.steps[depth++] = number_of(name);
+  }
+  std::ifstream(path / "numa_node") >> place.numa_node;
+  return place;
+}
+
+PciDistance distance_between(const PciPlace& one, const PciPlace& other) {
+  if (!is_known(one) || !is_known(other)) return PciDistance::kSystem;
+  const auto parting = std::mismatch(one.steps.begin(), one.steps.end(), other.steps.begin()).first;
+  const auto common = static_cast<size_t>(parting - one.steps.begin());
+  if (common >= depth_of(one)) return PciDistance::kOneBridge;  // the same device
+  // Below one port of the root complex data need not come to it.
+  constexpr size_t kRootPort = 2;
+  if (common < kRootPort) {
+    const bool same_node = common == 1 || (one.numa_node >= 0 && one.numa_node == other.numa_node);
+    return same_node ? PciDistance::kHostBridge : PciDistance::kSystem;
+  }
+  // Of a switch each device has a port of its own above it.
+  const size_t below = std::max(depth_of(one), depth_of(other)) - common;
+  return below <= 2 ? PciDistance::kOneBridge : PciDistance::kBridges;
+}
+
+}  // namespace nitinol
