@@ -38,7 +38,8 @@ PciPlace read_pci_place(const std::string& devices, std::string bus_id) {
     if (depth == PciPlace::kDeepest) return {};
     place.steps[depth++] = number_of(name);
   }
-  std::ifstream(path / "numa_node") >> place.numa_node;
+  std::ifstream stream(path / "numa_node");
+  if (int32_t node = -1; stream >> node) place.numa_node = node;
   return place;
 }
 

@@ -16,10 +16,11 @@ class Host {
  public:
   Host() { std::filesystem::create_directories(folder_.file("bus/pci/devices")); }
   /// `path`: from the root complex down to the device.
-  PciPlace place(const std::string& path, int numa_node = -1) const {
+  PciPlace place(const std::string& path, int numa_node = -1) const { return place(path, std::to_string(numa_node)); }
+  PciPlace place(const std::string& path, const std::string& numa_node) const {
     const std::filesystem::path real = folder_.file("devices/" + path);
     std::filesystem::create_directories(real);
-    std::ofstream(real / "numa_node") << numa_node << '\n';
+    if (!numa_node.empty()) std::ofstream(real / "numa_node") << numa_node << '\n';
     const std::string id = real.filename();
     std::filesystem::create_directory_symlink(real, folder_.file("bus/pci/devices/" + id));
     return read_pci_place(folder_.file("bus/pci/devices"), id);
@@ -76,6 +77,12 @@ TEST(PciPlace, ThatIsNotKnownIsFarFromAll) {
     EXPECT_EQ(distance_between(known, unknown), PciDistance::kSystem);
     EXPECT_EQ(distance_between(unknown, unknown), PciDistance::kSystem);
   }
+}
+
+TEST(PciPlace, HasNoNumaNodeThatIsNotWritten) {
+  const Host host;
+  EXPECT_EQ(host.place("pci0000:16/0000:16:01.0/0000:17:00.0", "").numa_node, -1);
+  EXPECT_EQ(host.place("pci0000:16/0000:16:02.0/0000:18:00.0", "none").numa_node, -1);
 }
 
 TEST(PciPlace, IsFoundWhateverTheCaseOfTheBusId) {

@@ -1,9 +1,9 @@
 #include "bootstrap/end_of_process.h"
 
-#include <chrono>
+#include <unistd.h>
+
+#include <atomic>
 #include <mutex>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "base/fork_safe.h"
@@ -13,20 +13,28 @@ namespace nitinol {
 
 namespace {
 
+/// A process, and how many forks lie behind it: of forks that nobody is told of the number alone tells.
+struct Origin {
+  pid_t process = getpid();
+  int forks = count_forks();
+  bool operator==(const Origin&) const = default;
+};
+
 struct Listeners {
   std::mutex mutex;
-  int forks = count_forks();
+  Origin origin;
   std::vector<std::weak_ptr<EndOfProcess>> all;
 };
 
-Listeners* listeners = nullptr;  // outlives static destruction
+std::atomic<Listeners*> listeners{nullptr};  // outlives static destruction
 std::once_flag made;
 
 // Not std::atexit: objects of the program that are destroyed behind what that calls may still leave properly.
 __attribute__((destructor)) void tell_all() {
-  if (listeners == nullptr || listeners->forks != forks_counted()) return;
-  const std::lock_guard lock(listeners->mutex);
-  for (const auto& one : listeners->all) {
+  Listeners* const known = listeners;
+  if (known == nullptr || known->origin != Origin()) return;
+  const std::lock_guard lock(known->mutex);
+  for (const auto& one : known->all) {
     if (const auto listener = one.lock()) listener->on_end_of_process();
   }
 }
@@ -35,10 +43,14 @@ __attribute__((destructor)) void tell_all() {
 
 void tell_of_end_of_process(const std::shared_ptr<EndOfProcess>& listener) {
   std::call_once(made, [] { listeners = &make_free_across_forks<Listeners>(); });
-  const std::lock_guard lock(listeners->mutex);
-  if (const int forks = count_forks(); std::exchange(listeners->forks, forks) != forks) listeners->all.clear();
-  std::erase_if(listeners->all, [](const auto& one) { return one.expired(); });
-  listeners->all.push_back(listener);
+  Listeners& known = *listeners;
+  const std::lock_guard lock(known.mutex);
+  if (const Origin origin; known.origin != origin) {
+    known.origin = origin;
+    known.all.clear();
+  }
+  std::erase_if(known.all, [](const auto& one) { return one.expired(); });
+  known.all.push_back(listener);
 }
 
 }  // namespace nitinol

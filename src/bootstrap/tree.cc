@@ -394,13 +394,14 @@ void Tree::call_back_later() {
 }
 
 void Tree::watch(FailureCallback callback) {
-  const std::lock_guard lock(callback_mutex_);
-  callback_ = std::move(callback);
-  if (!callback_) return;
-  const auto known = failure();
-  if (!known) return;
-  told_ = true;
-  callback_(*known);
+  const bool watches = static_cast<bool>(callback);
+  {
+    const std::lock_guard lock(callback_mutex_);
+    callback_ = std::move(callback);
+    told_ = false;
+  }
+  if (!watches) return;  // which takes no memory
+  if (const auto known = failure()) known->departed ? call_back_later() : call_back(*known);
 }
 
 std::optional<Failure> Tree::failure() const {

@@ -95,6 +95,18 @@ TEST(Watch, ARankThatHasDepartedEndsWhatWaitsForAllAtOnce) {
   for (const auto& one : all) one->watch(nullptr);
 }
 
+TEST(Watch, OfARankThatHasDepartedBeforeItIsToldLaterToo) {
+  BootstrapOptions options = quick_options();
+  options.grace_of_departed = std::chrono::hours(1);
+  auto all = join_all(2, options);
+  all[0]->report_failure({0, ncclRemoteError, "rank 0 aborted its communicator", true});
+  await_failure(all);
+  std::atomic<int> told{0};
+  all[1]->watch([&](const Failure&) { ++told; });
+  EXPECT_EQ(told, 0);
+  all[1]->watch(nullptr);
+}
+
 TEST(Watch, OfARankThatHasDepartedIsToldThoughThereIsNoMemoryToWait) {
   BootstrapOptions options = quick_options();
   options.grace_of_departed = std::chrono::milliseconds(1);
