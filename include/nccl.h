@@ -59,9 +59,9 @@ typedef enum {
 } ncclResult_t;
 
 /* ---- Options of a communicator. Start from NCCL_CONFIG_INITIALIZER; an undefined field takes its default, and an
-   environment variable of the same meaning wins over the field. A value that is out of range gives
-   ncclInvalidArgument. In this version blocking, CTAPolicy, minCTAs and maxCTAs (on GPUs) and commName have an effect,
-   the others none; CTAPolicy, minCTAs and maxCTAs must be the same on all ranks. */
+   environment variable of the same meaning wins over the field. A value that is out of range gives ncclInvalidArgument;
+   too many CTAs are taken for as many as there may be. In this version blocking, commName and, on GPUs and the same on
+   all ranks, CTAPolicy, minCTAs, maxCTAs and cgaClusterSize have an effect, the others none. */
 
 #define NCCL_CONFIG_UNDEF_INT INT_MIN
 #define NCCL_CONFIG_UNDEF_PTR NULL

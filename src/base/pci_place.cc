@@ -48,10 +48,10 @@ PciDistance distance_between(const PciPlace& one, const PciPlace& other) {
   const auto parting = std::mismatch(one.steps.begin(), one.steps.end(), other.steps.begin()).first;
   const auto common = static_cast<size_t>(parting - one.steps.begin());
   if (common >= depth_of(one)) return PciDistance::kOneBridge;  // the same device
-  // Below one port of the root complex data need not come to it.
-  constexpr size_t kRootPort = 2;
-  if (common < kRootPort) {
-    const bool same_node = common == 1 || (one.numa_node >= 0 && one.numa_node == other.numa_node);
+  // Below one port of the root complex data need not go through that. Hosts of one node may tell of none.
+  constexpr size_t kStepsToRootPort = 2;
+  if (common < kStepsToRootPort) {
+    const bool same_node = common == 1 || one.numa_node == other.numa_node;
     return same_node ? PciDistance::kHostBridge : PciDistance::kSystem;
   }
   // Of a switch each device has a port of its own above it.

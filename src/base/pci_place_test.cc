@@ -63,7 +63,8 @@ TEST(PciPlace, BehindDifferentPortsOfACpuDevicesHaveItsHostBridgeBetweenThem) {
   EXPECT_EQ(distance_between(first, other_port), PciDistance::kHostBridge);
   EXPECT_EQ(distance_between(first, other_root), PciDistance::kHostBridge);
   EXPECT_EQ(distance_between(first, other_node), PciDistance::kSystem);
-  EXPECT_EQ(distance_between(no_node, no_node_either), PciDistance::kSystem);
+  EXPECT_EQ(distance_between(first, no_node), PciDistance::kSystem);
+  EXPECT_EQ(distance_between(no_node, no_node_either), PciDistance::kHostBridge);
 }
 
 TEST(PciPlace, ThatIsNotKnownIsFarFromAll) {

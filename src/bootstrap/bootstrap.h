@@ -122,7 +122,7 @@ class Bootstrap {
   std::unique_ptr<Bootstrap> make_child(const std::vector<int>& members, int my_index,
                                         const std::atomic<bool>* abort_flag = nullptr);
 
-  /// `callback` hears of the first failure; at once if there was one already. Replaces an earlier callback; null: none.
+  /// `callback` hears of the first failure; also if there was one already. Replaces an earlier callback; null: none.
   /// When it returns, the callback it replaced is not running; so a callback must not call it.
   void watch(FailureCallback callback);
   std::optional<Failure> failure() const;

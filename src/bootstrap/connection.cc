@@ -113,6 +113,15 @@ void Connection::ask_to_arm() {
 
 bool Connection::send_at_once(std::span<const std::byte> bytes) noexcept {
   const std::lock_guard lock(mutex_);
+  return send_at_once_locked(bytes);
+}
+
+void Connection::send_if_free(std::span<const std::byte> bytes) noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock) static_cast<void>(send_at_once_locked(bytes));
+}
+
+bool Connection::send_at_once_locked(std::span<const std::byte> bytes) noexcept {
   return fd_ && !broken_ && queue_.empty() &&
          ::send(fd_.get(), bytes.data(), bytes.size(), kNeverWait) == static_cast<ssize_t>(bytes.size());
 }

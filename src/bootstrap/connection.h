@@ -51,6 +51,8 @@ class Connection : public Reactor::Leaver, public std::enable_shared_from_this<C
   /// Sends bytes of whole frames without taking memory. False: the socket did not take them all, or others are on their
   /// way; it is to be closed.
   bool send_at_once(std::span<const std::byte> bytes) noexcept;
+  /// The same at the end of the process: nothing is sent, and nobody waited for, while another thread sends.
+  void send_if_free(std::span<const std::byte> bytes) noexcept;
   /// What the peer is to be sent if there is no memory to go on: whole frames.
   void keep_last_word(SharedBytes bytes);
   /// Sends a small frame with a descriptor beside it, as the first that this Unix connection sends. False: not
@@ -70,6 +72,7 @@ class Connection : public Reactor::Leaver, public std::enable_shared_from_this<C
     std::size_t offset = 0;
   };
 
+  bool send_at_once_locked(std::span<const std::byte> bytes) noexcept;
   void begin();
   void leave() override;
   void linger();

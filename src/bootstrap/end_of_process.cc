@@ -13,7 +13,7 @@ namespace nitinol {
 
 namespace {
 
-/// A process, and how many forks lie behind it: of forks that nobody is told of the number alone tells.
+/// Of the parent of a forked child both differ; the process's number alone, if the fork ran no handlers.
 struct Origin {
   pid_t process = getpid();
   int forks = count_forks();
@@ -33,7 +33,9 @@ std::once_flag made;
 __attribute__((destructor)) void tell_all() {
   Listeners* const known = listeners;
   if (known == nullptr || known->origin != Origin()) return;
-  const std::lock_guard lock(known->mutex);
+  // Not waited for: exit() may come out of a signal's handler, above the very thread that holds it.
+  const std::unique_lock lock(known->mutex, std::try_to_lock);
+  if (!lock) return;
   for (const auto& one : known->all) {
     if (const auto listener = one.lock()) listener->on_end_of_process();
   }

@@ -13,7 +13,7 @@ class EndOfProcess {
   virtual void on_end_of_process() noexcept = 0;
 };
 
-/// Not in a forked child. Throws std::bad_alloc.
+/// Whoever is told of the end of a process, but not of that of its forked children. Throws std::bad_alloc.
 void tell_of_end_of_process(const std::shared_ptr<EndOfProcess>& listener);
 
 }  // namespace nitinol

@@ -17,7 +17,7 @@ struct Failure {
   bool departed = false;                  // nothing but that the rank has left, of its own will
 };
 
-/// Called at most once per communicator, usually on the watching thread: of a rank that has departed a little later, so
+/// Called at most once, usually on the watching thread: of a rank that has departed a little later, so
 /// that what others still do with what it had sent them ends well. It must not block, must not throw, and must
 /// not call shutdown() or destroy the Bootstrap: it notes the failure and wakes whoever waits.
 using FailureCallback = std::function<void(const Failure&)>;

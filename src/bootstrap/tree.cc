@@ -400,7 +400,7 @@ void Tree::watch(FailureCallback callback) {
     callback_ = std::move(callback);
     told_ = false;
   }
-  if (!watches) return;  // which takes no memory
+  if (!watches) return;  // whoever leaves comes here, and failure() takes memory
   if (const auto known = failure()) known->departed ? call_back_later() : call_back(*known);
 }
 
@@ -610,7 +610,8 @@ void Tree::on_end_of_process() noexcept {
   }
   if (!lock || failure_ || shut_down_ || has_revoked_) return;
   for (const auto& [rank, neighbour] : neighbours_) {
-    if (neighbour.connection && !neighbour.gone) static_cast<void>(neighbour.connection->send_at_once(*word_of_end_));
+    if (are_same_process(neighbour.identity, self_) || !neighbour.connection || neighbour.gone) continue;
+    neighbour.connection->send_if_free(*word_of_end_);
   }
 }
 

@@ -130,7 +130,7 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
   void tell_of_awaited(const std::string& ranks);
   bool is_connected_to(int neighbour) const;
   void shutdown();
-  /// The others hear that this rank has departed, unless they know of its end already.
+  /// Other processes hear that this rank has departed, unless they know of its end already.
   void on_end_of_process() noexcept override;
 
  private:
@@ -203,6 +203,7 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
   std::string word_of_revoke_locked(int neighbour, const OperationStep& step) const;
 
   const int rank_;
+  const PeerIdentity self_ = this_process();
   const TreeShape shape_;
   Secret secret_;
   Contact contact_{};

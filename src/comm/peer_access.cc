@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -53,13 +52,6 @@ Distance distance_of(std::span<const Peer> peers) {
   return Distance::kAny;
 }
 
-/// Of several GPUs; then nothing tries at a first use what is reached.
-bool share_gpus(std::span<const Peer> peers) {
-  std::set<decltype(Peer::device_id)> gpus;
-  for (const Peer& peer : peers) gpus.insert(peer.device_id);
-  return gpus.size() > 1 && gpus.size() < peers.size();
-}
-
 }  // namespace
 
 const char* words_for_peers_to_reach() {
@@ -81,7 +73,7 @@ bool has_peer_access(std::span<const Peer> peers) {
 }
 
 bool tries_peer_access(std::span<const Peer> peers) {
-  const bool doubtful = are_perhaps_behind_pcie(peers) || share_gpus(peers);
+  const bool doubtful = are_perhaps_behind_pcie(peers);
   return settings().integer_if_set(Setting::kP2pTry).value_or(doubtful ? 1 : 0) != 0;
 }
 

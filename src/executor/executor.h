@@ -73,8 +73,8 @@ class Executor {
   virtual Limits limits() const = 0;
 
   /// Once, before meet(), when all ranks have made theirs: whether this rank finds in the others' memory what it writes
-  /// there. "" if it does, else a sentence: then executors have to be made anew, without peer access. May wait for
-  /// peers' service threads only. Throws Error.
+  /// there. "" if it does, else a sentence: then executors have to be made anew, without peer access. Waits for
+  /// peers' service threads and the GPU. Throws Error.
   virtual std::string try_peer_access() { return ""; }
 
   /// Once, when all ranks have made theirs: reaches what ranks tell each other by even if they launch nothing. False,

@@ -266,12 +266,12 @@ class CudaExecutor : public Executor {
     const auto busy = watch_->announce(launch, stream);
     for (const CollectiveWork& work : launch.collectives) {
       if (work.count == 0) continue;
-      reach(queue_for(work));
+      reach_for_use(queue_for(work));
       kernels_.load(kernel_for(work), work.plan.joined ? joined_shared_bytes(work.what, ranks_) : 0);
     }
     for (const MessageWork& work : launch.messages) {
       if (work.bytes == 0 || work.peer == rank_) continue;
-      reach(queue_for(work));
+      reach_for_use(queue_for(work));
     }
     if (has_several_protocols(launch) && !beside_) beside_ = std::make_unique<Beside>();
   }
@@ -312,7 +312,7 @@ class CudaExecutor : public Executor {
 
  private:
   /// Where ranks share GPUs, others' kernels may run that wait for this rank: nothing is probed then.
-  void reach(Queue queue) { sizes_.ranks_share_gpus ? domain_->reach(queue) : domain_->reach_and_probe(queue); }
+  void reach_for_use(Queue queue) { sizes_.ranks_share_gpus ? domain_->reach(queue) : domain_->reach_and_probe(queue); }
 
   size_t elements_per_channel(const CollectiveWork& work, const QueueLayout& layout) const {
     const size_t grain = std::max<size_t>(1, sizes_.limits.grain_bytes / bytes_of(work.type));

@@ -247,7 +247,7 @@ inline constexpr bool joins_parts = false;
 template <bool kReduces>
 inline constexpr bool joins_parts<Joined<kReduces>> = true;
 
-/// Whether the CTAs may carry several channels each (kMostRows in kernels.h).
+/// Whether the CTAs may carry several channels each (kMostRows in kernel_shapes.h).
 template <class Wire>
 inline constexpr bool shares_cta = Wire::kSmall && !Wire::kApart;
 
