@@ -6,19 +6,16 @@
 #include <fstream>
 #include <string_view>
 
+#include "base/host.h"
+
 namespace nitinol {
 
 namespace {
 
-/// FNV-1a; never 0, which stands for no step.
-uint32_t number_of(std::string_view name) {
-  uint32_t hash = 2166136261U;
-  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619U;
-  return std::max(hash, 1U);
-}
+/// Never 0, which stands for no step.
+uint64_t number_of(std::string_view name) { return std::max(stable_hash(name), uint64_t{1}); }
 
-bool is_known(const PciPlace& place) { return place.steps.front() != 0; }
-
+/// 0: it is not known.
 size_t depth_of(const PciPlace& place) {
   return static_cast<size_t>(std::find(place.steps.begin(), place.steps.end(), 0U) - place.steps.begin());
 }
@@ -44,10 +41,12 @@ PciPlace read_pci_place(const std::string& devices, std::string bus_id) {
 }
 
 PciDistance distance_between(const PciPlace& one, const PciPlace& other) {
-  if (!is_known(one) || !is_known(other)) return PciDistance::kSystem;
+  const size_t depth = depth_of(one);
+  const size_t other_depth = depth_of(other);
+  if (depth == 0 || other_depth == 0) return PciDistance::kSystem;
   const auto parting = std::mismatch(one.steps.begin(), one.steps.end(), other.steps.begin()).first;
   const auto common = static_cast<size_t>(parting - one.steps.begin());
-  if (common >= depth_of(one)) return PciDistance::kOneBridge;  // the same device
+  if (common >= depth) return PciDistance::kOneBridge;  // the same device
   // Below one port of the root complex data need not go through that. Hosts of one node may tell of none.
   constexpr size_t kStepsToRootPort = 2;
   if (common < kStepsToRootPort) {
@@ -55,7 +54,7 @@ PciDistance distance_between(const PciPlace& one, const PciPlace& other) {
     return same_node ? PciDistance::kHostBridge : PciDistance::kSystem;
   }
   // Of a switch each device has a port of its own above it.
-  const size_t below = std::max(depth_of(one), depth_of(other)) - common;
+  const size_t below = std::max(depth, other_depth) - common;
   return below <= 2 ? PciDistance::kOneBridge : PciDistance::kBridges;
 }
 

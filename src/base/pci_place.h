@@ -13,7 +13,7 @@ struct PciPlace {
   static constexpr size_t kDeepest = 12;
   /// Numbers for what lies on the way to the device: the root complex, bridges, the device itself. Zeros behind; all of
   /// them if the place is not known.
-  std::array<uint32_t, kDeepest> steps{};
+  std::array<uint64_t, kDeepest> steps{};
   int32_t numa_node = -1;  ///< of its memory; -1: not known
 };
 

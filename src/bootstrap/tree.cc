@@ -25,8 +25,6 @@ constexpr auto kPatienceWithStopped = 2s;  // of ranks in a hurry
 constexpr auto kPatienceWithFailed = 1s;   // or revoked: until what it has to say is here
 constexpr auto kPatienceAtTheEnd = 100ms;  // of the process
 
-constexpr const char* kWithoutLeaving = "without ncclCommDestroy or ncclCommAbort";
-
 Frame control_frame(FrameType type, std::vector<std::byte> payload = {}) {
   Frame frame;
   frame.type = type;
@@ -76,7 +74,8 @@ void Tree::prepare_last_words_locked() {
   const std::string name = own_name_locked();
   lack_ = {rank_, ncclRemoteError, formatted("{} failed: out of memory: {}", name, std::strerror(ENOMEM))};
   word_of_lack_ = word_of(lack_);
-  word_of_end_ = word_of({rank_, ncclRemoteError, formatted("{} exited {}", name, kWithoutLeaving), true});
+  const std::string end = formatted("{} exited without ncclCommDestroy or ncclCommAbort", name);
+  word_of_end_ = word_of({rank_, ncclRemoteError, end, true});
   for (const auto& [rank, neighbour] : neighbours_) {
     if (neighbour.connection) neighbour.connection->keep_last_word(word_of_lack_);
   }
@@ -139,7 +138,7 @@ void Tree::connect_parent(const ParentReply& parent, Deadline deadline, const In
   Neighbour& neighbour = neighbours_.at(parent.rank);
   neighbour.identity = parent.identity;
   neighbour.connection = open(std::move(fd), link);
-  neighbour.connection->send(control_frame(FrameType::kHello, encode(Hello{rank_, this_process()})));
+  neighbour.connection->send(control_frame(FrameType::kHello, encode(Hello{rank_, self_})));
   neighbour.connection->keep_last_word(word_of_lack_);  // the parent believes it of those alone that it knows
   if (failure_) neighbour.connection->send(control_frame(FrameType::kFail, encode(*failure_)));
 }
@@ -351,9 +350,8 @@ void Tree::tell_of_awaited(const std::string& ranks) {
   if (failure_ || shut_down_ || (ranks.empty() && !told_of_awaited_)) return;
   told_of_awaited_ = true;
   const Frame frame = control_frame(FrameType::kAwaits, encode(Failure{rank_, ncclRemoteError, ranks}));
-  const PeerIdentity self = this_process();
   for (const auto& [rank, neighbour] : neighbours_) {
-    if (!are_same_process(neighbour.identity, self) && neighbour.connection && !neighbour.gone) {
+    if (!are_same_process(neighbour.identity, self_) && neighbour.connection && !neighbour.gone) {
       neighbour.connection->send(frame);
     }
   }
@@ -424,7 +422,7 @@ PeerIdentity Tree::on_its_device(int rank, PeerIdentity identity) const {
   return identity;
 }
 
-std::string Tree::own_name_locked() const { return describe_rank(rank_, on_its_device(rank_, this_process())); }
+std::string Tree::own_name_locked() const { return describe_rank(rank_, on_its_device(rank_, self_)); }
 
 void Tree::know_devices(std::span<const int> devices) {
   const std::lock_guard lock(mutex_);

@@ -56,7 +56,7 @@ TEST(PeerAccess, IsNotThereWhereOneGpuDoesNotReachTheOthers) {
 
 #if defined(NITINOL_CUDA)  // virtual GPUs are linked
 
-PciPlace below(std::initializer_list<uint32_t> steps) {
+PciPlace below(std::initializer_list<uint64_t> steps) {
   PciPlace place;
   std::copy(steps.begin(), steps.end(), place.steps.begin());
   return place;
