@@ -15,6 +15,7 @@
 #include "bootstrap/regroup_desk.h"
 #include "comm/strict_circle.h"
 #include "device/guards.h"
+#include "executor/simulate/estimate.h"
 #include "model/signature.h"
 
 namespace nitinol {
@@ -202,12 +203,28 @@ void Communicator::submit(const Launch& launch, const std::vector<cudaStream_t>&
   operate(launch, [&] { enqueue(launch, streams); });
 }
 
-template <class Body>
-void Communicator::operate(const Launch& launch, Body&& body) {
+double Communicator::estimate(Launch& launch) {
   const Visit visit(*this);
+  require_not_finalised(launch);
+  plan(launch);
+  double us = 0;
+  for (const CollectiveWork& work : launch.collectives) {
+    const size_t grain = std::max<size_t>(1, limits_.grain_bytes / bytes_of(work.type));
+    us += simulate::estimate(work, ranks_, grain, executor_->topology(work.plan.protocol));
+  }
+  return us + simulate::estimate(launch.messages, rank_, executor_->topology(Protocol::kSimple));
+}
+
+void Communicator::require_not_finalised(const Launch& launch) const {
   if (const Phase now = phase(); now == Phase::kFinalising || now == Phase::kFinalised) {
     fail(ncclInvalidUsage, "{}the communicator has been finalized or destroyed since the call", context_of(launch));
   }
+}
+
+template <class Body>
+void Communicator::operate(const Launch& launch, Body&& body) {
+  const Visit visit(*this);
+  require_not_finalised(launch);
   const DeviceGuard device(device_);
   try {
     body();

@@ -163,6 +163,9 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// it to the executor, which waits for nothing.
   bool get_ready(Launch& launch, cudaStream_t stream, IfNotReady otherwise = IfNotReady::kWait);
   void submit(const Launch& launch, const std::vector<cudaStream_t>& streams);
+  /// Microseconds that the launch would take, once it is planned, if all ranks came to it at the same time: an estimate
+  /// (executor/simulate). Throws Error; whatever is wrong, the communicator stays as it is.
+  double estimate(Launch& launch);
 
   /// The two halves of finalising: wait for everything issued here; then for all ranks, but in a hurry not for those
   /// whose process is stopped. Throw Error.
@@ -235,6 +238,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   template <class Body>
   void operate(const Launch& launch, Body&& body);
   [[noreturn]] void fail_operation(const Launch& launch, const std::exception& thrown);
+  void require_not_finalised(const Launch& launch) const;
   void plan(Launch& launch);
   bool plan_and_prepare(Launch& launch, cudaStream_t stream, IfNotReady otherwise);
   void enqueue(const Launch& launch, const std::vector<cudaStream_t>& streams);

@@ -16,6 +16,7 @@
 #include "base/run_together.h"
 #include "comm/carry_out.h"
 #include "comm/departure.h"
+#include "comm/estimate.h"
 
 /// Stands for this library: it stays loaded while threads have to end what is theirs.
 extern "C" __attribute__((visibility("hidden"))) void* __dso_handle;
@@ -399,6 +400,14 @@ ncclResult_t end_outermost(State& group, State& next) {
   }
 }
 
+group::Content simulate_outermost(const State& group) {
+  drop_jobs(group.jobs, Error(ncclInvalidUsage, "ncclGroupSimulateEnd: the call was not carried out"), true);
+  fail_if_a_call_failed(group, "ncclGroupSimulateEnd");
+  group::Content content{.jobs = !group.jobs.empty()};
+  if (!group.tasks.empty()) content.us = estimate(group.tasks);
+  return content;
+}
+
 }  // namespace
 
 namespace group {
@@ -442,10 +451,14 @@ Content drop() {
   if (current.depth == 0) fail(ncclInvalidUsage, "ncclGroupSimulateEnd: not in a group call.");
   if (--current.depth > 0) return {};
   State group = std::exchange(current, State{});
-  destroy_all(group.leaving);
-  drop_jobs(group.jobs, Error(ncclInvalidUsage, "ncclGroupSimulateEnd: the call was not carried out"), true);
-  fail_if_a_call_failed(group, "ncclGroupSimulateEnd");
-  return {.operations = !group.tasks.empty(), .jobs = !group.jobs.empty()};
+  try {
+    const Content content = simulate_outermost(group);
+    destroy_all(group.leaving);
+    return content;
+  } catch (...) {
+    destroy_all(group.leaving);
+    throw;
+  }
 }
 
 bool require(const Communicator& communicator, Call call, const char* function) {

@@ -34,7 +34,7 @@ void start();
 ncclResult_t end();
 /// What was in a group.
 struct Content {
-  bool operations = false;
+  std::optional<double> us{};  ///< what its operations would take, if there are any; an estimate
   bool jobs = false;
 };
 /// In a group: it is destroyed when that has done its work, at the same time as others. False outside of a group, if it

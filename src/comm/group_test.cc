@@ -18,7 +18,8 @@ TEST(Group, KeepsTheCommunicatorsOfItsTasksUntilItEnds) {
   EXPECT_EQ(group::end(), ncclSuccess);
   communicator.reset();
   EXPECT_FALSE(watched.expired());
-  EXPECT_TRUE(group::drop().operations);
+  group::note_error(ncclInvalidArgument, "as one of its calls is");
+  EXPECT_THROW(group::drop(), Error);
   EXPECT_TRUE(watched.expired());
 }
 

@@ -22,6 +22,7 @@
 #include "model/peer.h"
 #include "model/plan.h"
 #include "model/signature.h"
+#include "model/topology_model.h"
 #include "transport/transport.h"
 
 namespace nitinol {
@@ -71,6 +72,9 @@ class Executor {
  public:
   virtual ~Executor() = default;
   virtual Limits limits() const = 0;
+
+  /// How fast the machine is to what goes by a protocol, as far as that is known: for estimates alone.
+  virtual TopologyModel topology(Protocol protocol) const = 0;
 
   /// Once, before meet(), when all ranks have made theirs: whether this rank finds in the others' memory what it writes
   /// there. "" if it does, else a sentence: then executors have to be made anew, without peer access. Waits for

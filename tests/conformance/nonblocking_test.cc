@@ -119,6 +119,7 @@ TEST(NonBlocking, AFirstUseIsCapturedByTheCallItself) {
               EXPECT_CALL(self.sum(data));
               EXPECT_CALL(cudaStreamEndCapture(self.stream, &graph));
               EXPECT_CALL(cudaGraphInstantiate(&executable, graph, 0));
+              EXPECT_CALL(cudaGraphUpload(executable, self.stream));  // as streams_test says
               EXPECT_CALL(cudaGraphLaunch(executable, self.stream));
               EXPECT_CALL(cudaStreamSynchronize(self.stream));
               data.must_be(kSum, "the result");

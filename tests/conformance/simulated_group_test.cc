@@ -138,6 +138,110 @@ TEST(SimulatedGroup, MakesNothing) {
   }
 }
 
+/// What a group takes of two ranks of this thread, in which `calls` has them call. Nothing of it may happen.
+float simulated(const std::vector<ncclComm_t>& comms, const std::function<void(size_t rank)>& calls) {
+  ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+  EXPECT_CALL(ncclGroupStart());
+  for (size_t rank = 0; rank < comms.size(); ++rank) calls(rank);
+  EXPECT_CALL(ncclGroupSimulateEnd(&info));
+  return info.estimatedTime;
+}
+
+TEST(SimulatedGroup, SaysWhatItsOperationsWouldTakeAndRunsNone) {
+  for (const bool blocking : {true, false}) {
+    EXPECT_EQ("", run_processes(1, [&](int, const ncclUniqueId&) {
+                const std::vector<ncclComm_t> comms = make(2, blocking);
+                constexpr size_t kMost = 1 << 22;
+                const Ints in(kMost, 1);
+                const Ints out(kMost, 77);
+                const auto sum = [&](size_t count) {
+                  return [&, count](size_t rank) {
+                    EXPECT_CALL(ncclAllReduce(in.data(), out.data(), count, ncclInt, ncclSum, comms[rank], nullptr));
+                  };
+                };
+                const auto exchange = [&](size_t count) {
+                  return [&, count](size_t rank) {
+                    const int other = rank == 0 ? 1 : 0;
+                    EXPECT_CALL(ncclSend(in.data(), count, ncclInt, other, comms[rank], nullptr));
+                    EXPECT_CALL(ncclRecv(out.data(), count, ncclInt, other, comms[rank], nullptr));
+                  };
+                };
+                const float brief = simulated(comms, sum(1));
+                const float full = simulated(comms, sum(kMost));
+                expect_that(brief > 0 && full > 10 * brief, "a long one takes longer");
+                const float both = simulated(comms, [&](size_t rank) {
+                  sum(kMost)(rank);
+                  sum(kMost)(rank);
+                });
+                expect_that(both > 1.9F * full && both < 2.1F * full, "one comes after the other");
+                expect_that(simulated(comms, exchange(kMost)) > 10 * simulated(comms, exchange(1)), "messages as well");
+                out.must_be(77, "nothing has run");
+                must_work(comms);
+                for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
+              }));
+  }
+}
+
+TEST(SimulatedGroup, NeedsNoOtherRank) {
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
+              const Ints data(kCount, 1);
+              if (self.rank == 0) {
+                ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+                EXPECT_CALL(ncclGroupStart());
+                EXPECT_CALL(ncclBroadcast(data.data(), data.data(), kCount, ncclInt, 1, self.comm, self.stream));
+                EXPECT_CALL(ncclGroupSimulateEnd(&info));
+                expect_that(info.estimatedTime > 0, "no time");
+              }
+              EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, self.comm, self.stream));
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              data.must_be(2, "the sum");
+            }));
+}
+
+TEST(SimulatedGroup, WithoutPlaceForItsTimeIsDroppedAsWell) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              const std::vector<ncclComm_t> comms = make(2, true);
+              const Ints data(kCount, 1);
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, comms[0], nullptr));
+              EXPECT_CALL(ncclGroupSimulateEnd(nullptr));
+              must_work(comms);
+              for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
+TEST(SimulatedGroup, OfWhatCannotBeCarriedOutHasNoTime) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              const std::vector<ncclComm_t> comms = make(2, true);
+              const Ints data(kCount, 1);
+              ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclSend(data.data(), kCount, ncclInt, 0, comms[0], nullptr));
+              expect_that(ncclGroupSimulateEnd(&info) == ncclInvalidUsage, "nobody receives");
+              EXPECT_CALL(ncclGroupStart());
+              expect_that(ncclAllReduce(nullptr, data.data(), kCount, ncclInt, ncclSum, comms[0], nullptr) ==
+                              ncclInvalidArgument,
+                          "a call");
+              expect_that(ncclGroupSimulateEnd(&info) == ncclInvalidArgument, "with a call that failed");
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, comms[0], nullptr));
+              info.magic = 0;
+              expect_that(ncclGroupSimulateEnd(&info) == ncclInvalidArgument, "of which nobody knows what it is");
+              expect_that(info.estimatedTime == NCCL_UNDEF_FLOAT, "a time");
+              must_work(comms);
+              for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
+TEST(SimulatedGroup, OfNothingHasNoTime) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclGroupSimulateEnd(&info));
+              expect_that(info.estimatedTime == NCCL_UNDEF_FLOAT, "a time");
+            }));
+}
+
 TEST(RefusedGroup, RevokesNothing) {
   for (const bool blocking : {true, false}) {
     EXPECT_EQ("", run_processes(1, [&](int, const ncclUniqueId&) {

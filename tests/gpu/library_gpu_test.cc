@@ -186,6 +186,8 @@ TEST_F(Ranks, AGraphMayOutliveItsCommunicator) {
     EXPECT_EQ(nodes, 5U) << "a wait, three kernels, and beside them a record";
     CUDA_OK(cudaGraphInstantiate(&graphs[rank], graph, 0));
     CUDA_OK(cudaGraphDestroy(graph));
+    // Two threads that launch graphs for the first time may do so into one queue of the GPU they share.
+    CUDA_OK(cudaGraphUpload(graphs[rank], streams[rank]));
     NCCL_OK(ncclCommDestroy(comms[rank]));
   });
   each([&](size_t rank) {

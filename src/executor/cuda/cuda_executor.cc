@@ -22,6 +22,7 @@
 #include "executor/cuda/launch_names.h"
 #include "executor/cuda/loaded_kernels.h"
 #include "executor/cuda/message_plan.h"
+#include "executor/cuda/topology.h"
 #include "executor/executor.h"
 
 namespace nitinol::cuda {
@@ -206,7 +207,9 @@ class CudaExecutor : public Executor {
       : device_(setup.peers[static_cast<size_t>(setup.rank)].device),
         rank_(setup.rank),
         ranks_(static_cast<int>(setup.peers.size())),
-        sizes_(sizes_for(machine_of(setup))),
+        machine_(machine_of(setup)),
+        linked_(!are_perhaps_behind_pcie(setup.peers)),
+        sizes_(sizes_for(machine_)),
         ctas_ahead_(can_launch_ahead(setup) ? sizes_.ctas_ahead : 0),
         asked_clusters_(asked_clusters(setup, setup.peers[static_cast<size_t>(rank_)], sizes_.ranks_share_gpus)),
         turns_(device_),
@@ -232,6 +235,8 @@ class CudaExecutor : public Executor {
   }
 
   Limits limits() const override { return sizes_.limits; }
+
+  TopologyModel topology(Protocol protocol) const override { return topology_of(machine_, linked_, protocol); }
 
   std::string try_peer_access() override {
     const DeviceGuard on(device_);
@@ -582,6 +587,8 @@ class CudaExecutor : public Executor {
   const int device_;
   const int rank_;
   const int ranks_;
+  const Machine machine_;
+  const bool linked_;
   const Sizes sizes_;
   const int ctas_ahead_;      ///< as in Sizes; 0 if the GPU's kernels cannot wait for those before them
   const int asked_clusters_;  ///< as ctas_of_cluster() takes it

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "executor/simulate/topology_model.h"
+#include "model/topology_model.h"
 
 namespace nitinol::simulate {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "algorithm/trace.h"
-#include "executor/simulate/topology_model.h"
+#include "model/topology_model.h"
 
 namespace nitinol::simulate {
 

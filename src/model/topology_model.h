@@ -1,4 +1,4 @@
-// The machine that the simulator imagines: hosts of equal size, each with some network ports; within a host every pair
+// The machine that the simulator (executor/simulate) imagines, and as which executors describe theirs to it: hosts of equal size, each with some network ports; within a host every pair
 // of ranks is connected through the ranks' own ports.
 //
 //   rank --port-- host's switch --port-- rank          (link local)
@@ -9,7 +9,7 @@
 
 #include <cstddef>
 
-namespace nitinol::simulate {
+namespace nitinol {
 
 /// Infinitely fast where a rate is 0.
 struct LinkModel {
@@ -29,4 +29,4 @@ struct TopologyModel {
   int slots = 2;  ///< of each connection
 };
 
-}  // namespace nitinol::simulate
+}  // namespace nitinol
