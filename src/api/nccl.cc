@@ -327,16 +327,16 @@ NITINOL_ENTRY(ncclResult_t, ncclGroupEnd, ()) {
 NITINOL_ENTRY(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * simInfo)) {
   return guarded([&]() -> ncclResult_t {
     constexpr unsigned kMagic = 0x74685283;
-    const group::Content dropped = group::drop();
+    const group::Simulated simulated = group::simulate();
     if (simInfo != nullptr && simInfo->magic != kMagic) {
       fail(ncclInvalidArgument, "ncclGroupSimulateEnd : simInfo was not initialised with NCCL_SIM_INFO_INITIALIZER");
     }
-    if (dropped.jobs) {
+    if (simulated.jobs) {
       fail(ncclInvalidUsage,
            "ncclGroupSimulateEnd: calls that make, revoke or finalize communicators are not simulated, and were not "
            "carried out");
     }
-    if (simInfo != nullptr && dropped.us) simInfo->estimatedTime = static_cast<float>(*dropped.us);
+    if (simInfo != nullptr && simulated.us) simInfo->estimatedTime = static_cast<float>(*simulated.us);
     return ncclSuccess;
   });
 }

@@ -138,14 +138,7 @@ bool Communicator::require(Call call, const char* function) const {
 }
 
 Plan Communicator::plan(const CollectiveWork& work) {
-  const Question question{.what = work.what,
-                          .count = work.count,
-                          .type = work.type,
-                          .order_free = !reduces(work.what) || work.reduction.order_free(work.type),
-                          .sum = !reduces(work.what) || work.reduction.combine == Combine::kSum,
-                          .scaled = work.reduction.scalar != Reduction::Scalar::kNone,
-                          .ranks = ranks_,
-                          .root = work.what == Collective::kReduce ? work.root : 0};
+  const Question question = question_of(work, ranks_);
   if (question != last_question_) {
     last_plan_ = choose(question, limits_, rules_);
     last_question_ = question;
@@ -203,16 +196,21 @@ void Communicator::submit(const Launch& launch, const std::vector<cudaStream_t>&
   operate(launch, [&] { enqueue(launch, streams); });
 }
 
-double Communicator::estimate(Launch& launch) {
+void Communicator::plan_to_estimate(Launch& launch) {
   const Visit visit(*this);
   require_not_finalised(launch);
   plan(launch);
-  double us = 0;
-  for (const CollectiveWork& work : launch.collectives) {
-    const size_t grain = std::max<size_t>(1, limits_.grain_bytes / bytes_of(work.type));
-    us += simulate::estimate(work, ranks_, grain, executor_->topology(work.plan.protocol));
-  }
-  return us + simulate::estimate(launch.messages, rank_, executor_->topology(Protocol::kSimple));
+}
+
+double Communicator::estimate(const CollectiveWork& planned) {
+  const Visit visit(*this);
+  const size_t grain = std::max<size_t>(1, limits_.grain_bytes / bytes_of(planned.type));
+  return simulate::estimate(planned, ranks_, grain, executor_->topology(planned.plan.protocol));
+}
+
+double Communicator::estimate(std::span<const MessageWork> messages) {
+  const Visit visit(*this);
+  return simulate::estimate(messages, rank_, executor_->topology(Protocol::kSimple));
 }
 
 void Communicator::require_not_finalised(const Launch& launch) const {

@@ -163,9 +163,12 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// it to the executor, which waits for nothing.
   bool get_ready(Launch& launch, cudaStream_t stream, IfNotReady otherwise = IfNotReady::kWait);
   void submit(const Launch& launch, const std::vector<cudaStream_t>& streams);
-  /// Microseconds that the launch would take, once it is planned, if all ranks came to it at the same time: an estimate
-  /// (executor/simulate). Throws Error; whatever is wrong, the communicator stays as it is.
-  double estimate(Launch& launch);
+  /// Plans a launch that is not carried out. Whatever it throws, the communicator stays as it is.
+  void plan_to_estimate(Launch& launch);
+  /// Microseconds that it takes as it is planned, if all ranks come to it at the same time, and the messages of a
+  /// launch (executor/simulate). Throw Error if the communicator is being aborted.
+  double estimate(const CollectiveWork& planned);
+  double estimate(std::span<const MessageWork> messages);
 
   /// The two halves of finalising: wait for everything issued here; then for all ranks, but in a hurry not for those
   /// whose process is stopped. Throw Error.

@@ -45,9 +45,9 @@ void fail_if_a_call_failed(const State& group, const char* function) {
 }
 
 /// What is checked of a group as a whole before any of it is done.
-void check(const State& group) {
+void check(const State& group, const char* function) {
   if (!group.jobs.empty() && !group.tasks.empty()) {
-    fail(ncclInvalidUsage, "ncclGroupEnd: a group may not hold both communication and making or ending communicators");
+    fail(ncclInvalidUsage, "{}: a group may not hold both communication and making or ending communicators", function);
   }
   bool blocking = false;
   bool background = false;
@@ -57,7 +57,7 @@ void check(const State& group) {
   for (const Job& job : group.jobs) look_at(*job.communicator);
   for (const Task& task : group.tasks) look_at(*task.communicator);
   if (blocking && background) {
-    fail(ncclInvalidArgument, "ncclGroupEnd: a group may not mix blocking and non-blocking communicators");
+    fail(ncclInvalidArgument, "{}: a group may not mix blocking and non-blocking communicators", function);
   }
 }
 
@@ -379,7 +379,7 @@ void keep_memory(std::vector<Task>& tasks, State& next) {
 ncclResult_t end_outermost(State& group, State& next) {
   try {
     fail_if_a_call_failed(group, "ncclGroupEnd");
-    check(group);
+    check(group, "ncclGroupEnd");
   } catch (const Error& error) {
     drop_jobs(group.jobs, error);
     fail_communicators(group, error);
@@ -400,12 +400,13 @@ ncclResult_t end_outermost(State& group, State& next) {
   }
 }
 
-group::Content simulate_outermost(const State& group) {
+group::Simulated simulate_outermost(const State& group) {
   drop_jobs(group.jobs, Error(ncclInvalidUsage, "ncclGroupSimulateEnd: the call was not carried out"), true);
   fail_if_a_call_failed(group, "ncclGroupSimulateEnd");
-  group::Content content{.jobs = !group.jobs.empty()};
-  if (!group.tasks.empty()) content.us = estimate(group.tasks);
-  return content;
+  check(group, "ncclGroupSimulateEnd");
+  group::Simulated simulated{.jobs = !group.jobs.empty()};
+  if (!group.tasks.empty()) simulated.us = estimate(group.tasks);
+  return simulated;
 }
 
 }  // namespace
@@ -446,15 +447,15 @@ ncclResult_t end() {
   }
 }
 
-Content drop() {
+Simulated simulate() {
   State& current = state();
   if (current.depth == 0) fail(ncclInvalidUsage, "ncclGroupSimulateEnd: not in a group call.");
   if (--current.depth > 0) return {};
   State group = std::exchange(current, State{});
   try {
-    const Content content = simulate_outermost(group);
+    const Simulated simulated = simulate_outermost(group);
     destroy_all(group.leaving);
-    return content;
+    return simulated;
   } catch (...) {
     destroy_all(group.leaving);
     throw;

@@ -32,17 +32,18 @@ void start();
 /// Ends the innermost group; the outermost end does the work. Throws Error(ncclInvalidUsage) outside of a group, and
 /// the group's error. Returns ncclSuccess, or ncclInProgress if a non-blocking communicator goes on in the background.
 ncclResult_t end();
-/// What was in a group.
-struct Content {
-  std::optional<double> us{};  ///< what its operations would take, if there are any; an estimate
+/// What was in a group that is not carried out.
+struct Simulated {
+  std::optional<double> us{};  ///< what its operations would take, if there are any, and nothing else (estimate.h)
   bool jobs = false;
 };
 /// In a group: it is destroyed when that has done its work, at the same time as others. False outside of a group, if it
 /// is used in this one, and without memory for it: then it is to be destroyed now.
 bool leave_at_the_end(const std::shared_ptr<Communicator>& communicator) noexcept;
-/// Ends the group without doing its work, of which nothing has had an effect; throws as end() does. Returns what was in
-/// the outermost group, if that was ended.
-Content drop();
+/// Ends the group without doing its work, of which nothing has had an effect. Returns what was in the outermost group,
+/// if that was ended. Throws Error(ncclInvalidUsage) outside of a group, and what end() would find wrong with it; but
+/// no communicator fails.
+Simulated simulate();
 bool open();
 
 /// Communicator::require(), but what the group has recorded counts as done.

@@ -19,7 +19,7 @@ TEST(Group, KeepsTheCommunicatorsOfItsTasksUntilItEnds) {
   communicator.reset();
   EXPECT_FALSE(watched.expired());
   group::note_error(ncclInvalidArgument, "as one of its calls is");
-  EXPECT_THROW(group::drop(), Error);
+  EXPECT_THROW(group::simulate(), Error);
   EXPECT_TRUE(watched.expired());
 }
 

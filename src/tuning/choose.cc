@@ -261,6 +261,17 @@ bool goes_joined(const Question& question, const Limits& limits, const Rules& ru
 
 }  // namespace
 
+Question question_of(const CollectiveWork& work, int ranks) {
+  return {.what = work.what,
+          .count = work.count,
+          .type = work.type,
+          .order_free = !reduces(work.what) || work.reduction.order_free(work.type),
+          .sum = !reduces(work.what) || work.reduction.combine == Combine::kSum,
+          .scaled = work.reduction.scalar != Reduction::Scalar::kNone,
+          .ranks = ranks,
+          .root = work.what == Collective::kReduce ? work.root : 0};
+}
+
 Plan choose(const Question& question, const Limits& limits, const Rules& rules) {
   Plan plan;
   plan.algorithm = choose_algorithm(question, limits, rules);

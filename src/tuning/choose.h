@@ -22,6 +22,8 @@ struct Question {
   bool operator==(const Question&) const = default;
 };
 
+Question question_of(const CollectiveWork& work, int ranks);
+
 /// Throws Error(ncclInvalidUsage) if the rules leave nothing that serves.
 Plan choose(const Question& question, const Limits& limits, const Rules& rules);
 

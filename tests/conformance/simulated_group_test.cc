@@ -138,7 +138,7 @@ TEST(SimulatedGroup, MakesNothing) {
   }
 }
 
-/// What a group takes of two ranks of this thread, in which `calls` has them call. Nothing of it may happen.
+/// What a group takes of ranks of this thread, in which `calls` has them call. Nothing of it may happen.
 float simulated(const std::vector<ncclComm_t>& comms, const std::function<void(size_t rank)>& calls) {
   ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
   EXPECT_CALL(ncclGroupStart());
@@ -180,6 +180,41 @@ TEST(SimulatedGroup, SaysWhatItsOperationsWouldTakeAndRunsNone) {
                 for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
               }));
   }
+}
+
+TEST(SimulatedGroup, OfRanksThatShareADeviceTakesAsLongAsOneOfThem) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              const int devices[2] = {0, 0};
+              std::vector<ncclComm_t> comms(2);
+              EXPECT_CALL(ncclCommInitAll(comms.data(), 2, devices));
+              const Ints data(kCount, 1);
+              const auto sum = [&](size_t rank) {
+                EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, comms[rank], nullptr));
+              };
+              const float of_one = simulated({comms[0]}, sum);
+              expect_that(simulated(comms, sum) == of_one, "they run at the same time");
+              for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
+TEST(SimulatedGroup, OfSeveralCommunicatorsOfADeviceTakesAsLongAsAllOfThem) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              const std::vector<ncclComm_t> one = make(2, true);
+              const std::vector<ncclComm_t> other = make(2, true);
+              const Ints data(kCount, 1);
+              const auto sum = [&](ncclComm_t comm) {
+                EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, comm, nullptr));
+              };
+              const float of_one = simulated(one, [&](size_t rank) { sum(one[rank]); });
+              const float of_both = simulated(one, [&](size_t rank) {
+                sum(one[rank]);
+                sum(other[rank]);
+              });
+              expect_that(of_both == 2 * of_one, "one comes after the other");
+              for (const auto& comms : {one, other}) {
+                for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
+              }
+            }));
 }
 
 TEST(SimulatedGroup, NeedsNoOtherRank) {

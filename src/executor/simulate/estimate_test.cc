@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "algorithm/table.h"
+#include "executor/simulate/simulator.h"
 
 namespace nitinol::simulate {
 namespace {
@@ -55,6 +56,47 @@ TEST(Estimate, OfALongCollectiveGoesOnAsItsFirstChunksDo) {
   }
 }
 
+/// All channels and rounds, one after the other.
+double simulated_whole(const CollectiveWork& work, int ranks, const TopologyModel& model) {
+  std::vector<algorithm::Program> programs;
+  for (int channel = 0; channel < work.plan.channels; ++channel) {
+    Share share = share_of(work.count, work.plan.chunk, channel, work.plan.channels, 1);
+    share.turn = algorithm::turn_of(channel, ranks);
+    programs.push_back(algorithm::record(work.plan.algorithm, {work.what, ranks, work.root, share}));
+  }
+  return simulate(programs, model);
+}
+
+TEST(Estimate, OfAFewRoundsIsNearToWhatAllOfThemTake) {
+  TopologyModel model = plain_model();
+  model.slots = 4;
+  algorithm::Table::for_each([&](auto entry) {
+    constexpr algorithm::Row row = decltype(entry)::row;
+    for (const int ranks : {3, 8, 37}) {
+      const auto n = static_cast<size_t>(ranks);
+      const size_t chunks = ranks > 8 ? 20 * n : 300 * n;  // more than are sampled where rounds are of all ranks
+      const CollectiveWork work = work_of(row.what, row.algorithm, chunks * 50, 50);
+      const double whole = simulated_whole(work, ranks, model);
+      EXPECT_NEAR(estimate(work, ranks, 1, model) / whole, 1, 0.15)
+          << name_of(row.what) << " by " << name_of(row.algorithm) << " between " << ranks;
+    }
+  });
+}
+
+TEST(Estimate, OfFourChannelsIsNearToThatOfAll) {
+  TopologyModel model = plain_model();
+  model.slots = 4;
+  model.memory_bytes_per_us = 1000;
+  algorithm::Table::for_each([&](auto entry) {
+    constexpr algorithm::Row row = decltype(entry)::row;
+    const CollectiveWork work = work_of(row.what, row.algorithm, 16 * 1000, 50, 16);
+    TopologyModel of_a_channel = model;  // simulate() gives each channel the whole rate
+    of_a_channel.memory_bytes_per_us /= 16;
+    EXPECT_NEAR(estimate(work, 4, 1, model) / simulated_whole(work, 4, of_a_channel), 1, 0.25)
+        << name_of(row.what) << " by " << name_of(row.algorithm);
+  });
+}
+
 TEST(Estimate, IsThereForWhateverMayBePlanned) {
   algorithm::Table::for_each([](auto entry) {
     constexpr algorithm::Row row = decltype(entry)::row;
@@ -78,11 +120,11 @@ TEST(Estimate, OfNothingIsNothing) {
 TEST(Estimate, OfOneRankIsACopyUnlessItIsInPlace) {
   int data[2];
   TopologyModel model = plain_model();
-  model.memory_bytes_per_us = 50;
+  model.copy_bytes_per_us = 25;
   CollectiveWork work = work_of(Collective::kAllReduce, Algorithm::kOneShot, 100, 100);
   work.input = &data[0];
   work.output = &data[1];
-  EXPECT_DOUBLE_EQ(estimate(work, 1, 1, model), 2 + 2 * 100 / 50);
+  EXPECT_DOUBLE_EQ(estimate(work, 1, 1, model), 2 + 100 / 25);
   work.output = &data[0];
   EXPECT_DOUBLE_EQ(estimate(work, 1, 1, model), 2);
 }
@@ -90,7 +132,7 @@ TEST(Estimate, OfOneRankIsACopyUnlessItIsInPlace) {
 TEST(Estimate, MessagesOfBothDirectionsGoAtTheSameTime) {
   using Direction = MessageWork::Direction;
   TopologyModel model = plain_model();
-  model.memory_bytes_per_us = 10;
+  model.copy_bytes_per_us = 5;
   const auto message = [](Direction direction, int peer, size_t bytes) {
     return MessageWork{.direction = direction, .peer = peer, .bytes = bytes};
   };
@@ -100,7 +142,7 @@ TEST(Estimate, MessagesOfBothDirectionsGoAtTheSameTime) {
   both.push_back(message(Direction::kReceive, 1, 400));
   EXPECT_DOUBLE_EQ(estimate(both, 0, model), 2 + 1 + 4);
   const std::vector<MessageWork> to_self{message(Direction::kSend, 0, 200), message(Direction::kReceive, 0, 200)};
-  EXPECT_DOUBLE_EQ(estimate(to_self, 0, model), 2 + 2 * 200 / 10);
+  EXPECT_DOUBLE_EQ(estimate(to_self, 0, model), 2 + 200 / 5);
 }
 
 }  // namespace
