@@ -26,7 +26,7 @@ std::atomic<std::uint64_t> state{kUnread};
 
 namespace {
 
-std::atomic<int (*)()> device_number_hook{nullptr};
+constinit thread_local int t_device = 0;
 
 // What the variables say; guarded by its mutex. Never destroyed: threads may log while the process exits.
 struct Log {
@@ -104,11 +104,6 @@ std::string timestamp(const Log& log, LogLevel level) {
 
 std::string sender(const Log& log) { return formatted("{}:{}:{}", log.host, getpid(), syscall(SYS_gettid)); }
 
-int device_number() {
-  int (*const hook)() = device_number_hook.load(std::memory_order_acquire);
-  return hook == nullptr ? 0 : hook();
-}
-
 // One write per line, so that lines of several processes on one file do not mix.
 void write_line(Log& log, const std::string& line) {
   std::fwrite(line.data(), 1, line.size(), log.file);
@@ -137,10 +132,9 @@ std::uint64_t ready_state() {
 
 void write_info(fmt::string_view text, fmt::format_args arguments) {
   const std::string body = format_arguments(text, arguments);
-  const int device = device_number();
   Log& log = the_log();
   const auto lock = lock_ready(log);
-  write_line(log, formatted("{}{} [{}] NCCL INFO {}\n", timestamp(log, LogLevel::kInfo), sender(log), device, body));
+  write_line(log, formatted("{}{} [{}] NCCL INFO {}\n", timestamp(log, LogLevel::kInfo), sender(log), t_device, body));
 }
 
 void write_call(fmt::string_view text, fmt::format_args arguments) {
@@ -154,10 +148,9 @@ void write_warning(Place place, fmt::string_view text, fmt::format_args argument
   const std::string body = format_arguments(text, arguments);
   if (is_error) set_last_error(body);
   if (!log_enabled(LogLevel::kWarn, Subsystem::kInit)) return;
-  const int device = device_number();
   Log& log = the_log();
   const auto lock = lock_ready(log);
-  write_line(log, formatted("\n{}{} [{}] {}:{} NCCL WARN {}\n", timestamp(log, LogLevel::kWarn), sender(log), device,
+  write_line(log, formatted("\n{}{} [{}] {}:{} NCCL WARN {}\n", timestamp(log, LogLevel::kWarn), sender(log), t_device,
                             base_name(place.file), place.line, body));
 }
 
@@ -192,6 +185,6 @@ void reset_log() {
   log_detail::state.store(log_detail::kUnread, std::memory_order_relaxed);
 }
 
-void set_device_number_hook(int (*hook)()) { log_detail::device_number_hook.store(hook, std::memory_order_release); }
+void note_device_of_thread(int device) { log_detail::t_device = device; }
 
 }  // namespace nitinol

@@ -39,6 +39,11 @@ enum class Subsystem : std::uint32_t {
   kDestroy = 1u << 17,
 };
 
+/// Lines that belong to several: they are written if one of them is asked for.
+constexpr Subsystem operator|(Subsystem one, Subsystem other) {
+  return static_cast<Subsystem>(static_cast<std::uint32_t>(one) | static_cast<std::uint32_t>(other));
+}
+
 namespace log_detail {
 
 // Level in the upper half, mask of subsystems in the lower; kUnread until the variables have been read.
@@ -100,8 +105,9 @@ std::vector<std::string> take_complaints_about_log();
 /// Closes the log's file; the variables are read again at the next call.
 void reset_log();
 
-/// Who tells the number of the calling thread's device for the line's prefix; without one it is 0.
-void set_device_number_hook(int (*hook)());
+/// The number of the calling thread's device, for the prefix of its lines; 0 until it is noted. (Not asked of CUDA: a
+/// line may tell of a thread that stands in CUDA for ever, with a lock.)
+void note_device_of_thread(int device);
 
 /// The pieces of the variables' syntax.
 LogLevel parse_log_level(std::string_view word);

@@ -85,7 +85,7 @@ class Log : public testing::Test {
  protected:
   Log() { reset_log(); }
   ~Log() override {
-    set_device_number_hook(nullptr);
+    note_device_of_thread(0);
     reset_log();
   }
   // The settings of one case, in force from here.
@@ -105,7 +105,7 @@ class Log : public testing::Test {
 
 TEST_F(Log, InfoLineHasHostProcessThreadAndDevice) {
   start("INFO");
-  set_device_number_hook([] { return 3; });
+  note_device_of_thread(3);
   log_info(Subsystem::kInit, "{} ranks", 8);
   EXPECT_EQ(written(), sender() + " [3] NCCL INFO 8 ranks\n");
 }

@@ -71,7 +71,9 @@ void report_variable(std::string_view name) {
   }
   if (belongs_to_another_program(name)) return;
   const std::string_view nearest = nearest_setting_name(name);
-  if (nearest.empty()) {
+  if (nearest.empty() && name.starts_with("NCCL_")) {  // NCCL has many that it does not document
+    log_info(Subsystem::kEnv, "{} is set, but no variable of that name is known", name);
+  } else if (nearest.empty()) {
     log_note("{} is set, but no variable of that name exists", name);
   } else {
     log_note("{} is set, but no variable of that name exists; is {} meant?", name, nearest);
@@ -185,10 +187,11 @@ std::string_view nearest_setting_name(std::string_view name) {
 }
 
 bool belongs_to_another_program(std::string_view name) {
-  constexpr std::string_view kNames[] = {"NCCL_VERSION",       "NCCL_ROOT",          "NCCL_ROOT_DIR",
-                                         "NCCL_HOME",          "NCCL_DIR",           "NCCL_INCLUDE_DIR",
-                                         "NCCL_LIB_DIR",       "NCCL_LIBRARY",       "NCCL_ASYNC_ERROR_HANDLING",
-                                         "NCCL_BLOCKING_WAIT", "NCCL_ENABLE_TIMING", "NCCL_DESYNC_DEBUG"};
+  constexpr std::string_view kNames[] = {
+      "NCCL_VERSION", "NCCL_ROOT", "NCCL_ROOT_DIR", "NCCL_HOME", "NCCL_DIR", "NCCL_INCLUDE_DIR", "NCCL_LIB_DIR",
+      "NCCL_LIBRARY", "NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT", "NCCL_ENABLE_TIMING", "NCCL_DESYNC_DEBUG",
+      // NCCL's own, not documented
+      "NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE", "NCCL_P2P_NVL_CHUNKSIZE", "NCCL_P2P_PCI_CHUNKSIZE"};
   constexpr std::string_view kPrefixes[] = {"NCCL_TESTS_", "NCCL_OFI_", "NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_"};
   if (std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames)) return true;
   return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),

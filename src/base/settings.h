@@ -57,6 +57,7 @@ enum class Setting : std::uint8_t {
   kP2pLevel,
   kP2pTry,
   kShmDisable,
+  kMultiRankGpuEnable,
   kSpin,
   kWinEnable,
   kCheckPointers,

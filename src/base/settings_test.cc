@@ -77,8 +77,8 @@ TEST(Settings, NumberOutOfRangeOrUnreadableIsTheDefault) {
     const ScopedVariable set("NCCL_SOCKET_RETRY_CNT", value);
     EXPECT_EQ(settings().integer(Setting::kSocketRetryCnt), 34) << value;
   }
-  const ScopedVariable set("NCCL_MAX_CTAS", "65");
-  EXPECT_EQ(settings().integer_if_set(Setting::kMaxCtas), std::nullopt);
+  const ScopedVariable set("NITINOL_VGPUS", "1025");
+  EXPECT_EQ(settings().integer(Setting::kVgpus), 8);
 }
 
 TEST(Settings, AnyNumberButZeroTurnsASwitchOn) {
@@ -184,6 +184,8 @@ TEST_F(SettingsLog, UnknownVariablesAreWarnedAboutOnceWithTheNearestName) {
   const ScopedVariable wrong("NCCL_SOKET_IFNAME", "eth0");
   const ScopedVariable ours("NITINOL_INIT_TIMOUT", "3");
   const ScopedVariable far("NCCL_XYZZY_PLUGH_FROTZ", "1");
+  const ScopedVariable far_from_ours("NITINOL_XYZZY_PLUGH_FROTZ", "1");
+  const ScopedVariable hidden("NCCL_P2P_NVL_CHUNKSIZE", "1");
   const ScopedVariable idle("NCCL_IB_HCA", "mlx5");
   const ScopedVariable foreign("NCCL_VERSION", "2.28.9");
   warn_about_unknown_variables();
@@ -191,7 +193,9 @@ TEST_F(SettingsLog, UnknownVariablesAreWarnedAboutOnceWithTheNearestName) {
   EXPECT_THAT(log,
               HasSubstr("NCCL_SOKET_IFNAME is set, but no variable of that name exists; is NCCL_SOCKET_IFNAME meant?"));
   EXPECT_THAT(log, HasSubstr("is NITINOL_INIT_TIMEOUT meant?"));
-  EXPECT_THAT(log, HasSubstr("NCCL_XYZZY_PLUGH_FROTZ is set, but no variable of that name exists\n"));
+  EXPECT_THAT(log, HasSubstr("NCCL WARN NITINOL_XYZZY_PLUGH_FROTZ is set, but no variable of that name exists\n"));
+  EXPECT_THAT(log, HasSubstr("NCCL INFO NCCL_XYZZY_PLUGH_FROTZ is set, but no variable of that name is known\n"));
+  EXPECT_THAT(log, Not(HasSubstr("NCCL_P2P_NVL_CHUNKSIZE"))) << "NCCL's own, though NCCL_P2P_NET_CHUNKSIZE is near";
   EXPECT_THAT(log, HasSubstr("NCCL INFO NCCL_IB_HCA is set but has no effect in this version of Nitinol\n"));
   EXPECT_THAT(log, Not(HasSubstr("NCCL_VERSION")));
   warn_about_unknown_variables();

@@ -79,7 +79,7 @@ void take_fields(const ncclConfig_t& c, Config& config) {
   take(c.nvlinkCentricSched, "nvlinkCentricSched", 0, 1, config.nvlink_centric);
 }
 
-int flag_of_policy(std::string_view word) {
+std::optional<int> flag_of_policy(std::string_view word) {
   struct Word {
     std::string_view name;
     std::string_view number;  ///< the older form
@@ -91,8 +91,7 @@ int flag_of_policy(std::string_view word) {
   for (const Word& known : kWords) {
     if (same_ignoring_case(word, known.name) || word == known.number) return known.flag;
   }
-  fail(ncclInvalidUsage, "NCCL_CTA_POLICY: unknown word '{}'; DEFAULT, EFFICIENCY and ZERO may be joined by |",
-       std::string(word));
+  return std::nullopt;
 }
 
 /// As the first of them says that is set.
@@ -119,18 +118,31 @@ bool does_environment_limit_ctas() {
       .has_value();
 }
 
-int parse_policy(std::string_view text) {
+/// Nothing, with a note in the log, if that is no policy.
+std::optional<int> parse_policy(std::string_view text) {
   int flags = 0;
-  for (const std::string_view word : split(text, '|')) flags |= flag_of_policy(word);
+  for (const std::string_view word : split(text, '|')) {
+    const std::optional<int> flag = flag_of_policy(word);
+    if (!flag) {
+      log_note(
+          "NCCL_CTA_POLICY={}: '{}' is none of DEFAULT, EFFICIENCY and ZERO, which may be joined by |; it does not "
+          "count",
+          text, word);
+      return std::nullopt;
+    }
+    flags |= *flag;
+  }
   return flags;
 }
 
 void take_environment(Config& config) {
   const Settings& s = settings();
   if (const auto blocking = s.integer_if_set(Setting::kCommBlocking)) config.blocking = *blocking != 0;
-  if (const auto ctas = s.integer_if_set(Setting::kCgaClusterSize)) config.cga_cluster_size = static_cast<int>(*ctas);
+  if (const auto ctas = s.integer_if_set(Setting::kCgaClusterSize))
+    config.cga_cluster_size = static_cast<int>(std::min<int64_t>(*ctas, kMostCtasOfCluster));
   take_ctas_of_environment(config);
-  if (const auto policy = s.text_if_set(Setting::kCtaPolicy)) config.cta_policy = parse_policy(*policy);
+  if (const auto policy = s.text_if_set(Setting::kCtaPolicy))
+    config.cta_policy = parse_policy(*policy).value_or(config.cta_policy);
 }
 
 /// More CTAs at least than at most: a program that says so is wrong, but it cannot know what the environment says.

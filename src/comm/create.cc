@@ -114,6 +114,7 @@ void record_creation(ncclComm_t* handle, int ranks, std::span<const ncclUniqueId
   int device = 0;
   cuda_check(cudaFree(nullptr), "CUDA is not usable: cudaFree(0)");
   cuda_check(cudaGetDevice(&device), "cudaGetDevice");
+  note_device_of_thread(device);
   if (handle == nullptr) fail(ncclInvalidArgument, "{} : comm argument is NULL", function);
   if (ranks < 1 || ranks > kMostRanks) {
     fail(ncclInvalidArgument, "{} : invalid number of ranks {}", function, ranks);

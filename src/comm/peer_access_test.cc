@@ -38,7 +38,7 @@ bool reached(const char* level, const std::vector<Peer>& peers) {
 
 TEST(PeerAccess, OfLinkedGpusIsThereAtEveryLevelButTheLowest) {
   const auto linked = ranks_with(kLinked, {{PciPlace{}, 0}, {PciPlace{}, 1}});
-  for (const char* level : {"NVL", "PIX", "PXB", "PHB", "SYS", "1", "2", "3", "4"}) {
+  for (const char* level : {"NVL", "PIX", "PXB", "PHB", "SYS", "1", "2", "3", "4", "5", "sys", "nonsense"}) {
     EXPECT_TRUE(reached(level, linked)) << level;
   }
   EXPECT_FALSE(reached("LOC", linked));

@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <map>
 #include <new>
 #include <optional>
 #include <string>
@@ -94,6 +95,18 @@ constexpr uint32_t kFlavour = 1;
 constexpr uint32_t kFlavour = 0;
 #endif
 
+/// As NCCL_MULTI_RANK_GPU_ENABLE says.
+void require_gpus_of_their_own(const std::vector<Peer>& peers) {
+  if (settings().flag(Setting::kMultiRankGpuEnable)) return;
+  std::map<decltype(Peer::device_id), int> ranks;
+  for (const Peer& peer : peers) {
+    const auto [other, is_first] = ranks.try_emplace(peer.device_id, peer.rank);
+    if (is_first) continue;
+    fail(ncclInvalidUsage, "ranks {} and {} use one GPU, device {} of host {} (NCCL_MULTI_RANK_GPU_ENABLE=0)",
+         other->second, peer.rank, peer.device, peer.host_name.data());
+  }
+}
+
 /// By which way data goes from one rank to another.
 void log_path(const std::vector<Peer>& peers, int from, int to, [[maybe_unused]] bool peer_access) {
   const Peer& source = peers[static_cast<size_t>(from)];
@@ -104,7 +117,9 @@ void log_path(const std::vector<Peer>& peers, int from, int to, [[maybe_unused]]
 #else
   const char* const path = same_process ? "P2P/direct pointer" : "SHM/memfd";
 #endif
-  log_info(Subsystem::kInit, "Channel 00/0 : {}[{}] -> {}[{}] via {}", from, source.device, to, sink.device, path);
+  const Subsystem subsystem = std::string_view(path).starts_with("P2P") ? Subsystem::kP2p : Subsystem::kShm;
+  log_info(Subsystem::kInit | subsystem, "Channel 00/0 : {}[{}] -> {}[{}] via {}", from, source.device, to, sink.device,
+           path);
 }
 
 }  // namespace
@@ -241,6 +256,7 @@ void Communicator::meet_peers() {
     peers[rank].rank = static_cast<int32_t>(rank);
   }
   check_peers(peers);
+  require_gpus_of_their_own(peers);
   tell_bootstrap_of(peers);
   handles_->set_peers(peers);
   bootstrap_->ask_for_stopped([this] { return stopped_ranks_beside(""); });

@@ -1,6 +1,7 @@
 // Scopes that change a per-thread setting of the CUDA runtime and put it back.
 #pragma once
 
+#include "base/log.h"
 #include "device/check.h"
 
 namespace nitinol {
@@ -14,9 +15,11 @@ class DeviceGuard {
       cuda_check(cudaSetDevice(device), "cudaSetDevice");
       changed_ = true;
     }
+    note_device_of_thread(device);
   }
   ~DeviceGuard() {
     if (changed_) static_cast<void>(cudaSetDevice(previous_));
+    note_device_of_thread(previous_);
   }
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;

@@ -42,6 +42,31 @@ bool has(const std::string& log, const char* pattern) {
   return found;
 }
 
+TEST(Log, LinesNameTheDeviceOfTheirThread) {
+  const std::string log = log_of(3, "INFO", "INIT,COLL", [](Rank& self) {
+    int* data = nullptr;
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 64));
+    EXPECT_CALL(ncclAllReduce(data, data, 7, ncclInt, ncclMax, self.comm, self.stream));
+    expect_that(ncclAllReduce(data, data, 7, ncclInt, ncclMax, nullptr, self.stream) == ncclInvalidArgument, "no comm");
+    EXPECT_CALL(cudaStreamSynchronize(self.stream));
+  });
+  for (const std::string device : {"0", "1", "2"}) {
+    const std::string info = "\\[" + device + "\\] NCCL INFO ";
+    const std::string made = info + "comm .* rank " + device + " nranks 3 cudaDev " + device + " .*Init COMPLETE";
+    EXPECT_TRUE(has(log, made.c_str())) << log;
+    EXPECT_TRUE(has(log, (info + "AllReduce: ").c_str())) << log;
+    EXPECT_TRUE(has(log, ("\\[" + device + "\\] .* NCCL WARN ").c_str())) << log;
+  }
+}
+
+TEST(Log, PathsAreToldToWhoAsksForThem) {
+  constexpr const char* kPath = "Channel 00/0 : 0\\[0\\] -> 1\\[1\\] via P2P/direct pointer";
+  for (const char* const subsystem : {"P2P", "INIT"}) {
+    EXPECT_TRUE(has(log_of(2, "INFO", subsystem, [](Rank&) {}), kPath)) << subsystem;
+  }
+  EXPECT_FALSE(has(log_of(2, "INFO", "SHM,COLL", [](Rank&) {}), "Channel 00/0"));
+}
+
 TEST(Log, TracesCallsAtLevelTrace) {
   const std::string log = log_of(1, "TRACE", "CALL", [](Rank& self) {
     int* data = nullptr;

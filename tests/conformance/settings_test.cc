@@ -141,6 +141,23 @@ void make_add_up_and_destroy(int ranks, const ncclUniqueId& id, int rank) {
   EXPECT_CALL(ncclCommDestroy(comm));
 }
 
+TEST(Settings, RanksShareADeviceUnlessThatIsRefused) {
+  for (const bool refused : {false, true}) {
+    EXPECT_EQ("", with({{"NCCL_MULTI_RANK_GPU_ENABLE", refused ? "0" : "1"}}, 2,
+                       [refused](int process, const ncclUniqueId& id) {
+                         EXPECT_CALL(cudaSetDevice(1));  // both the same
+                         if (!refused) return make_add_up_and_destroy(2, id, process);
+                         ncclComm_t comm = nullptr;
+                         refuses(ncclCommInitRank(&comm, 2, id, process), ncclInvalidUsage,
+                                 "ranks 0 and 1 use one GPU, device 1 of host");
+                       }));
+  }
+  EXPECT_EQ("", with({{"NCCL_MULTI_RANK_GPU_ENABLE", "0"}}, 2, [](int process, const ncclUniqueId& id) {
+              EXPECT_CALL(cudaSetDevice(process));
+              make_add_up_and_destroy(2, id, process);
+            }));
+}
+
 TEST(Settings, WithoutSharedMemoryProcessesNeedGpusThatReachEachOther) {
   using Variables = std::map<std::string, std::string>;
   for (const Variables& reaching : {Variables{}, {{"NCCL_P2P_LEVEL", "NVL"}}, {{"NCCL_P2P_LEVEL", "3"}}}) {
