@@ -219,7 +219,7 @@ ncclResult_t pncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myra
                                        ncclConfig_t* config);
 
 /* One thread makes all `ndev` ranks of a communicator; comms has room for ndev handles. Rank i sits on device
-   devlist[i], or on device i when devlist is NULL. Always blocking; inside a group ncclInvalidUsage. */
+   devlist[i], or on device i when devlist is NULL. Always blocking; inside a group they are made at its end. */
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ndev, const int* devlist);
 ncclResult_t pncclCommInitAll(ncclComm_t* comms, int ndev, const int* devlist);
 
@@ -407,9 +407,9 @@ ncclResult_t pncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
 ncclResult_t pncclGroupEnd(void);
 
-/* Closes it without issuing anything; is to store the estimated time of the group in *simInfo, in microseconds. NULL is
-   accepted. The estimate is not built yet: a group that holds operations gives ncclInvalidUsage, any other ncclSuccess
-   and leaves *simInfo alone. */
+/* Closes it without issuing anything, and stores in *simInfo what its operations would take, in microseconds; a group
+   without any leaves *simInfo alone, as does the end of one within another. NULL is accepted. ncclInvalidUsage if the
+   group makes, revokes or finalizes communicators. */
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* simInfo);
 ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t* simInfo);
 

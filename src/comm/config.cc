@@ -75,7 +75,7 @@ void take_fields(const ncclConfig_t& c, Config& config) {
   take(c.CTAPolicy, "CTAPolicy", 0, NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO, config.cta_policy);
   take(c.shrinkShare, "shrinkShare", 0, 1, config.shrink_share);
   take_at_most(c.nvlsCTAs, "nvlsCTAs", 1, kMostCtas, config.nvls_ctas);
-  take(c.nChannelsPerNetPeer, "nChannelsPerNetPeer", 1, 1024, config.channels_per_net_peer);
+  take_at_most(c.nChannelsPerNetPeer, "nChannelsPerNetPeer", 1, 1024, config.channels_per_net_peer);
   take(c.nvlinkCentricSched, "nvlinkCentricSched", 0, 1, config.nvlink_centric);
 }
 

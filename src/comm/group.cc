@@ -404,7 +404,7 @@ group::Simulated simulate_outermost(const State& group) {
   drop_jobs(group.jobs, Error(ncclInvalidUsage, "ncclGroupSimulateEnd: the call was not carried out"), true);
   fail_if_a_call_failed(group, "ncclGroupSimulateEnd");
   check(group, "ncclGroupSimulateEnd");
-  group::Simulated simulated{.jobs = !group.jobs.empty()};
+  group::Simulated simulated{.outermost = true, .jobs = !group.jobs.empty()};
   if (!group.tasks.empty()) simulated.us = estimate(group.tasks);
   return simulated;
 }
@@ -449,7 +449,7 @@ ncclResult_t end() {
 
 Simulated simulate() {
   State& current = state();
-  if (current.depth == 0) fail(ncclInvalidUsage, "ncclGroupSimulateEnd: not in a group call.");
+  if (current.depth == 0) fail(ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
   if (--current.depth > 0) return {};
   State group = std::exchange(current, State{});
   try {

@@ -34,6 +34,7 @@ void start();
 ncclResult_t end();
 /// What was in a group that is not carried out.
 struct Simulated {
+  bool outermost = false;      ///< else nothing is known, and nothing else was done
   std::optional<double> us{};  ///< what its operations would take, if there are any, and nothing else (estimate.h)
   bool jobs = false;
 };

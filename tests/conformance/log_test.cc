@@ -52,7 +52,8 @@ TEST(Log, LinesNameTheDeviceOfTheirThread) {
   });
   for (const std::string device : {"0", "1", "2"}) {
     const std::string info = "\\[" + device + "\\] NCCL INFO ";
-    const std::string made = info + "comm .* rank " + device + " nranks 3 cudaDev " + device + " .*Init COMPLETE";
+    std::string made = info;
+    made.append("comm .* rank ").append(device).append(" nranks 3 cudaDev ").append(device).append(" .*Init COMPLETE");
     EXPECT_TRUE(has(log, made.c_str())) << log;
     EXPECT_TRUE(has(log, (info + "AllReduce: ").c_str())) << log;
     EXPECT_TRUE(has(log, ("\\[" + device + "\\] .* NCCL WARN ").c_str())) << log;

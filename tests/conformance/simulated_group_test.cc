@@ -268,6 +268,25 @@ TEST(SimulatedGroup, OfWhatCannotBeCarriedOutHasNoTime) {
             }));
 }
 
+TEST(SimulatedGroup, EndsOneWithinAnotherWithoutALook) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              const std::vector<ncclComm_t> comms = make(2, true);
+              const Ints data(kCount, 1);
+              ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+              info.magic = 0;
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclGroupStart());
+              for (size_t rank = 0; rank < 2; ++rank) {
+                int* const ones = data.data();
+                EXPECT_CALL(ncclBroadcast(ones, ones, kCount, ncclInt, 0, comms[rank], nullptr));
+              }
+              EXPECT_CALL(ncclGroupSimulateEnd(&info));
+              EXPECT_CALL(ncclGroupEnd());
+              must_work(comms);
+              for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
 TEST(SimulatedGroup, OfNothingHasNoTime) {
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
               ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
