@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::size_t index_of(Setting setting) { return static_cast<std::size_t>(setting); }
 
-/// The row's word that the value is, as the row spells it; nothing if it is none.
+/// The row's word that the value is, as the row spells it; nothing if it is none. A number above a last one counts as
+/// that.
 std::optional<std::string> word_of(const SettingRow& row, std::string_view value) {
   constexpr std::string_view kBetween = ", ";
   std::string_view rest = row.words;
@@ -25,7 +26,10 @@ std::optional<std::string> word_of(const SettingRow& row, std::string_view value
     const std::size_t end = rest.find(kBetween);
     const std::string_view word = rest.substr(0, end);
     if (same_ignoring_case(word, value)) return std::string(word);
-    if (end == std::string_view::npos) return std::nullopt;
+    if (end == std::string_view::npos) {
+      const bool is_above = parse_integer(value) > parse_integer(word) && parse_integer(word);
+      return is_above ? std::optional<std::string>(word) : std::nullopt;
+    }
     rest.remove_prefix(end + kBetween.size());
   }
 }

@@ -172,6 +172,17 @@ TEST(Settings, WordsMayBeWrittenInAnyCase) {
   }
 }
 
+TEST(Settings, ANumberAboveTheLastToChooseFromCountsAsThat) {
+  for (const auto& [value, taken] : {std::pair{"4", "4"}, {"5", "4"}, {"0x10", "4"}, {"phb", "PHB"}}) {
+    const ScopedVariable set("NCCL_P2P_LEVEL", value);
+    EXPECT_EQ(settings().text_if_set(Setting::kP2pLevel), taken) << value;
+  }
+  const ScopedVariable negative("NCCL_P2P_LEVEL", "-1");
+  EXPECT_EQ(settings().text_if_set(Setting::kP2pLevel), std::nullopt);
+  const ScopedVariable words("NITINOL_CHECK", "5");
+  EXPECT_EQ(settings().text_if_set(Setting::kCheck), std::nullopt) << "no numbers there";
+}
+
 TEST_F(SettingsLog, WordThatIsNotToChooseFromIsNotedOnce) {
   const ScopedVariable set("NITINOL_CHECK", "strickt");
   for (int i = 0; i < 2; ++i) settings().text_if_set(Setting::kCheck);

@@ -40,12 +40,9 @@ struct ThreadState {
   Batch batch;  ///< for its memory
 };
 
-void fail_if_a_call_failed(const State& group, const char* function) {
-  if (group.error != ncclSuccess) fail(group.error, "{}: a call inside the group failed: {}", function, group.sentence);
-}
-
 /// What is checked of a group as a whole before any of it is done.
 void check(const State& group, const char* function) {
+  if (group.error != ncclSuccess) fail(group.error, "{}: a call inside the group failed: {}", function, group.sentence);
   if (!group.jobs.empty() && !group.tasks.empty()) {
     fail(ncclInvalidUsage, "{}: a group may not hold both communication and making or ending communicators", function);
   }
@@ -248,6 +245,18 @@ void destroy_all(const std::vector<std::shared_ptr<Communicator>>& leaving) noex
   }
 }
 
+/// Destroys what leaves with the group, however its end goes.
+class Leaving {
+ public:
+  explicit Leaving(const State& group) : group_(group) {}
+  ~Leaving() { destroy_all(group_.leaving); }
+  Leaving(const Leaving&) = delete;
+  Leaving& operator=(const Leaving&) = delete;
+
+ private:
+  const State& group_;
+};
+
 /// Whether there are jobs, and nobody can ask any more how they go on.
 bool all_have_left(const State& group) {
   return !group.jobs.empty() && std::all_of(group.jobs.begin(), group.jobs.end(), [&](const Job& job) {
@@ -378,7 +387,6 @@ void keep_memory(std::vector<Task>& tasks, State& next) {
 /// Of more than a single call. The next group may use its memory again.
 ncclResult_t end_outermost(State& group, State& next) {
   try {
-    fail_if_a_call_failed(group, "ncclGroupEnd");
     check(group, "ncclGroupEnd");
   } catch (const Error& error) {
     drop_jobs(group.jobs, error);
@@ -402,7 +410,6 @@ ncclResult_t end_outermost(State& group, State& next) {
 
 group::Simulated simulate_outermost(const State& group) {
   drop_jobs(group.jobs, Error(ncclInvalidUsage, "ncclGroupSimulateEnd: the call was not carried out"), true);
-  fail_if_a_call_failed(group, "ncclGroupSimulateEnd");
   check(group, "ncclGroupSimulateEnd");
   group::Simulated simulated{.outermost = true, .jobs = !group.jobs.empty()};
   if (!group.tasks.empty()) simulated.us = estimate(group.tasks);
@@ -437,29 +444,18 @@ ncclResult_t end() {
     }
   }
   State group = std::exchange(current, State{});
-  try {
-    const ncclResult_t result = end_outermost(group, current);
-    destroy_all(group.leaving);
-    return result == ncclInProgress && all_have_left(group) ? ncclSuccess : result;
-  } catch (...) {
-    destroy_all(group.leaving);
-    throw;
-  }
+  const Leaving leaving(group);
+  const ncclResult_t result = end_outermost(group, current);
+  return result == ncclInProgress && all_have_left(group) ? ncclSuccess : result;
 }
 
 Simulated simulate() {
   State& current = state();
   if (current.depth == 0) fail(ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
   if (--current.depth > 0) return {};
-  State group = std::exchange(current, State{});
-  try {
-    const Simulated simulated = simulate_outermost(group);
-    destroy_all(group.leaving);
-    return simulated;
-  } catch (...) {
-    destroy_all(group.leaving);
-    throw;
-  }
+  const State group = std::exchange(current, State{});
+  const Leaving leaving(group);
+  return simulate_outermost(group);
 }
 
 bool require(const Communicator& communicator, Call call, const char* function) {

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <tuple>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/settings.h"
-#include "base/words.h"
 #include "executor/executor.h"
 
 namespace nitinol {
@@ -19,13 +16,6 @@ namespace {
 
 /// From near to far.
 enum class Distance { kNone, kLinked, kOneBridge, kBridges, kHostBridge, kAny };
-
-void note_unknown(const std::string& level) {
-  static std::once_flag once;
-  std::call_once(once, [&] {
-    log_note("NCCL_P2P_LEVEL={} is none of LOC, NVL, PIX, PXB, PHB, SYS and 0, 1, 2, ...; the default is used", level);
-  });
-}
 
 /// How far those are whose memory is to be reached directly, if drivers let it be.
 Distance farthest_to_reach() {
@@ -39,9 +29,8 @@ Distance farthest_to_reach() {
   if (settings().flag(Setting::kP2pDisable)) return Distance::kNone;
   const std::string level = settings().text_if_set(Setting::kP2pLevel).value_or("SYS");
   for (const auto& [name, number, distance] : kLevels) {
-    if (same_ignoring_case(level, name) || level == number) return distance;
+    if (level == name || level == number) return distance;
   }
-  if (parse_integer(level).value_or(0) <= 4) note_unknown(level);
   return Distance::kAny;
 }
 

@@ -18,7 +18,8 @@ class DeviceGuard {
     note_device_of_thread(device);
   }
   ~DeviceGuard() {
-    if (changed_) static_cast<void>(cudaSetDevice(previous_));
+    if (!changed_) return;
+    static_cast<void>(cudaSetDevice(previous_));
     note_device_of_thread(previous_);
   }
   DeviceGuard(const DeviceGuard&) = delete;

@@ -104,8 +104,8 @@ TEST(Estimate, IsThereForWhateverMayBePlanned) {
       double before = 0;
       for (const size_t count : {1, 1000, 100'000, 10'000'000}) {
         const double us = estimate(work_of(row.what, row.algorithm, count, 5000, 3), ranks, 16, plain_model());
-        EXPECT_GT(us, before) << static_cast<int>(row.what) << " " << static_cast<int>(row.algorithm) << ", " << ranks
-                              << " ranks, " << count;
+        EXPECT_GT(us, before) << name_of(row.what) << " by " << name_of(row.algorithm) << ", " << ranks << " ranks, "
+                              << count;
         before = us;
       }
     }
