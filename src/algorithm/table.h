@@ -108,12 +108,12 @@ constexpr bool suits_ring(Collective what, DataType type) {
          (what == Collective::kReduce && is_often_long(what, type) && adds_in_own_width(type));
 }
 
-/// Whether GPUs have kernels of small CTAs for it: where there is a gain.
-constexpr bool suits_small_ctas(Collective what, Algorithm algorithm, DataType type, int ranks) {
+/// Whether GPUs have kernels of small CTAs for it: where there is a gain. `sums`: it adds, or moves data.
+constexpr bool suits_small_ctas(Collective what, Algorithm algorithm, DataType type, int ranks, bool sums) {
   const bool by_mesh =
       has_block_per_rank(what) ? algorithm == Algorithm::kOneShot : reduces(what) && algorithm == Algorithm::kTwoShot;
-  if (algorithm == Algorithm::kRing) return suits_ring(what, type);
-  return is_often_long(what, type) && (by_mesh || goes_along_line(what, algorithm, ranks));
+  if (algorithm == Algorithm::kRing) return sums && suits_ring(what, type);
+  return by_mesh || goes_along_line(what, algorithm, ranks);
 }
 
 /// Whether GPUs have kernels for it in which the parts of a channel share a CTA, if it is a sum or moves data. Doubles

@@ -26,7 +26,7 @@ bool serves(const Question& question, const Rules& rules, Algorithm algorithm) {
 /// Whether the operation is long enough for small CTAs, of which the user allows `ctas`.
 bool may_be_small(const Question& question, int ctas, const Rules& rules, size_t least) {
   const uint32_t protocols = rules.protocols[static_cast<size_t>(question.what)];
-  return ctas > 0 && least > 0 && bytes_of_all(question) >= least && question.sum &&
+  return ctas > 0 && least > 0 && bytes_of_all(question) >= least &&
          (rules.max_channels == 0 || ctas <= rules.max_channels) &&
          allowed(protocols, static_cast<int>(Protocol::kSimple));
 }
@@ -56,7 +56,7 @@ size_t least_of_small(const Question& question, const Limits& limits, Algorithm 
 /// Whether it is done by small CTAs that all do the same.
 bool goes_small(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
   const Limits::Small& offered = offered_small(question, limits, algorithm);
-  return algorithm::suits_small_ctas(question.what, algorithm, question.type, question.ranks) &&
+  return algorithm::suits_small_ctas(question.what, algorithm, question.type, question.ranks, question.sum) &&
          may_be_small(question, offered.channels / offered.per_cta, rules, least_of_small(question, limits, algorithm));
 }
 
@@ -247,7 +247,7 @@ bool goes_by_grains(const Question& question, const Limits& limits, const Rules&
 bool goes_apart(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
   const size_t least = limits.apart_bytes[static_cast<size_t>(question.what)];
   const int parts = algorithm::parts_of(algorithm::division_of(reduces(question.what)), question.ranks);
-  return algorithm::apart(question.what, algorithm) &&
+  return question.sum && algorithm::apart(question.what, algorithm) &&
          may_be_small(question, limits.apart(question.what).channels * parts, rules, least);
 }
 
@@ -255,7 +255,8 @@ bool goes_apart(const Question& question, const Limits& limits, const Rules& rul
 bool goes_joined(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
   const size_t least = limits.joined_bytes[static_cast<size_t>(question.what)];
   const bool between = has_block_per_rank(question.what) && bytes_of_all(question) % 16 != 0;
-  return !question.scaled && !between && algorithm::suits_joined_parts(question.what, algorithm, question.type) &&
+  return question.sum && !question.scaled && !between &&
+         algorithm::suits_joined_parts(question.what, algorithm, question.type) &&
          may_be_small(question, limits.joined.channels, rules, least);
 }
 

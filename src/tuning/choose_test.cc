@@ -264,10 +264,7 @@ TEST(Choose, LargeOperationsThatSuitThemGoBySmallCtas) {
   --question.count;
   EXPECT_FALSE(plan_of(question).small);
   ++question.count;
-  question.sum = false;
-  EXPECT_FALSE(plan_of(question).small) << "no kernels";
 
-  question = all_reduce(1 << 18);
   question.what = Collective::kBroadcast;
   EXPECT_FALSE(plan_of(question).small) << "two shots";
   offers.broadcast_ring_bytes = 1;
@@ -290,7 +287,7 @@ TEST(Choose, LargeOperationsThatSuitThemGoBySmallCtas) {
   EXPECT_EQ(plan_of(question).chunk, 1024U) << "that holds for one shot alone";
 }
 
-TEST(Choose, SmallCtasThatDoAllComeBeforeParts) {
+TEST(Choose, SmallCtasThatDoAllComeBeforePartsWhateverIsReduced) {
   Limits offers = limits();
   offers.mesh = {90, 4096};
   offers.apart_sums = {30, 4096};
@@ -302,7 +299,37 @@ TEST(Choose, SmallCtasThatDoAllComeBeforeParts) {
   EXPECT_TRUE(plan.small && !plan.apart);
   question.type = DataType::kInt32;
   plan = choose(question, offers, Rules::any());
-  EXPECT_TRUE(plan.apart && !plan.small) << "small CTAs have no kernels for integers";
+  EXPECT_TRUE(plan.small && !plan.apart);
+  question.sum = false;
+  plan = choose(question, offers, Rules::any());
+  EXPECT_TRUE(plan.small && !plan.apart);
+}
+
+TEST(Choose, MaximaThatTheUserSendsAroundARingHaveNoSmallCtas) {
+  Limits offers = limits();
+  offers.line = {100, 8192};
+  offers.reduce_ring.small_bytes = 1;
+  Rules rules = Rules::any();
+  restrict_algorithms("reduce:ring", rules);
+  Question question = all_reduce(1 << 20);
+  question.what = Collective::kReduce;
+  question.root = question.ranks - 1;
+  EXPECT_TRUE(choose(question, offers, rules).small);
+  question.sum = false;
+  question.order_free = true;
+  EXPECT_EQ(choose(question, offers, rules).algorithm, Algorithm::kRing);
+  EXPECT_FALSE(choose(question, offers, rules).small);
+}
+
+TEST(Choose, MaximaDoNotGoInParts) {
+  Limits offers = limits();
+  offers.apart_sums = {30, 4096};
+  offers.apart_bytes.fill(1 << 20);
+  Question question = all_reduce(1 << 18);
+  question.what = Collective::kReduceScatter;
+  EXPECT_TRUE(choose(question, offers, Rules::any()).apart);
+  question.sum = false;
+  EXPECT_FALSE(choose(question, offers, Rules::any()).apart) << "no kernels";
 }
 
 TEST(Choose, JoinedPartsComeBeforeSmallCtasAndPartsWhereThereIsNoScalar) {

@@ -43,9 +43,10 @@ inline bool built(DataType type, Combine combine) {
 /// Whether that has kernels for the work's way of doing it.
 inline bool built(const CollectiveWork& work, DataType type, Combine combine, int ranks) {
   if (!built(type, combine)) return false;
-  if (combine != Combine::kSum && (work.plan.apart || work.plan.small || work.plan.joined)) return false;
+  const bool sums = combine == Combine::kSum;
+  if (!sums && (work.plan.apart || work.plan.joined)) return false;
   if (work.plan.joined && !algorithm::suits_joined_parts(work.what, work.plan.algorithm, type)) return false;
-  return !work.plan.small || algorithm::suits_small_ctas(work.what, work.plan.algorithm, type, ranks);
+  return !work.plan.small || algorithm::suits_small_ctas(work.what, work.plan.algorithm, type, ranks, sums);
 }
 
 /// All rows of the table of algorithms with all protocols the executor offers.
@@ -61,7 +62,7 @@ void for_each_algorithm(int ranks, const Limits& limits, Visit&& visit) {
       visit(work);
       if (work.plan.protocol != Protocol::kSimple) continue;
       const DataType type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
-      work.plan.small = algorithm::suits_small_ctas(work.what, work.plan.algorithm, type, ranks) &&
+      work.plan.small = algorithm::suits_small_ctas(work.what, work.plan.algorithm, type, ranks, true) &&
                         limits.small(algorithm::goes_along_line(work.what, work.plan.algorithm, ranks)).channels > 0;
       if (work.plan.small) visit(work);
       work.plan.small = false;

@@ -9,11 +9,11 @@
 namespace nitinol::cuda {
 
 /// Whether the algorithm has kernels of the wire at all.
-template <class Wire, DataType type, class Entry>
+template <class Wire, DataType type, Combiner with, class Entry>
 constexpr bool is_built() {
   if (Wire::kApart) return Entry::row.apart;
   if (std::is_same_v<Wire, LL16>) return algorithm::suits_lines(Entry::row.what, Entry::row.algorithm, type);
-  return !Wire::kSmall || algorithm::suits_small_ctas(Entry::row.what, Entry::row.algorithm, type, 2);
+  return !Wire::kSmall || algorithm::suits_small_ctas(Entry::row.what, Entry::row.algorithm, type, 2, with != Combiner::kOther);
 }
 
 /// Whether the algorithm has a kernel of its own, where every transfer is inlined; the others share one.
@@ -88,7 +88,7 @@ constexpr bool has_small_grains(const algorithm::Row& row) {
 template <class Wire, DataType type, Combiner with, bool kReduces, class... Chosen, class Entry, class... More>
 constexpr auto shared_entries(algorithm::List<Chosen...>, algorithm::List<Entry, More...>) {
   constexpr bool shares =
-      reduces(Entry::row.what) == kReduces && is_built<Wire, type, Entry>() && !is_hot<Wire, type, with, Entry>();
+      reduces(Entry::row.what) == kReduces && is_built<Wire, type, with, Entry>() && !is_hot<Wire, type, with, Entry>();
   using Found = std::conditional_t<shares, algorithm::List<Chosen..., Entry>, algorithm::List<Chosen...>>;
   if constexpr (sizeof...(More) == 0) {
     return Found{};
@@ -123,7 +123,7 @@ void add_kernels(KernelSet& set) {
   algorithm::Table::for_each([&](auto entry) {
     using Entry = decltype(entry);
     constexpr algorithm::Row row = Entry::row;
-    if constexpr (reduces(row.what) == kReduces && is_built<Wire, type, Entry>()) {
+    if constexpr (reduces(row.what) == kReduces && is_built<Wire, type, with, Entry>()) {
       const Places places{set, row, way_of<Wire>()};
       using Own = algorithm::List<Entry>;
       constexpr bool kHot = is_hot<Wire, type, with, Entry>();
@@ -202,10 +202,10 @@ KernelSet make_kernel_set() {
   add_kernels<LL128, type, with, kReduces>(set);
   if constexpr (with != Combiner::kOther) {
     add_kernels<LL16, type, with, kReduces>(set);
-    add_kernels<Small, type, with, kReduces>(set);
     add_kernels<Apart<kReduces>, type, with, kReduces>(set);
     add_joined_kernels<type, with, kReduces>(set);
   }
+  add_kernels<Small, type, with, kReduces>(set);
   add_kernels<Simple, type, with, kReduces>(set);
   set.put_alone(reinterpret_cast<const void*>(
       &run_collectives<Simple, type, with, algorithm::Table, true, Bounds::kPieces, true>));

@@ -60,19 +60,19 @@ QueueLayout fit(int ranks, const BriefWish& wish) {
 /// What was measured with 4 goes for 3, too.
 bool has_three_or_four_ranks(const Machine& m) { return m.ranks == 3 || m.ranks == 4; }
 
-/// From where on parts with CTAs of their own are faster, in bytes of a block; measured with 2 and 4 H200. Small CTAs
-/// that do all come first: between 2 that leaves sums of integers and of floats of 8 bits.
+/// From where on parts with CTAs of their own are faster, in bytes of a block; measured with 4 H200. Small CTAs
+/// that do all come first.
 void set_crossovers_to_parts(const Machine& m, Limits& limits) {
+  if (m.ranks == 2) return;  // small CTAs come first
   const auto from = [&](Collective what, size_t mega) { limits.apart_bytes[static_cast<size_t>(what)] = mega << 20; };
-  const bool pair = m.ranks == 2;
   if (limits.apart_sums.channels > 0) {
     // All-reduce between more, not measured: small CTAs of few ranks do all (set_crossovers_to_small_ctas).
     if (m.ranks > 4) from(Collective::kAllReduce, 48);
     // Between 4 reduce of 16 MB took 92 us so and 78 with LL128, of 64 MB 250 and 265, of 256 MB 864 and 958.
     if (has_three_or_four_ranks(m)) from(Collective::kReduce, 48);
-    from(Collective::kReduceScatter, pair ? 24 : 12);
+    from(Collective::kReduceScatter, 12);
   }
-  if (limits.apart_moves.channels > 0 && !pair) {
+  if (limits.apart_moves.channels > 0) {
     from(Collective::kAllGather, 8);
     from(Collective::kAllToAll, 4);
     from(Collective::kBroadcast, 16);
@@ -288,8 +288,8 @@ void set_crossovers_to_two_channels_per_cta(const Machine& m, Limits& limits) {
   const auto most_by_ll128 = [&](Collective what) { return limits.ll128_bytes[static_cast<size_t>(what)]; };
   if (m.ranks == 2) {
     const bool fewest = m.max_channels < kCtasOfNccl;
-    if (fewest) limits.sum_one_shot_bytes = 12 * kMega;
-    after(Collective::kAllReduce, std::min(limits.one_shot_bytes, limits.sum_one_shot_bytes));
+    if (fewest) limits.one_shot_bytes = 12 * kMega;
+    after(Collective::kAllReduce, limits.one_shot_bytes);
     after(Collective::kAllGather, most_by_ll128(Collective::kAllGather));
     after(Collective::kAllToAll, (fewest ? 6 : 8) * kMega);
     return;

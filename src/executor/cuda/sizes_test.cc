@@ -345,7 +345,7 @@ TEST(Sizes, APairWithFewCtasStaysLongerWithOneShot) {
   };
   EXPECT_EQ(most_of_one_shot(2, 0), size_t{8} << 20);
   EXPECT_EQ(most_of_one_shot(2, 33), size_t{8} << 20);
-  EXPECT_EQ(most_of_one_shot(2, 24), size_t{16} << 20) << "but sums that have small CTAs";
+  EXPECT_EQ(most_of_one_shot(2, 24), size_t{12} << 20);
   EXPECT_EQ(most_of_one_shot(2, 32), size_t{16} << 20);
   EXPECT_EQ(most_of_one_shot(4, 32), size_t{512} << 10);
 }
