@@ -4,6 +4,7 @@
 
 #include "base/thread_name.h"
 #include "comm/communicator.h"
+#include "device/guards.h"
 
 namespace nitinol {
 
@@ -18,6 +19,7 @@ void Communicator::run_in_background(std::function<void()> work, Awaits awaits) 
   const auto run = [this, work = std::move(work)] {
     set_thread_name("NitinolJob");
     try {
+      settle_on(device_);
       work();
     } catch (const std::exception& thrown) {
       fail_because(thrown);

@@ -1,4 +1,5 @@
-// Scopes that change a per-thread setting of the CUDA runtime and put it back.
+// What changes per-thread settings of the CUDA runtime: scopes that put them back, and for threads of the library's
+// own.
 #pragma once
 
 #include "base/log.h"
@@ -29,6 +30,15 @@ class DeviceGuard {
   int previous_ = 0;
   bool changed_ = false;
 };
+
+/// Makes `device` current for a thread of the library's own, which is on none yet, for good. A DeviceGuard would put
+/// device 0 back, and whatever else such a thread calls of CUDA would make a context on that GPU, which takes a tenth
+/// of a second and hundreds of megabytes for each process.
+/// If it cannot be, calls that need it will say so: much of what such threads do goes without CUDA.
+inline void settle_on(int device) {
+  if (cudaSetDevice(device) != cudaSuccess) static_cast<void>(cudaGetLastError());
+  note_device_of_thread(device);
+}
 
 /// Lets the scope make calls that a capture going on in this or another thread would forbid.
 class RelaxedCaptureGuard {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "device/guards.h"
 #include "device/stream.h"
 #include "executor/call_words.h"
 #include "executor/collective_waits.h"
@@ -33,7 +34,11 @@ CallWatch::CallWatch(std::shared_ptr<Domain> domain)
       progress_(*domain_, ranks_ > 1),
       late_ranks_(*domain_),
       kernel_wait_(domain_->signals(), names_) {
-  if (ranks_ > 1) watch_ = start_watching([this] { look(); });
+  if (ranks_ == 1) return;
+  watch_ = start_watching([this] {
+    settle_on(domain_->device());
+    look();
+  });
 }
 
 /// Whoever leaves may have been faster than the looking thread.

@@ -189,11 +189,6 @@ LaunchOrder::Options launch_order_of(const ExecutorSetup& setup, const Sizes& si
           .races_fail = setup.launch_races_fail};
 }
 
-/// Whether anything ever does: elsewhere loading their kernels would take time for nothing.
-bool goes_by_joined_parts(const Limits& limits) {
-  return std::any_of(limits.joined_bytes.begin(), limits.joined_bytes.end(), [](size_t least) { return least > 0; });
-}
-
 bool can_launch_ahead(const ExecutorSetup& setup) {
   const Peer& me = setup.peers[static_cast<size_t>(setup.rank)];
   return setup.launch_ahead && me.compute_capability >= kCanWaitForEarlierKernels;
@@ -214,7 +209,7 @@ class CudaExecutor : public Executor {
         asked_clusters_(asked_clusters(setup, setup.peers[static_cast<size_t>(rank_)], sizes_.ranks_share_gpus)),
         turns_(device_),
         order_(launch_order_of(setup, sizes_)),
-        kernels_(ranks_, sizes_.ranks_share_gpus, goes_by_joined_parts(sizes_.limits)) {
+        kernels_(device_, ranks_, sizes_.ranks_share_gpus, ways_of(sizes_)) {
     if (ranks_ > kMaxRanks) {
       fail(ncclInvalidUsage, "{} ranks in one domain of GPUs that reach each other: at most {} are possible", ranks_,
            kMaxRanks);

@@ -80,7 +80,7 @@ Domain::Domain(ExecutorSetup setup, const Layouts& layouts)
   for (int index = 0; setup_.handles != nullptr && index < kQueues; ++index) {
     const auto queue = static_cast<Queue>(index);
     setup_.handles->offer_on_demand(offer_name(queue), [arena = arena_, device = device_, queue] {
-      const DeviceGuard on(device);
+      settle_on(device);
       return arena->region(queue)->share();
     });
   }

@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <exception>
 #include <mutex>
 
-#include "base/fork_safe.h"
+#include "base/error.h"
+#include "base/run_together.h"
 #include "device/check.h"
 #include "device/guards.h"
+#include "device/per_device.h"
 #include "executor/cuda/kernel_set.h"
 #include "executor/cuda/kernel_shapes.h"
 #include "executor/cuda/probe.h"
@@ -41,20 +45,52 @@ cudaFuncAttributes attributes_of(const void* kernel) {
   return attributes;
 }
 
+/// Of a device.
 struct LimitsOfSharedMemory {
   std::mutex mutex;  ///< held while one is looked at and set
 };
 
 /// Another communicator may have asked for more, or do so at this moment.
-cudaFuncAttributes allow_shared_memory(const void* kernel, size_t bytes) {
-  static auto& all = make_free_across_forks<LimitsOfSharedMemory>();
-  const std::lock_guard lock(all.mutex);
+cudaFuncAttributes allow_shared_memory(int device, const void* kernel, size_t bytes) {
+  const std::lock_guard lock(per_device<LimitsOfSharedMemory>(device).mutex);
   const cudaFuncAttributes attributes = attributes_of(kernel);
   const int most = static_cast<int>(bytes);
   if (most > attributes.maxDynamicSharedSizeBytes) {
     set_attribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
   }
   return attributes;
+}
+
+/// Of a device.
+struct Unpacked {
+  std::atomic_flag is_done;
+};
+
+const void* any_kernel_of(const KernelSet& set) {
+  const void* found = nullptr;
+  set.for_each([&](Collective, Way, const void* kernel) { found = kernel != nullptr ? kernel : found; });
+  return found;
+}
+
+/// Has CUDA unpack the code of all sets at the same time. It does so, for each GPU, when the first kernel of a file is
+/// used, and one file after the other takes it longer than loading all kernels: communicators of 2 H200 were made in
+/// 107 ms so, in 190 without. What fails here does so again where the kernels are loaded.
+void unpack_once(int device, const std::vector<const KernelSet*>& sets) {
+  if (per_device<Unpacked>(device).is_done.test_and_set()) return;
+  const auto unpack = [&](size_t index) {
+    try {
+      const void* const kernel = sets[index] != nullptr ? any_kernel_of(*sets[index]) : nullptr;
+      settle_on(device);
+      const RelaxedCaptureGuard relaxed;
+      if (kernel != nullptr) static_cast<void>(attributes_of(kernel));
+    } catch (const std::exception&) {
+      static_cast<void>(cudaGetLastError());
+    }
+  };
+  try {
+    run_together(sets.size(), unpack);
+  } catch (const Error&) {  // there are too few threads
+  }
 }
 
 }  // namespace
@@ -70,7 +106,7 @@ void LoadedKernels::load(const void* kernel, size_t shared) {
   if (kernel == nullptr || has(kernel)) return;
   const size_t most =
       std::max({shared_bytes(ranks_, kMaxWorkers + 1), kMostRows * shared_bytes(ranks_, kFewWorkers + 1), shared});
-  const cudaFuncAttributes attributes = allow_shared_memory(kernel, most);
+  const cudaFuncAttributes attributes = allow_shared_memory(device_, kernel, most);
   least_compiled_for_ = std::min(least_compiled_for_, attributes.ptxVersion);
   if (room_beside_) make_room_beside(kernel);
   cudaKernel_t handle = nullptr;
@@ -86,15 +122,22 @@ cudaKernel_t LoadedKernels::handle_of(const void* kernel) const {
 }
 
 /// All but those for a rank by itself.
-void LoadedKernels::load_set(const KernelSet& set) {
-  set.for_each([this](Collective what, Way way, const void* kernel) {
-    if (way != Way::kJoined) return load(kernel);
-    if (joined_) load(kernel, joined_shared_bytes(what, ranks_));
+void LoadedKernels::load_set(const KernelSet& set, Scope scope) {
+  set.for_each([&](Collective what, Way way, const void* kernel) {
+    if (way == Way::kJoined) {
+      if (ways_.has(what, way)) load(kernel, joined_shared_bytes(what, ranks_));
+    } else if (scope == Scope::kAllWays || ways_.has(what, way)) {
+      load(kernel);
+    }
   });
 }
 
-void LoadedKernels::load_moves() {
-  load_set(move_kernels());
+/// And kernels of messages. Of a reduction that the build leaves out there is no set.
+void LoadedKernels::load(const Sets& sets, Scope scope) {
+  unpack_once(device_, sets);
+  for (const KernelSet* const set : sets) {
+    if (set != nullptr) load_set(*set, scope);
+  }
   for (const MessageKernels& all : {message_kernels(), message_kernels_between_vectors()}) {
     for (const auto& kernels : all) {
       for (const void* kernel : kernels) load(kernel);
@@ -102,21 +145,21 @@ void LoadedKernels::load_moves() {
   }
 }
 
-void LoadedKernels::load_reduction(DataType type, Combiner with) {
-  if (const KernelSet* set = find_reduce_kernels(type, with)) load_set(*set);
-}
-
 void LoadedKernels::load_usual() {
-  load_moves();
-  for (const DataType type : kOftenAdded) load_reduction(type, Combiner::kSum);
-  for (const DataType type : kOftenCompared) load_reduction(type, Combiner::kOther);
+  Sets sets = {&move_kernels()};
+  for (const DataType type : kOftenAdded) sets.push_back(find_reduce_kernels(type, Combiner::kSum));
+  for (const DataType type : kOftenCompared) sets.push_back(find_reduce_kernels(type, Combiner::kOther));
+  load(sets, Scope::kWaysInUse);
 }
 
 void LoadedKernels::load_all() {
-  load_moves();
+  Sets sets = {&move_kernels()};
   for (int type = 0; type < kDataTypes; ++type) {
-    for (const Combiner with : {Combiner::kSum, Combiner::kOther}) load_reduction(static_cast<DataType>(type), with);
+    for (const Combiner with : {Combiner::kSum, Combiner::kOther}) {
+      sets.push_back(find_reduce_kernels(static_cast<DataType>(type), with));
+    }
   }
+  load(sets, Scope::kAllWays);
 }
 
 }  // namespace nitinol::cuda

@@ -7,43 +7,47 @@
 
 #include <limits>
 #include <unordered_map>
+#include <vector>
 
 #include "executor/cuda/combiner.h"
+#include "executor/cuda/ways.h"
 #include "model/types.h"
 
 namespace nitinol::cuda {
 
-class KernelSet;
-
 class LoadedKernels {
  public:
-  /// Of a communicator of so many ranks. `room_beside`: kernels leave room for others on their multiprocessors.
-  /// `joined`: it has operations by joined parts.
-  LoadedKernels(int ranks, bool room_beside, bool joined) : ranks_(ranks), room_beside_(room_beside), joined_(joined) {}
+  /// Of a communicator of so many ranks, on this device. `room_beside`: kernels leave room for others on their
+  /// multiprocessors.
+  LoadedKernels(int device, int ranks, bool room_beside, const Ways& ways)
+      : device_(device), ranks_(ranks), room_beside_(room_beside), ways_(ways) {}
 
   bool has(const void* kernel) const { return kernels_.contains(kernel); }
   /// Of one that is loaded. Throws Error otherwise.
   cudaKernel_t handle_of(const void* kernel) const;
-  /// On the current device. Throws Error.
+  /// The device must be current. Throws Error.
   void load(const void* kernel);
   /// With so much shared memory at most, in bytes, if that is more than others need.
   void load(const void* kernel, size_t shared);
   /// What most programs use: copies, messages, and reductions of the types of training and its bookkeeping. All would
   /// take three times as long.
   void load_usual();
+  /// Whatever the type, and the way but for joined parts where there are none.
   void load_all();
 
   /// Whether all that were loaded were compiled for GPUs of this compute capability, or a later one.
   bool compiled_for(int compute_capability) const { return least_compiled_for_ >= compute_capability; }
 
  private:
-  void load_moves();
-  void load_reduction(DataType type, Combiner with);
-  void load_set(const KernelSet& set);
+  using Sets = std::vector<const KernelSet*>;
+  enum class Scope { kWaysInUse, kAllWays };
+  void load(const Sets& sets, Scope scope);
+  void load_set(const KernelSet& set, Scope scope);
 
+  const int device_;
   const int ranks_;
   const bool room_beside_;
-  const bool joined_;
+  const Ways ways_;
   std::unordered_map<const void*, cudaKernel_t> kernels_;
   int least_compiled_for_ = std::numeric_limits<int>::max();
 };

@@ -1,0 +1,84 @@
+// That the kernels which communicators of GPUs load are those that tuning chooses.
+#if defined(NITINOL_CUDA)
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "executor/cuda/sizes.h"
+#include "executor/cuda/ways.h"
+#include "tuning/choose.h"
+
+namespace nitinol::cuda {
+namespace {
+
+constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kBfloat16, DataType::kFloat64, DataType::kInt32,
+                               DataType::kFloat8E4m3};
+
+std::vector<Machine> machines() {
+  std::vector<Machine> all;
+  for (const int ranks : {2, 3, 4, 8}) {
+    for (const int max_channels : {0, 24, 32, 40}) {
+      for (const size_t bulk_bytes : {size_t{0}, size_t{227} << 10}) {
+        for (const bool in_host_memory : {false, true}) {
+          all.push_back({.ranks = ranks,
+                         .multiprocessors = 132,
+                         .lines_stay_whole = !in_host_memory,
+                         .has_clusters = true,
+                         .bulk_bytes = bulk_bytes,
+                         .in_host_memory = in_host_memory,
+                         .max_channels = max_channels});
+        }
+      }
+    }
+  }
+  return all;
+}
+
+Way way_taken(const CollectiveWork& work, const Sizes& sizes, int ranks) {
+  if (work.plan.joined) return Way::kJoined;
+  if (work.plan.apart) return Way::kApart;
+  if (work.plan.small) return Way::kSmall;
+  if (work.plan.protocol != Protocol::kLL) return way_of(work.plan.protocol);
+  return queue_of_ll(sizes, work, ranks) == Queue::kLL16 ? Way::kLL16 : Way::kLL;
+}
+
+/// All collectives of that type, of few bytes and of many, by what tuning chooses.
+template <class Visit>
+void for_each_choice(const Sizes& sizes, int ranks, DataType type, Visit&& visit) {
+  for (int what = 0; what < kCollectives; ++what) {
+    for (const Combine combine : {Combine::kSum, Combine::kMax}) {
+      for (const int root : {0, ranks - 1}) {
+        for (size_t bytes = 16; bytes <= size_t{1} << 30; bytes *= 2) {
+          CollectiveWork work;
+          work.what = static_cast<Collective>(what);
+          work.type = type;
+          work.count = bytes / bytes_of(type) + 3;
+          work.root = root;
+          work.reduction.combine = combine;
+          work.plan = choose(question_of(work, ranks), sizes.limits, Rules::any());
+          visit(work);
+        }
+      }
+    }
+  }
+}
+
+TEST(GpuWays, AreAllThatTuningChooses) {
+  for (const Machine& machine : machines()) {
+    const Sizes sizes = sizes_for(machine);
+    const Ways ways = ways_of(sizes);
+    for (const DataType type : kTypes) {
+      for_each_choice(sizes, machine.ranks, type, [&](const CollectiveWork& work) {
+        EXPECT_TRUE(ways.has(work.what, way_taken(work, sizes, machine.ranks)))
+            << name_of(work.what) << " of " << work.count << " elements of type " << static_cast<int>(type) << ", "
+            << machine.ranks << " ranks, " << machine.max_channels << " CTAs, host memory " << machine.in_host_memory;
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nitinol::cuda
+
+#endif

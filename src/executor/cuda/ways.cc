@@ -1,0 +1,47 @@
+#include "executor/cuda/ways.h"
+
+#include <algorithm>
+
+namespace nitinol::cuda {
+
+namespace {
+
+bool has_small_ctas(Collective what, const Limits& limits) {
+  if (limits.small_bytes[static_cast<size_t>(what)] > 0) return true;
+  const size_t around = std::min(limits.reduce_ring.small_bytes, limits.reduce_ring_back.small_bytes);
+  return what == Collective::kReduce && around < SIZE_MAX;
+}
+
+bool has_brief(const Sizes& sizes, Protocol protocol) {
+  return std::any_of(std::begin(kBriefQueues), std::end(kBriefQueues), [&](Queue queue) {
+    return protocol_of_brief(queue) == protocol && sizes.brief_bytes[static_cast<size_t>(queue)] > 0;
+  });
+}
+
+}  // namespace
+
+Ways ways_of(const Sizes& sizes) {
+  const Limits& limits = sizes.limits;
+  Ways ways;
+  for (int collective = 0; collective < kCollectives; ++collective) {
+    const auto what = static_cast<Collective>(collective);
+    const auto index = static_cast<size_t>(what);
+    const auto add_if = [&](bool offered, Way way) {
+      if (offered) ways.add(what, way);
+    };
+    for (int protocol = 0; protocol < kProtocols; ++protocol) {
+      const bool is_offered = limits.slot_bytes[static_cast<size_t>(protocol)] > 0;
+      add_if(is_offered, way_of(static_cast<Protocol>(protocol)));
+    }
+    add_if(sizes.without_lines_bytes < SIZE_MAX, Way::kLL16);
+    add_if(has_small_ctas(what, limits), Way::kSmall);
+    add_if(limits.apart_bytes[index] > 0, Way::kApart);
+    add_if(limits.joined_bytes[index] > 0, Way::kJoined);
+    for (const Protocol protocol : {Protocol::kLL, Protocol::kLL128}) {
+      add_if(has_brief(sizes, protocol), brief_way_of(protocol));
+    }
+  }
+  return ways;
+}
+
+}  // namespace nitinol::cuda

@@ -1,0 +1,86 @@
+// A process that uses one GPU has a context on that GPU alone: each other takes hundreds of megabytes there.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+#include <nccl.h>
+
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "conformance/cluster.h"
+#include "conformance/devices.h"
+#include "device/driver_function.h"
+
+namespace {
+
+using namespace nitinol::testing;
+
+constexpr int kDevice = 1;
+/// The library's threads have looked at what goes on by then.
+constexpr std::chrono::milliseconds kAWhile{300};
+
+bool has_context(int device) {
+  using GetState = int (*)(int device, unsigned* flags, int* active);
+  const auto get_state = reinterpret_cast<GetState>(nitinol::driver_function("cuDevicePrimaryCtxGetState"));
+  unsigned flags = 0;
+  int active = 0;
+  if (get_state == nullptr || get_state(device, &flags, &active) != 0) throw std::runtime_error("no driver");
+  return active != 0;
+}
+
+void must_be_on_its_device(int process, const char* when) {
+  if (!has_context(process)) throw std::runtime_error(std::string("no context of its own ") + when);
+  if (process == kDevice && has_context(0)) throw std::runtime_error(std::string("a context on device 0 ") + when);
+}
+
+ncclComm_t make(const ncclUniqueId& id, int process, bool blocking) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = blocking ? 1 : 0;
+  ncclComm_t comm = nullptr;
+  ncclResult_t state = ncclCommInitRankConfig(&comm, 2, id, process, &config);
+  while (state == ncclInProgress) EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+  EXPECT_CALL(state);
+  return comm;
+}
+
+void add_up(ncclComm_t comm, char* data, size_t bytes) {
+  ncclResult_t state = ncclAllReduce(data, data, bytes, ncclUint8, ncclSum, comm, nullptr);
+  while (state == ncclInProgress) EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+  EXPECT_CALL(state);
+  EXPECT_CALL(cudaDeviceSynchronize());
+}
+
+void destroy(ncclComm_t comm) {
+  ncclResult_t state = ncclCommFinalize(comm);
+  while (state == ncclInProgress) EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+  EXPECT_CALL(ncclCommDestroy(comm));
+}
+
+std::string run_with(bool blocking) {
+  return run_processes(2, [&](int process, const ncclUniqueId& id) {
+    constexpr size_t kBytes = size_t{48} << 20;
+    use_device_of(process);
+    char* data = nullptr;
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), kBytes));
+    const ncclComm_t comm = make(id, process, blocking);
+    must_be_on_its_device(process, "once the communicator is made");
+    for (const size_t bytes : {size_t{8}, size_t{1} << 20, kBytes}) add_up(comm, data, bytes);
+    std::this_thread::sleep_for(kAWhile);
+    must_be_on_its_device(process, "after operations");
+    destroy(comm);
+    must_be_on_its_device(process, "at the end");
+  });
+}
+
+TEST(Contexts, AreOnTheDeviceThatTheProcessUses) {
+  if (devices_here() < 2) GTEST_SKIP() << "needs two GPUs";
+  EXPECT_EQ("", run_with(true));
+}
+
+TEST(Contexts, OfOneThatDoesNotBlockToo) {
+  if (devices_here() < 2) GTEST_SKIP() << "needs two GPUs";
+  EXPECT_EQ("", run_with(false));
+}
+
+}  // namespace
