@@ -29,7 +29,7 @@ extern "C" ncclResult_t nitinolCommSetTimeout(ncclComm_t comm, double seconds) {
     constexpr const char* kName = "nitinolCommSetTimeout";
     constexpr double kMost = 1e9;
     Communicator& communicator = communicator_of(comm, kName);
-    communicator.require_ready(kName);
+    communicator.require_ready(kName, Call::kRegister);
     if (!(seconds >= 0) || seconds > kMost) fail(ncclInvalidArgument, "{} : {} seconds", kName, seconds);
     communicator.set_timeout(std::chrono::milliseconds(static_cast<int64_t>(std::ceil(seconds * 1000))));
     return ncclSuccess;

@@ -255,7 +255,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void* ha
 NITINOL_ENTRY(ncclResult_t, ncclCommWindowRegister,
               (ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags)) {
   return at_once(comm, [&]() -> ncclResult_t {
-    communicator_of(comm, "ncclCommWindowRegister").require_ready("ncclCommWindowRegister");
+    communicator_of(comm, "ncclCommWindowRegister").require_ready("ncclCommWindowRegister", Call::kRegister);
     require(win, "ncclCommWindowRegister", "win");
     if (buff == nullptr || size == 0) fail(ncclInvalidArgument, "ncclCommWindowRegister : empty buffer");
     if ((winFlags & ~NCCL_WIN_COLL_SYMMETRIC) != 0) {
@@ -284,7 +284,7 @@ NITINOL_ENTRY(ncclResult_t, ncclRedOpCreatePreMulSum,
   return at_once(comm, [&] {
     constexpr const char* kName = "ncclRedOpCreatePreMulSum";
     Communicator& communicator = communicator_of(comm, kName);
-    communicator.require_ready(kName);
+    communicator.require_ready(kName, Call::kRegister);
     require(op, kName, "op");
     require(scalar, kName, "scalar");
     if (residence != ncclScalarDevice && residence != ncclScalarHostImmediate) {

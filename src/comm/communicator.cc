@@ -129,7 +129,9 @@ bool Communicator::require(Call call, const char* function) const {
   const ncclResult_t now = state();
   const Stage stage = stage_at(now);
   const char* const failure = failure_sentence();
-  if (verdict_on(call, stage) != Verdict::kReturnsState) return permits(call, stage, function);
+  const bool was_never_ready = stage == Stage::kInitialising && now != ncclSuccess && now != ncclInProgress;
+  const bool returns_state = was_never_ready || verdict_on(call, stage) == Verdict::kReturnsState;
+  if (!returns_state) return permits(call, stage, function);
   if (now != ncclInProgress && failure != nullptr) {
     fail(now, "{}: the communicator has failed: {}", function, failure);
   }

@@ -121,7 +121,9 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   bool is_inherited() const { return forks_before_ != forks_counted(); }
   /// Throws Error(ncclInvalidUsage) if it is.
   void require_own(const char* function) const;
-  void require_ready(const char* function) const { static_cast<void>(require(Call::kCommunicate, function)); }
+  void require_ready(const char* function, Call call = Call::kCommunicate) const {
+    static_cast<void>(require(call, function));
+  }
   void require_initialised(const char* function) const { static_cast<void>(require(Call::kQuery, function)); }
   /// The sentence of this communicator's first failure; null if there was none.
   const char* failure_sentence() const { return failure_text_.load(std::memory_order_acquire); }

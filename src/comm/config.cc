@@ -145,6 +145,13 @@ void take_environment(Config& config) {
     config.cta_policy = parse_policy(*policy).value_or(config.cta_policy);
 }
 
+/// What a child's config says counts more than what it inherits.
+void let_inherited_ctas_follow(const ncclConfig_t& given, Config& config) {
+  if (config.max_ctas == 0 || config.min_ctas <= config.max_ctas) return;
+  if (given.minCTAs == NCCL_CONFIG_UNDEF_INT) config.min_ctas = config.max_ctas;
+  if (given.maxCTAs == NCCL_CONFIG_UNDEF_INT) config.max_ctas = config.min_ctas;
+}
+
 /// More CTAs at least than at most: a program that says so is wrong, but it cannot know what the environment says.
 void settle_contradiction(Config& config) {
   if (config.max_ctas == 0 || config.min_ctas <= config.max_ctas) return;
@@ -169,7 +176,11 @@ int most_ctas(const Config& config) {
 
 Config read_config(const ncclConfig_t* config, const Config& base) {
   Config result = base;
-  if (config != nullptr) take_fields(widen(*config), result);
+  if (config != nullptr) {
+    const ncclConfig_t given = widen(*config);
+    take_fields(given, result);
+    let_inherited_ctas_follow(given, result);
+  }
   take_environment(result);
   settle_contradiction(result);
   return result;
@@ -178,7 +189,7 @@ Config read_config(const ncclConfig_t* config, const Config& base) {
 Config read_child_config(const ncclConfig_t* config, const Config& parent, bool shares) {
   Config child = read_config(config, parent);
   if (!shares) return child;
-  if (child.net_name != parent.net_name) {
+  if (!same_ignoring_case(child.net_name, parent.net_name)) {
     fail(ncclInvalidUsage,
          "ncclConfig_t: netName is '{}', but the communicator shares the resources of its parent, where it is '{}'",
          child.net_name, parent.net_name);

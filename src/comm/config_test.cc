@@ -53,7 +53,7 @@ TEST(Config, AChildThatSharesMustNameTheNetworkOfItsParent) {
   ncclConfig_t config = initialised();
   EXPECT_EQ(read_child_config(&config, parent, true).net_name, "Socket");
   EXPECT_EQ(read_child_config(nullptr, parent, true).net_name, "Socket");
-  config.netName = "Socket";
+  config.netName = "SOCKET";
   config.trafficClass = 3;
   EXPECT_EQ(read_child_config(&config, parent, true).traffic_class, 3);
   config.netName = "IB";
@@ -169,6 +169,22 @@ TEST(Config, WhereTheEnvironmentContradictsTheProgramTheMostCtasCount) {
   config.maxCTAs = 16;
   const ScopedVariable least("NCCL_MIN_CTAS", "32");
   EXPECT_EQ(read_config(&config, Config{}).min_ctas, 16);
+}
+
+TEST(Config, WhatAChildSaysOfItsCtasCountsMoreThanWhatItInherits) {
+  Config parent;
+  parent.min_ctas = 4;
+  parent.max_ctas = 8;
+  ncclConfig_t config = initialised();
+  config.maxCTAs = 2;
+  Config child = read_child_config(&config, parent, false);
+  EXPECT_EQ(std::pair(child.min_ctas, child.max_ctas), std::pair(2, 2));
+  config = initialised();
+  config.minCTAs = 16;
+  child = read_child_config(&config, parent, false);
+  EXPECT_EQ(std::pair(child.min_ctas, child.max_ctas), std::pair(16, 16));
+  config.maxCTAs = 12;
+  EXPECT_THROW(read_child_config(&config, parent, false), Error);
 }
 
 TEST(Config, TheSizeOfClustersIsFreeUnlessSomebodySaysOtherwise) {

@@ -21,12 +21,12 @@ constexpr std::array<Row, kCalls> kTable = {{
     //                initialising ready busy       failed  revoking   revoked   regrouping finalising finalised
     /* query       */ {kState,     kYes, kYes,      kState, kYes,      kYes,     kYes,      kYes,      kYes},
     /* communicate */ {kState,     kYes, kArgument, kState, kUsage,    kUsage,   kUsage,    kArgument, kArgument},
-    /* register    */ {kState,     kYes, kArgument, kState, kUsage,    kUsage,   kUsage,    kArgument, kArgument},
-    /* split       */ {kState,     kYes, kArgument, kState, kArgument, kYes,     kArgument, kArgument, kArgument},
-    /* shrink      */ {kState,     kYes, kArgument, kState, kArgument, kYes,     kArgument, kArgument, kArgument},
-    /* shrink abort*/ {kState,     kYes, kYes,      kYes,   kYes,      kYes,     kArgument, kArgument, kArgument},
-    /* revoke      */ {kState,     kYes, kYes,      kYes,   kNothing,  kNothing, kNothing,  kArgument, kArgument},
-    /* finalise    */ {kState,     kYes, kArgument, kState, kUsage,    kUsage,   kUsage,    kArgument, kArgument},
+    /* register    */ {kArgument,  kYes, kArgument, kState, kUsage,    kUsage,   kUsage,    kArgument, kArgument},
+    /* split       */ {kArgument,  kYes, kArgument, kState, kArgument, kYes,     kArgument, kArgument, kArgument},
+    /* shrink      */ {kArgument,  kYes, kArgument, kState, kArgument, kYes,     kArgument, kArgument, kArgument},
+    /* shrink abort*/ {kArgument,  kYes, kYes,      kYes,   kYes,      kYes,     kArgument, kArgument, kArgument},
+    /* revoke      */ {kArgument,  kYes, kYes,      kYes,   kNothing,  kNothing, kNothing,  kArgument, kArgument},
+    /* finalise    */ {kArgument,  kYes, kArgument, kState, kUsage,    kUsage,   kUsage,    kArgument, kArgument},
 }};
 // clang-format on
 

@@ -39,7 +39,7 @@ inline constexpr int kStages = 9;
 enum class Call : int {
   kQuery,
   kCommunicate,
-  kRegister,  ///< buffers, windows, operators
+  kRegister,  ///< buffers, windows, operators, a limit of time
   kSplit,
   kShrink,
   kShrinkAbort,

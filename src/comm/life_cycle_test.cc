@@ -27,9 +27,9 @@ TEST(LifeCycle, PhaseAndStateGiveTheStage) {
 // invalid usage, a invalid argument, n no effect.
 TEST(LifeCycle, EveryEdgeIsAsTheContractSays) {
   const std::map<Call, std::string> contract = {
-      {Call::kQuery, "syysyyyyy"},  {Call::kCommunicate, "syasuuuaa"}, {Call::kRegister, "syasuuuaa"},
-      {Call::kSplit, "syasayaaa"},  {Call::kShrink, "syasayaaa"},      {Call::kShrinkAbort, "syyyyyaaa"},
-      {Call::kRevoke, "syyynnnaa"}, {Call::kFinalise, "syasuuuaa"},
+      {Call::kQuery, "syysyyyyy"},  {Call::kCommunicate, "syasuuuaa"}, {Call::kRegister, "ayasuuuaa"},
+      {Call::kSplit, "ayasayaaa"},  {Call::kShrink, "ayasayaaa"},      {Call::kShrinkAbort, "ayyyyyaaa"},
+      {Call::kRevoke, "ayyynnnaa"}, {Call::kFinalise, "ayasuuuaa"},
   };
   const std::map<char, Verdict> verdicts = {{'y', Verdict::kAllowed},
                                             {'s', Verdict::kReturnsState},

@@ -99,7 +99,7 @@ void release(void* pointer) {
 
 void* register_buffer(ncclComm_t handle, void* buffer, size_t bytes) {
   Communicator& communicator = communicator_of(handle, "ncclCommRegister");
-  communicator.require_ready("ncclCommRegister");
+  communicator.require_ready("ncclCommRegister", Call::kRegister);
   if (buffer == nullptr || bytes == 0) {
     fail(ncclInvalidArgument, "ncclCommRegister : buffer {} of {} bytes: it must not be NULL or empty", buffer, bytes);
   }
