@@ -95,7 +95,8 @@ TEST(Abort, EndsAnInitThatPeersNeverJoin) {
               int count = 0;
               expect_that(ncclCommCount(comm, &count) == ncclInProgress, "count while initialising");
               ncclComm_t child = nullptr;
-              expect_that(ncclCommSplit(comm, 0, 0, &child, nullptr) == ncclInvalidArgument, "split while initialising");
+              expect_that(ncclCommSplit(comm, 0, 0, &child, nullptr) == ncclInvalidArgument,
+                          "split while initialising");
               abort_in_time(comm);
             }));
 }

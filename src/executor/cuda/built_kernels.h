@@ -13,7 +13,8 @@ template <class Wire, DataType type, Combiner with, class Entry>
 constexpr bool is_built() {
   if (Wire::kApart) return Entry::row.apart;
   if (std::is_same_v<Wire, LL16>) return algorithm::suits_lines(Entry::row.what, Entry::row.algorithm, type);
-  return !Wire::kSmall || algorithm::suits_small_ctas(Entry::row.what, Entry::row.algorithm, type, 2, with != Combiner::kOther);
+  return !Wire::kSmall ||
+         algorithm::suits_small_ctas(Entry::row.what, Entry::row.algorithm, type, 2, with != Combiner::kOther);
 }
 
 /// Whether the algorithm has a kernel of its own, where every transfer is inlined; the others share one.
