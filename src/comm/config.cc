@@ -145,7 +145,7 @@ void take_environment(Config& config) {
     config.cta_policy = parse_policy(*policy).value_or(config.cta_policy);
 }
 
-/// What a child's config says counts more than what it inherits.
+/// What a child's config says counts more than what it inherits. (Others inherit no limits.)
 void let_inherited_ctas_follow(const ncclConfig_t& given, Config& config) {
   if (config.max_ctas == 0 || config.min_ctas <= config.max_ctas) return;
   if (given.minCTAs == NCCL_CONFIG_UNDEF_INT) config.min_ctas = config.max_ctas;

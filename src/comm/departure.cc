@@ -10,9 +10,9 @@
 
 #include "base/fork_safe.h"
 #include "base/log.h"
-#include "base/run_together.h"
 #include "bootstrap/long_wait.h"
 #include "comm/gathering.h"
+#include "device/run_together_on.h"
 
 namespace nitinol {
 
@@ -86,7 +86,9 @@ Leavers take_leavers(Gathering& gathering) {
 void leave_together(Gathering& gathering) {
   Leavers& leavers = gathering.leavers;
   try {
-    run_together(leavers.size(), [&](size_t i) { leave(*leavers[i].communicator, hurries(gathering, i)); });
+    run_together_on(
+        leavers.size(), [&](size_t i) { return leavers[i].communicator->device(); },
+        [&](size_t i) { leave(*leavers[i].communicator, hurries(gathering, i)); });
   } catch (const std::exception& thrown) {
     for (const Gathering::Leaver& leaver : leavers) give_up(*leaver.communicator, thrown);
   }

@@ -5,9 +5,12 @@
 
 #include <vector>
 
+#include "base/error.h"
+#include "executor/cuda/kernel_set.h"
 #include "executor/cuda/sizes.h"
 #include "executor/cuda/ways.h"
 #include "tuning/choose.h"
+#include "tuning/rules.h"
 
 namespace nitinol::cuda {
 namespace {
@@ -43,12 +46,35 @@ Way way_taken(const CollectiveWork& work, const Sizes& sizes, int ranks) {
   return queue_of_ll(sizes, work, ranks) == Queue::kLL16 ? Way::kLL16 : Way::kLL;
 }
 
+/// What a user may ask for.
+std::vector<Rules> rules() {
+  std::vector<Rules> all = {Rules::any()};
+  for (const char* const algorithms : {"ring", "tree"}) {
+    all.push_back(Rules::any());
+    restrict_algorithms(algorithms, all.back());
+  }
+  for (const char* const protocols : {"LL", "LL128", "Simple"}) {
+    all.push_back(Rules::any());
+    restrict_protocols(protocols, all.back());
+  }
+  return all;
+}
+
+bool choose_plan(CollectiveWork& work, int ranks, const Limits& limits, const Rules& allowed) {
+  try {
+    work.plan = choose(question_of(work, ranks), limits, allowed);
+    return true;
+  } catch (const Error&) {  // there is nothing of what is allowed
+    return false;
+  }
+}
+
 /// All collectives of that type, of few bytes and of many, by what tuning chooses.
 template <class Visit>
-void for_each_choice(const Sizes& sizes, int ranks, DataType type, Visit&& visit) {
+void for_each_choice(const Sizes& sizes, int ranks, const Rules& allowed, DataType type, Visit&& visit) {
   for (int what = 0; what < kCollectives; ++what) {
     for (const Combine combine : {Combine::kSum, Combine::kMax}) {
-      for (const int root : {0, ranks - 1}) {
+      for (const int root : {0, 1, ranks - 1}) {
         for (size_t bytes = 16; bytes <= size_t{1} << 30; bytes *= 2) {
           CollectiveWork work;
           work.what = static_cast<Collective>(what);
@@ -56,24 +82,33 @@ void for_each_choice(const Sizes& sizes, int ranks, DataType type, Visit&& visit
           work.count = bytes / bytes_of(type) + 3;
           work.root = root;
           work.reduction.combine = combine;
-          work.plan = choose(question_of(work, ranks), sizes.limits, Rules::any());
-          visit(work);
+          if (choose_plan(work, ranks, sizes.limits, allowed)) visit(work);
         }
       }
     }
   }
 }
 
-TEST(GpuWays, AreAllThatTuningChooses) {
+bool has_kernel(const CollectiveWork& work, Way way) {
+  const KernelSet* const set =
+      reduces(work.what) ? find_reduce_kernels(work.type, combiner_for(work.reduction.combine)) : &move_kernels();
+  return set == nullptr || set->at(work.what, work.plan.algorithm, way, Use::kUsual) != nullptr;  // null: not built
+}
+
+TEST(GpuWays, AreAllThatTuningChoosesAndHaveKernels) {
   for (const Machine& machine : machines()) {
     const Sizes sizes = sizes_for(machine);
     const Ways ways = ways_of(sizes);
-    for (const DataType type : kTypes) {
-      for_each_choice(sizes, machine.ranks, type, [&](const CollectiveWork& work) {
-        EXPECT_TRUE(ways.has(work.what, way_taken(work, sizes, machine.ranks)))
-            << name_of(work.what) << " of " << work.count << " elements of type " << static_cast<int>(type) << ", "
-            << machine.ranks << " ranks, " << machine.max_channels << " CTAs, host memory " << machine.in_host_memory;
-      });
+    for (const Rules& allowed : rules()) {
+      for (const DataType type : kTypes) {
+        for_each_choice(sizes, machine.ranks, allowed, type, [&](const CollectiveWork& work) {
+          const Way way = way_taken(work, sizes, machine.ranks);
+          EXPECT_TRUE(ways.has(work.what, way) && has_kernel(work, way))
+              << name_of(work.what) << " of " << work.count << " elements of type " << static_cast<int>(type)
+              << ", way " << static_cast<int>(way) << ", " << machine.ranks << " ranks, " << machine.max_channels
+              << " CTAs, host memory " << machine.in_host_memory;
+        });
+      }
     }
   }
 }

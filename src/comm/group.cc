@@ -13,10 +13,10 @@
 #include <string>
 #include <utility>
 
-#include "base/run_together.h"
 #include "comm/carry_out.h"
 #include "comm/departure.h"
 #include "comm/estimate.h"
+#include "device/run_together_on.h"
 
 /// Stands for this library: it stays loaded while threads have to end what is theirs.
 extern "C" __attribute__((visibility("hidden"))) void* __dso_handle;
@@ -150,7 +150,9 @@ void give_up(const Chain& chain, const std::exception& thrown) noexcept {
 /// Runs all chains at the same time, since they wait for each other; throws the first error.
 void run_and_wait(const Chains& chains) {
   try {
-    run_together(chains.size(), [&](size_t i) { chains[i]->run(); });
+    run_together_on(
+        chains.size(), [&](size_t i) { return chains[i]->communicator().device(); },
+        [&](size_t i) { chains[i]->run(); });
   } catch (const std::exception& thrown) {
     for (const auto& chain : chains) {
       chain->errors.assign(chain->jobs.size(), std::current_exception());
@@ -239,7 +241,8 @@ void destroy_all(const std::vector<std::shared_ptr<Communicator>>& leaving) noex
     }
   };
   try {
-    run_together(leaving.size(), destroy_one);
+    run_together_on(
+        leaving.size(), [&](size_t i) { return leaving[i]->device(); }, destroy_one);
   } catch (const std::exception&) {
     for (size_t i = 0; i < leaving.size(); ++i) destroy_one(i);
   }

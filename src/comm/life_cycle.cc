@@ -15,7 +15,9 @@ constexpr Verdict kUsage = Verdict::kInvalidUsage;
 constexpr Verdict kArgument = Verdict::kInvalidArgument;
 constexpr Verdict kNothing = Verdict::kNoEffect;
 
-// While an earlier call is under way another is refused by an error that nobody takes for "it goes on".
+// While an earlier call is under way another is refused by an error that nobody takes for "it goes on"; but an
+// operation on a communicator that is still being made by its state, as programs know it. So is all on one that failed
+// while it was being made, whatever stands here (Communicator::require).
 // clang-format off
 constexpr std::array<Row, kCalls> kTable = {{
     //                initialising ready busy       failed  revoking   revoked   regrouping finalising finalised

@@ -31,12 +31,14 @@ class DeviceGuard {
   bool changed_ = false;
 };
 
-/// Makes `device` current for a thread of the library's own, which is on none yet, for good. A DeviceGuard would put
-/// device 0 back, and whatever else such a thread calls of CUDA would make a context on that GPU, which takes a tenth
-/// of a second and hundreds of megabytes for each process.
-/// If it cannot be, calls that need it will say so: much of what such threads do goes without CUDA.
+/// Makes `device` current for a thread of the library's own, without putting back what was. Such threads begin on
+/// device 0: a DeviceGuard would put that back, and whatever else they call of CUDA would make a context on that GPU,
+/// which takes a tenth of a second and hundreds of megabytes for each process. If it cannot be, calls that need it will
+/// say so: much of what such threads do goes without CUDA.
 inline void settle_on(int device) {
-  if (cudaSetDevice(device) != cudaSuccess) static_cast<void>(cudaGetLastError());
+  int now = -1;
+  const bool is_there = cudaGetDevice(&now) == cudaSuccess && now == device;
+  if (!is_there && cudaSetDevice(device) != cudaSuccess) static_cast<void>(cudaGetLastError());
   note_device_of_thread(device);
 }
 

@@ -41,7 +41,7 @@ struct Limits {
 
   // Measured crossovers.
   size_t one_shot_bytes = 16384;            ///< all-reduce: up to this many bytes in one shot,
-  size_t sum_one_shot_bytes = SIZE_MAX;     ///< long sums where LL128 may be used: if that is less
+  size_t sum_one_shot_bytes = SIZE_MAX;     ///< long sums where two shots may be brief: if that is less
   size_t broadcast_one_shot_bytes = 16384;  ///< the same for broadcast
   size_t broadcast_ring_bytes = SIZE_MAX;   ///< broadcast of so many bytes and more may go in a ring,
   size_t ring_lines_bytes = 0;              ///< in lines up to so many

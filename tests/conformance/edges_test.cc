@@ -146,6 +146,23 @@ TEST(Edges, WhileInitialising) {
             }));
 }
 
+/// Rank 1 never comes.
+TEST(Edges, AfterAnInitThatFailed) {
+  setenv("NITINOL_INIT_TIMEOUT", "1", 1);
+  const std::string wrong = run_processes(1, [](int, const ncclUniqueId& id) {
+    Scene s;
+    ncclConfig_t config = not_blocking();
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&s.data), 4096));
+    must_be_in_progress(ncclCommInitRankConfig(&s.comm, 2, id, 0, &config));
+    const ncclResult_t failure = wait_while(s.comm, ncclInProgress);
+    if (failure == ncclSuccess) throw std::runtime_error("a communicator of two ranks with one");
+    must_refuse(s, "sssssssss", failure);
+    EXPECT_CALL(ncclCommAbort(s.comm));
+  });
+  unsetenv("NITINOL_INIT_TIMEOUT");
+  EXPECT_EQ("", wrong);
+}
+
 TEST(Edges, WhileBusyWithASplit) {
   EXPECT_EQ("", in_stage(
                     false,

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <nccl.h>
 
+#include <array>
 #include <chrono>
 #include <stdexcept>
 #include <string>
@@ -16,7 +17,6 @@ namespace {
 
 using namespace nitinol::testing;
 
-constexpr int kDevice = 1;
 /// The library's threads have looked at what goes on by then.
 constexpr std::chrono::milliseconds kAWhile{300};
 
@@ -31,7 +31,7 @@ bool has_context(int device) {
 
 void must_be_on_its_device(int process, const char* when) {
   if (!has_context(process)) throw std::runtime_error(std::string("no context of its own ") + when);
-  if (process == kDevice && has_context(0)) throw std::runtime_error(std::string("a context on device 0 ") + when);
+  if (has_context(1 - process)) throw std::runtime_error(std::string("a context on the other device ") + when);
 }
 
 ncclComm_t make(const ncclUniqueId& id, int process, bool blocking) {
@@ -81,6 +81,33 @@ TEST(Contexts, AreOnTheDeviceThatTheProcessUses) {
 TEST(Contexts, OfOneThatDoesNotBlockToo) {
   if (devices_here() < 2) GTEST_SKIP() << "needs two GPUs";
   EXPECT_EQ("", run_with(false));
+}
+
+ncclComm_t child_of(ncclComm_t parent) {
+  ncclComm_t child = nullptr;
+  EXPECT_CALL(ncclCommSplit(parent, 0, 0, &child, nullptr));
+  return child;
+}
+
+/// What a group does for several communicators it does at the same time, on threads of the library's own.
+TEST(Contexts, OfSeveralThatAGroupMakesAndDestroysToo) {
+  if (devices_here() < 2) GTEST_SKIP() << "needs two GPUs";
+  EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) {
+              use_device_of(process);
+              const ncclComm_t parent = make(id, process, true);
+              const ncclComm_t other = child_of(parent);
+              std::array<ncclComm_t, 2> children{};
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclCommSplit(parent, 0, 0, &children[0], nullptr));
+              EXPECT_CALL(ncclCommSplit(other, 0, 0, &children[1], nullptr));
+              EXPECT_CALL(ncclGroupEnd());
+              must_be_on_its_device(process, "once a group has made communicators");
+              EXPECT_CALL(ncclGroupStart());
+              for (const ncclComm_t comm : {children[0], children[1], other, parent})
+                EXPECT_CALL(ncclCommDestroy(comm));
+              EXPECT_CALL(ncclGroupEnd());
+              must_be_on_its_device(process, "once a group has destroyed them");
+            }));
 }
 
 }  // namespace

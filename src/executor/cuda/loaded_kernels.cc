@@ -9,10 +9,11 @@
 #include <mutex>
 
 #include "base/error.h"
-#include "base/run_together.h"
+#include "base/thread_name.h"
 #include "device/check.h"
 #include "device/guards.h"
 #include "device/per_device.h"
+#include "device/run_together_on.h"
 #include "executor/cuda/kernel_set.h"
 #include "executor/cuda/kernel_shapes.h"
 #include "executor/cuda/probe.h"
@@ -62,34 +63,28 @@ cudaFuncAttributes allow_shared_memory(int device, const void* kernel, size_t by
 }
 
 /// Of a device.
-struct Unpacked {
-  std::atomic_flag is_done;
+struct Unpacking {
+  std::atomic_flag has_begun;
 };
 
-const void* any_kernel_of(const KernelSet& set) {
-  const void* found = nullptr;
-  set.for_each([&](Collective, Way, const void* kernel) { found = kernel != nullptr ? kernel : found; });
-  return found;
-}
-
-/// Has CUDA unpack the code of all sets at the same time. It does so, for each GPU, when the first kernel of a file is
-/// used, and one file after the other takes it longer than loading all kernels: communicators of 2 H200 were made in
-/// 107 ms so, in 190 without. What fails here does so again where the kernels are loaded.
-void unpack_once(int device, const std::vector<const KernelSet*>& sets) {
-  if (per_device<Unpacked>(device).is_done.test_and_set()) return;
+/// Has CUDA unpack the files of all kernels at the same time. It does so, for each GPU, when the first kernel of a file
+/// is used, and one file after the other takes it longer than loading all kernels: the first communicator of 2 H200 was
+/// made in 78 to 104 ms so, in 143 to 199 without. What fails here does so again where the kernels are loaded.
+void unpack_once(int device, const std::vector<const void*>& kernels) {
+  if (per_device<Unpacking>(device).has_begun.test_and_set()) return;
   const auto unpack = [&](size_t index) {
     try {
-      const void* const kernel = sets[index] != nullptr ? any_kernel_of(*sets[index]) : nullptr;
-      settle_on(device);
+      if (index != 0) set_thread_name("NitinolLoad");
       const RelaxedCaptureGuard relaxed;
-      if (kernel != nullptr) static_cast<void>(attributes_of(kernel));
+      static_cast<void>(attributes_of(kernels[index]));
     } catch (const std::exception&) {
       static_cast<void>(cudaGetLastError());
     }
   };
   try {
-    run_together(sets.size(), unpack);
-  } catch (const Error&) {  // there are too few threads
+    run_together_on(
+        kernels.size(), [device](size_t) { return device; }, unpack);
+  } catch (const Error&) {  // there are too few threads: one file after the other, then
   }
 }
 
@@ -121,22 +116,35 @@ cudaKernel_t LoadedKernels::handle_of(const void* kernel) const {
   return found->second;
 }
 
-/// All but those for a rank by itself.
-void LoadedKernels::load_set(const KernelSet& set, Scope scope) {
+/// Calls visit(what, way, kernel) for all but those for a rank by itself.
+template <class Visit>
+void LoadedKernels::for_each_wanted(const KernelSet& set, Scope scope, Visit&& visit) const {
   set.for_each([&](Collective what, Way way, const void* kernel) {
-    if (way == Way::kJoined) {
-      if (ways_.has(what, way)) load(kernel, joined_shared_bytes(what, ranks_));
-    } else if (scope == Scope::kAllWays || ways_.has(what, way)) {
-      load(kernel);
-    }
+    const bool is_wanted = ways_.has(what, way) || (scope == Scope::kAllWays && way != Way::kJoined);
+    if (kernel != nullptr && is_wanted) visit(what, way, kernel);
   });
 }
 
-/// And kernels of messages. Of a reduction that the build leaves out there is no set.
-void LoadedKernels::load(const Sets& sets, Scope scope) {
-  unpack_once(device_, sets);
+/// One kernel of each set.
+std::vector<const void*> LoadedKernels::first_of_each(const Sets& sets, Scope scope) const {
+  std::vector<const void*> first;
   for (const KernelSet* const set : sets) {
-    if (set != nullptr) load_set(*set, scope);
+    const void* found = nullptr;
+    for_each_wanted(*set, scope, [&](Collective, Way, const void* kernel) {
+      if (found == nullptr) found = kernel;
+    });
+    if (found != nullptr) first.push_back(found);
+  }
+  return first;
+}
+
+/// And kernels of messages, which are in the file of those that move data.
+void LoadedKernels::load(const Sets& sets, Scope scope) {
+  unpack_once(device_, first_of_each(sets, scope));
+  for (const KernelSet* const set : sets) {
+    for_each_wanted(*set, scope, [&](Collective what, Way way, const void* kernel) {
+      load(kernel, way == Way::kJoined ? joined_shared_bytes(what, ranks_) : 0);
+    });
   }
   for (const MessageKernels& all : {message_kernels(), message_kernels_between_vectors()}) {
     for (const auto& kernels : all) {
@@ -145,10 +153,16 @@ void LoadedKernels::load(const Sets& sets, Scope scope) {
   }
 }
 
+/// Nothing, if the build leaves it out; types may share one.
+void LoadedKernels::add_reduction(Sets& sets, DataType type, Combiner with) {
+  const KernelSet* const set = find_reduce_kernels(type, with);
+  if (set != nullptr && std::find(sets.begin(), sets.end(), set) == sets.end()) sets.push_back(set);
+}
+
 void LoadedKernels::load_usual() {
   Sets sets = {&move_kernels()};
-  for (const DataType type : kOftenAdded) sets.push_back(find_reduce_kernels(type, Combiner::kSum));
-  for (const DataType type : kOftenCompared) sets.push_back(find_reduce_kernels(type, Combiner::kOther));
+  for (const DataType type : kOftenAdded) add_reduction(sets, type, Combiner::kSum);
+  for (const DataType type : kOftenCompared) add_reduction(sets, type, Combiner::kOther);
   load(sets, Scope::kWaysInUse);
 }
 
@@ -156,7 +170,7 @@ void LoadedKernels::load_all() {
   Sets sets = {&move_kernels()};
   for (int type = 0; type < kDataTypes; ++type) {
     for (const Combiner with : {Combiner::kSum, Combiner::kOther}) {
-      sets.push_back(find_reduce_kernels(static_cast<DataType>(type), with));
+      add_reduction(sets, static_cast<DataType>(type), with);
     }
   }
   load(sets, Scope::kAllWays);

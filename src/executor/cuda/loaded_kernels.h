@@ -29,10 +29,11 @@ class LoadedKernels {
   void load(const void* kernel);
   /// With so much shared memory at most, in bytes, if that is more than others need.
   void load(const void* kernel, size_t shared);
-  /// What most programs use: copies, messages, and reductions of the types of training and its bookkeeping. All would
-  /// take three times as long.
+  /// What most programs use: copies, messages, and reductions of the types of training and its bookkeeping, by ways
+  /// that are in use.
   void load_usual();
-  /// Whatever the type, and the way but for joined parts where there are none.
+  /// Whatever the type, and the way but for joined parts where there are none: for ranks that share a GPU, where
+  /// nothing is to be loaded later.
   void load_all();
 
   /// Whether all that were loaded were compiled for GPUs of this compute capability, or a later one.
@@ -41,8 +42,11 @@ class LoadedKernels {
  private:
   using Sets = std::vector<const KernelSet*>;
   enum class Scope { kWaysInUse, kAllWays };
+  template <class Visit>
+  void for_each_wanted(const KernelSet& set, Scope scope, Visit&& visit) const;
+  std::vector<const void*> first_of_each(const Sets& sets, Scope scope) const;
+  static void add_reduction(Sets& sets, DataType type, Combiner with);
   void load(const Sets& sets, Scope scope);
-  void load_set(const KernelSet& set, Scope scope);
 
   const int device_;
   const int ranks_;

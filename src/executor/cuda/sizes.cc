@@ -60,10 +60,10 @@ QueueLayout fit(int ranks, const BriefWish& wish) {
 /// What was measured with 4 goes for 3, too.
 bool has_three_or_four_ranks(const Machine& m) { return m.ranks == 3 || m.ranks == 4; }
 
-/// From where on parts with CTAs of their own are faster, in bytes of a block; measured with 4 H200. Small CTAs
-/// that do all come first.
+/// From where on parts with CTAs of their own are faster, in bytes of a block; measured with 4 H200. Small CTAs that do
+/// all come first, between 2 to everything that may go in parts.
 void set_crossovers_to_parts(const Machine& m, Limits& limits) {
-  if (m.ranks == 2) return;  // small CTAs come first
+  if (m.ranks == 2) return;
   const auto from = [&](Collective what, size_t mega) { limits.apart_bytes[static_cast<size_t>(what)] = mega << 20; };
   if (limits.apart_sums.channels > 0) {
     // All-reduce between more, not measured: small CTAs of few ranks do all (set_crossovers_to_small_ctas).
@@ -513,7 +513,6 @@ Sizes sizes_for(const Machine& m) {
       fit(m.ranks, Wish{message_lines, 8, 1 * kKi, 16 * kKi, size_t{14} << 20}),
       // 256 MB to a neighbour took 780 us with 512 KB of slots for a connection, 940 with 256 KB.
       fit(m.ranks, Wish{message_slots, kSimpleSlots, 2 * kKi, most, size_t{52} << 20}),
-      // Between 2 GPUs reduce-scatter of 64 MB was 1.26 times as fast as NCCL's so, with twice as many slots 1.09.
       fit(m.ranks, Wish{2 * std::max(sums, 1), kSimpleSlots, 2 * kKi, std::min(most, 32 * kKi), size_t{128} << 20}),
       // Between 2 all-reduce of 256 MB took 770 us with 64 KB, 838 with 32 KB; with 48 channels 842 with 128 KB, 940
       // with 64 KB. In a line 240 to 256 MB took 740 and 755 us with 48 channels and 64 and 32 KB.

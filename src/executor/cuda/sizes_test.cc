@@ -382,7 +382,11 @@ TEST(Sizes, WithFewCtasWhatIsTooLongForLL128HasTwoChannelsInEach) {
         EXPECT_GT(by_small(what), 0U);
         EXPECT_LE(by_small(what), by_ll128(what) + 1) << "there must be no gap in which it goes by Simple";
       }
-      EXPECT_GT(by_small(Collective::kAllReduce), std::min(limits.one_shot_bytes, limits.sum_one_shot_bytes));
+      const size_t in_one_shot = std::min(limits.one_shot_bytes, limits.sum_one_shot_bytes);
+      EXPECT_GT(by_small(Collective::kAllReduce), in_one_shot);
+      if (ranks == 2) {
+        EXPECT_EQ(by_small(Collective::kAllReduce), limits.one_shot_bytes + 1) << "of whatever type";
+      }
       EXPECT_GT(by_small(Collective::kReduce), 0U);
       EXPECT_LE(limits.broadcast_ring_bytes, by_small(Collective::kBroadcast));
     }
