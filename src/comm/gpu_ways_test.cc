@@ -39,11 +39,8 @@ std::vector<Machine> machines() {
 }
 
 Way way_taken(const CollectiveWork& work, const Sizes& sizes, int ranks) {
-  if (work.plan.joined) return Way::kJoined;
-  if (work.plan.apart) return Way::kApart;
-  if (work.plan.small) return Way::kSmall;
-  if (work.plan.protocol != Protocol::kLL) return way_of(work.plan.protocol);
-  return queue_of_ll(sizes, work, ranks) == Queue::kLL16 ? Way::kLL16 : Way::kLL;
+  const Protocol protocol = work.plan.protocol;
+  return way_of(work.plan, protocol == Protocol::kLL ? queue_of_ll(sizes, work, ranks) : queue_of(protocol));
 }
 
 /// What a user may ask for.

@@ -38,22 +38,18 @@ ncclComm_t make(const ncclUniqueId& id, int process, bool blocking) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = blocking ? 1 : 0;
   ncclComm_t comm = nullptr;
-  ncclResult_t state = ncclCommInitRankConfig(&comm, 2, id, process, &config);
-  while (state == ncclInProgress) EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
-  EXPECT_CALL(state);
+  const ncclResult_t called = ncclCommInitRankConfig(&comm, 2, id, process, &config);
+  EXPECT_CALL(settled(called, comm));
   return comm;
 }
 
 void add_up(ncclComm_t comm, char* data, size_t bytes) {
-  ncclResult_t state = ncclAllReduce(data, data, bytes, ncclUint8, ncclSum, comm, nullptr);
-  while (state == ncclInProgress) EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
-  EXPECT_CALL(state);
+  EXPECT_CALL(settled(ncclAllReduce(data, data, bytes, ncclUint8, ncclSum, comm, nullptr), comm));
   EXPECT_CALL(cudaDeviceSynchronize());
 }
 
 void destroy(ncclComm_t comm) {
-  ncclResult_t state = ncclCommFinalize(comm);
-  while (state == ncclInProgress) EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+  EXPECT_CALL(settled(ncclCommFinalize(comm), comm));
   EXPECT_CALL(ncclCommDestroy(comm));
 }
 

@@ -23,6 +23,7 @@
 #include "executor/cuda/loaded_kernels.h"
 #include "executor/cuda/message_plan.h"
 #include "executor/cuda/topology.h"
+#include "executor/cuda/ways.h"
 #include "executor/executor.h"
 
 namespace nitinol::cuda {
@@ -124,8 +125,7 @@ bool begins_between_vectors(const CollectiveWork& work) {
 }
 
 /// By small CTAs, or in parts, joined or not; null: there is none.
-const void* small_kernel_of(const KernelSet& set, const CollectiveWork& work) {
-  const Way way = work.plan.joined ? Way::kJoined : work.plan.apart ? Way::kApart : Way::kSmall;
+const void* small_kernel_of(const KernelSet& set, const CollectiveWork& work, Way way) {
   const bool is_between = work.reduction.scalar == Reduction::Scalar::kNone && begins_between_vectors(work);
   const void* const kernel = is_between ? kernel_at(set, work, way, Use::kGrains) : nullptr;
   return kernel != nullptr ? kernel : kernel_at(set, work, way, Use::kUsual);
@@ -149,8 +149,9 @@ const void* kernel_of(const CollectiveWork& work, Queue queue, int ranks) {
   if (work.plan.joined && work.reduction.scalar != Reduction::Scalar::kNone) {
     fail(ncclInternalError, "{} by joined parts, which apply no scalar", name_of(work.what));
   }
+  const Way way = way_of(work.plan, queue);
   if (work.plan.apart || work.plan.small || work.plan.joined) {  // never with one rank: it is offered none
-    if (const void* const kernel = small_kernel_of(*set, work)) return kernel;
+    if (const void* const kernel = small_kernel_of(*set, work, way)) return kernel;
     fail(ncclInternalError, "no kernel for {} by {} {}", name_of(work.what), name_of(work.plan.algorithm),
          work.plan.joined  ? "by joined parts"
          : work.plan.apart ? "in parts"
@@ -159,7 +160,6 @@ const void* kernel_of(const CollectiveWork& work, Queue queue, int ranks) {
   if ((queue == Queue::kLL || queue == Queue::kLL128) && ranks > 1) {
     if (const void* const kernel = kernel_between_pieces(*set, work, queue)) return kernel;
   }
-  const Way way = queue == Queue::kLL16 ? Way::kLL16 : way_of(work.plan.protocol);
   const void* const kernel = ranks == 1 ? set->alone() : kernel_at(*set, work, way, Use::kUsual);
   if (kernel == nullptr) {
     fail(ncclInternalError, "no kernel for {} by {}", name_of(work.what), name_of(work.plan.algorithm));

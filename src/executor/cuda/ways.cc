@@ -20,6 +20,13 @@ bool has_brief(const Sizes& sizes, Protocol protocol) {
 
 }  // namespace
 
+Way way_of(const Plan& plan, Queue queue) {
+  if (plan.joined) return Way::kJoined;
+  if (plan.apart) return Way::kApart;
+  if (plan.small) return Way::kSmall;
+  return queue == Queue::kLL16 ? Way::kLL16 : way_of(plan.protocol);
+}
+
 Ways ways_of(const Sizes& sizes) {
   const Limits& limits = sizes.limits;
   Ways ways;

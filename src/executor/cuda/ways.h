@@ -20,6 +20,9 @@ class Ways {
   std::array<uint32_t, kCollectives> bits_{};
 };
 
+/// How a plan goes that is not brief, with the queue set of its protocol.
+Way way_of(const Plan& plan, Queue queue);
+
 /// All that tuning may choose where these sizes are offered, whatever the user allows.
 Ways ways_of(const Sizes& sizes);
 
