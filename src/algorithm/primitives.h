@@ -15,8 +15,9 @@
 // that are written belong to the same span in all transfers of the rank that touch them (the verifier checks it).
 //
 // An algorithm is a template over a class P that offers, through Verbs<P> below, these primitives plus rank(), ranks()
-// and root(). It knows no CUDA, no socket, no thread. All counts are elements; no transfer is longer than Share::chunk.
-// Where P::kOneChunk holds, its shares are no longer than a chunk, so that nothing is left of the loops over chunks.
+// and root(), and to rings any_order(): whether the result does not depend on the order of ranks. It knows no CUDA, no
+// socket, no thread. All counts are elements; no transfer is longer than Share::chunk. Where P::kOneChunk holds, its
+// shares are no longer than a chunk, so that nothing is left of the loops over chunks.
 #pragma once
 
 #include "model/plan.h"

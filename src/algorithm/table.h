@@ -70,9 +70,9 @@ constexpr bool exists(Collective what, Algorithm algorithm) {
   return kIndex.exists[static_cast<int>(what)][static_cast<int>(algorithm)];
 }
 
-/// Whether results do not depend on sizes, chunks or channels (row.h).
+/// Whether results do not depend on sizes, chunks or channels (row.h), if they depend on the order of ranks.
 constexpr bool canonical(Collective what, Algorithm algorithm, DataType type, int root, int ranks) {
-  const bool to_end = root == 0 || root == ranks - 1;
+  const bool to_end = root < 2 || root == ranks - 1;
   return kIndex.canonical[static_cast<int>(what)][static_cast<int>(algorithm)] ||
          (kIndex.canonical_to_ends[static_cast<int>(what)][static_cast<int>(algorithm)] && to_end &&
           adds_in_own_width(type));
@@ -83,10 +83,13 @@ constexpr bool apart(Collective what, Algorithm algorithm) {
   return kIndex.apart[static_cast<int>(what)][static_cast<int>(algorithm)];
 }
 
-/// Whether each rank takes from one other alone, the one before it.
-constexpr bool goes_along_line(Collective what, Algorithm algorithm, int ranks) {
-  const bool in_ring = algorithm == Algorithm::kRing && (what == Collective::kBroadcast || what == Collective::kReduce);
-  return in_ring || (what == Collective::kReduce && algorithm == Algorithm::kOneShot && ranks == 2);
+/// Whether each rank takes from one other alone, the one before it. `any_order`: the result does not depend on the
+/// order of ranks.
+constexpr bool goes_along_line(Collective what, Algorithm algorithm, int ranks, int root, bool any_order) {
+  if (what == Collective::kBroadcast) return algorithm == Algorithm::kRing;
+  if (what != Collective::kReduce) return false;
+  const bool changes_places = root == 1 && comes_back(root, ranks, any_order);
+  return algorithm == Algorithm::kRing ? !changes_places : algorithm == Algorithm::kOneShot && ranks == 2;
 }
 
 /// Of reductions the types that are often reduced by megabytes: others have fewer kernels, so that the library stays
@@ -101,19 +104,18 @@ constexpr size_t grain_of_blocks(Collective what, DataType type) {
   return !reduces(what) ? 1 : bytes_of(type) == 2 ? 2 : 4;
 }
 
-/// Whether GPUs have fast kernels by which it goes in a ring, if it is a sum or moves data. Sums of floats that are not
-/// added in their own width would be rounded on the way.
-constexpr bool suits_ring(Collective what, DataType type) {
-  return what == Collective::kBroadcast ||
-         (what == Collective::kReduce && is_often_long(what, type) && adds_in_own_width(type));
+/// Whether GPUs have fast kernels by which it goes in a ring. Sums of floats that are not added in their own width
+/// would be rounded on the way. `sums`: it adds, or moves data.
+constexpr bool suits_ring(Collective what, DataType type, bool sums) {
+  return what == Collective::kBroadcast || (what == Collective::kReduce && (!sums || adds_in_own_width(type)));
 }
 
 /// Whether GPUs have kernels of small CTAs for it: where there is a gain. `sums`: it adds, or moves data.
 constexpr bool suits_small_ctas(Collective what, Algorithm algorithm, DataType type, int ranks, bool sums) {
   const bool by_mesh =
       has_block_per_rank(what) ? algorithm == Algorithm::kOneShot : reduces(what) && algorithm == Algorithm::kTwoShot;
-  if (algorithm == Algorithm::kRing) return sums && suits_ring(what, type);
-  return by_mesh || goes_along_line(what, algorithm, ranks);
+  if (algorithm == Algorithm::kRing) return suits_ring(what, type, sums);
+  return by_mesh || (what == Collective::kReduce && algorithm == Algorithm::kOneShot && ranks == 2);
 }
 
 /// Whether GPUs have kernels for it in which the parts of a channel share a CTA, if it is a sum or moves data. Doubles

@@ -33,6 +33,7 @@ struct Task {
   int ranks = 2;
   int root = 0;
   Share share{};
+  bool any_order = false;  ///< the result does not depend on the order of ranks
 };
 
 /// A task and how. A process is what carries out one trace in order: a rank, or one of its parts (parts.h), which run
@@ -84,11 +85,13 @@ class BasicRecorder : public Verbs<BasicRecorder<kOne, kWhole>> {
   static constexpr bool kOneChunk = kOne;
   static constexpr bool kWholeChunks = kWhole;
 
-  BasicRecorder(int rank, const Task& task) : rank_(rank), ranks_(task.ranks), root_(task.root) {}
+  BasicRecorder(int rank, const Task& task)
+      : rank_(rank), ranks_(task.ranks), root_(task.root), any_order_(task.any_order) {}
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   int root() const { return root_; }
+  bool any_order() const { return any_order_; }
 
   template <Flow flow>
   void transfer(const Operands& operands) {
@@ -106,6 +109,7 @@ class BasicRecorder : public Verbs<BasicRecorder<kOne, kWhole>> {
   int rank_;
   int ranks_;
   int root_;
+  bool any_order_;
   Trace trace_;
 };
 using Recorder = BasicRecorder<false>;

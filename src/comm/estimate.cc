@@ -16,6 +16,7 @@ struct Kind {
   size_t count;
   DataType type;
   int root;
+  bool any_order;
   Algorithm algorithm;
   Protocol protocol;
   int channels;
@@ -31,6 +32,7 @@ Kind kind_of(const CollectiveWork& work) {
           .count = work.count,
           .type = work.type,
           .root = work.root,
+          .any_order = work.reduction.order_free(work.type),
           .algorithm = plan.algorithm,
           .protocol = plan.protocol,
           .channels = plan.channels,

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <vector>
 
 #include "base/error.h"
@@ -71,7 +72,7 @@ template <class Visit>
 void for_each_choice(const Sizes& sizes, int ranks, const Rules& allowed, DataType type, Visit&& visit) {
   for (int what = 0; what < kCollectives; ++what) {
     for (const Combine combine : {Combine::kSum, Combine::kMax}) {
-      for (const int root : {0, 1, ranks - 1}) {
+      for (const int root : std::set<int>{0, 1, ranks / 2, ranks - 1}) {
         for (size_t bytes = 16; bytes <= size_t{1} << 30; bytes *= 2) {
           CollectiveWork work;
           work.what = static_cast<Collective>(what);

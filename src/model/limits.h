@@ -45,14 +45,15 @@ struct Limits {
   size_t broadcast_one_shot_bytes = 16384;  ///< the same for broadcast
   size_t broadcast_ring_bytes = SIZE_MAX;   ///< broadcast of so many bytes and more may go in a ring,
   size_t ring_lines_bytes = 0;              ///< in lines up to so many
-  /// Reduce by Ring, where that keeps to the order of ranks, of
+  /// Reduce by Ring, where that keeps to the order of ranks or no order matters, of
   struct ReduceRing {
     size_t bytes = SIZE_MAX;        ///< so many bytes and more; by LL128,
     size_t small_bytes = SIZE_MAX;  ///< or by small CTAs from so many bytes on,
     bool by_simple = false;         ///< or by Simple
+    size_t brief_bytes = 0;         ///< what may be brief in two shots only from so many bytes on
   };
   ReduceRing reduce_ring;
-  ReduceRing reduce_ring_back;                     ///< where the sum comes back to rank 0, which began
+  ReduceRing reduce_ring_back;                     ///< where the sum comes back to the root, which began
   size_t reduce_one_shot_bytes = 16384;            ///< the same for reduce,
   size_t sum_reduce_one_shot_bytes = SIZE_MAX;     ///< and for its long sums where LL128 may be used: if that is less
   size_t ll_bytes = 0;                             ///< up to this many bytes from one rank to one peer with LL,

@@ -32,7 +32,8 @@ bool may_be_small(const Question& question, int ctas, const Rules& rules, size_t
 }
 
 const Limits::Small& offered_small(const Question& question, const Limits& limits, Algorithm algorithm) {
-  return limits.small(algorithm::goes_along_line(question.what, algorithm, question.ranks));
+  return limits.small(
+      algorithm::goes_along_line(question.what, algorithm, question.ranks, question.root, question.order_free));
 }
 
 size_t message_bytes(const Question& question, Algorithm algorithm) {
@@ -44,7 +45,8 @@ bool is_reduce_in_ring(const Question& question, Algorithm algorithm) {
 }
 
 const Limits::ReduceRing& ring_for(const Question& question, const Limits& limits) {
-  return question.root == 0 ? limits.reduce_ring_back : limits.reduce_ring;
+  const bool back = algorithm::comes_back(question.root, question.ranks, question.order_free);
+  return back ? limits.reduce_ring_back : limits.reduce_ring;
 }
 
 /// From how many bytes on small CTAs are faster; 0: never.
@@ -60,10 +62,11 @@ bool goes_small(const Question& question, const Limits& limits, const Rules& rul
          may_be_small(question, offered.channels / offered.per_cta, rules, least_of_small(question, limits, algorithm));
 }
 
-/// Whether it is a broadcast or a sum that fast kernels carry around a ring, in the order of ranks if it is a sum.
+/// Whether it is a broadcast or reduce that fast kernels carry around a ring, in the order of ranks if that matters.
 bool suits_ring(const Question& question) {
-  return question.sum && algorithm::suits_ring(question.what, question.type) &&
-         algorithm::canonical(question.what, Algorithm::kRing, question.type, question.root, question.ranks);
+  return algorithm::suits_ring(question.what, question.type, question.sum) &&
+         (question.order_free ||
+          algorithm::canonical(question.what, Algorithm::kRing, question.type, question.root, question.ranks));
 }
 
 size_t bytes_to_peer(const Question& question, Algorithm algorithm) {
@@ -115,22 +118,28 @@ bool usable(const Question& question, const Limits& limits, const Rules& rules, 
          (is_only || allowed(rules.protocols[static_cast<size_t>(question.what)], static_cast<int>(protocol)));
 }
 
-/// Whether a broadcast or a sum to a root goes in a ring: where there is a fast way to.
+/// Whether it is one that may be brief in two shots.
+bool suits_two_brief_shots(const Question& question, Algorithm algorithm, Protocol protocol) {
+  return question.sum && algorithm::suits_two_brief_shots(question.what, algorithm, protocol, question.type);
+}
+
+size_t least_in_ring(const Question& question, const Limits& limits) {
+  if (question.what == Collective::kBroadcast) return limits.broadcast_ring_bytes;
+  const Limits::ReduceRing& ring = ring_for(question, limits);
+  const bool brief = suits_two_brief_shots(question, Algorithm::kTwoShot, Protocol::kLL128);
+  return brief ? std::max(ring.bytes, ring.brief_bytes) : ring.bytes;
+}
+
+/// Whether a broadcast or reduce goes in a ring: where there is a fast way to.
 bool goes_around(const Question& question, const Limits& limits, const Rules& rules) {
   const bool to_root = question.what == Collective::kReduce;
-  const size_t least = to_root ? ring_for(question, limits).bytes : limits.broadcast_ring_bytes;
-  if (!suits_ring(question) || bytes_of_all(question) < least) return false;
+  if (!suits_ring(question) || bytes_of_all(question) < least_in_ring(question, limits)) return false;
   const auto may_go = [&](Protocol protocol) { return usable(question, limits, rules, protocol); };
   const size_t most = most_of_ll128(question, limits, Algorithm::kRing);
   return (message_bytes(question, Algorithm::kRing) <= most && may_go(Protocol::kLL128)) ||
          (goes_in_lines(question, limits, Algorithm::kRing) && may_go(Protocol::kLL)) ||
          (to_root && ring_for(question, limits).by_simple && may_go(Protocol::kSimple)) ||
          goes_small(question, limits, rules, Algorithm::kRing);
-}
-
-/// Whether it is one that may be brief in two shots.
-bool suits_two_brief_shots(const Question& question, Algorithm algorithm, Protocol protocol) {
-  return question.sum && algorithm::suits_two_brief_shots(question.what, algorithm, protocol, question.type);
 }
 
 size_t most_in_one_shot(const Question& question, const Limits& limits, const Rules& rules) {

@@ -94,13 +94,13 @@ Question reduce(size_t count, int root) {
   return question;
 }
 
-TEST(Choose, LongSumsToTheFirstOrTheLastRankGoInARingByLL128) {
+TEST(Choose, LongSumsToOneOfTheFirstTwoRanksOrTheLastGoInARingByLL128) {
   Limits crossed = limits();
   crossed.reduce_ring.bytes = crossed.reduce_ring_back.bytes = 4 * 8192;
   const auto goes_in_ring = [&](const Question& question, const Rules& rules = Rules::any()) {
     return choose(question, crossed, rules).algorithm == Algorithm::kRing;
   };
-  for (const int root : {0, 7}) {
+  for (const int root : {0, 1, 7}) {
     for (const size_t count : {size_t{8192}, size_t{1} << 30}) {
       const Plan plan = choose(reduce(count, root), crossed, Rules::any());
       EXPECT_EQ(plan.algorithm, Algorithm::kRing);
@@ -118,12 +118,50 @@ TEST(Choose, LongSumsToTheFirstOrTheLastRankGoInARingByLL128) {
   EXPECT_TRUE(goes_in_ring(question));
   question.type = DataType::kBfloat16;
   EXPECT_FALSE(goes_in_ring(question)) << "partial sums would be rounded";
+  question.sum = false;
+  EXPECT_FALSE(goes_in_ring(question)) << "so would partial products";
   question = reduce(8192, 0);
   question.sum = false;
-  EXPECT_FALSE(goes_in_ring(question)) << "has no fast kernels";
+  EXPECT_TRUE(goes_in_ring(question)) << "products of floats have kernels, and keep to the order";
+  question.root = 3;
+  EXPECT_FALSE(goes_in_ring(question));
   Rules without = Rules::any();
   restrict_protocols("^LL128", without);
   EXPECT_FALSE(goes_in_ring(reduce(8192, 0), without));
+}
+
+TEST(Choose, WhereOrderDoesNotMatterAllRootsHaveARingThatDoesNotComeBack) {
+  Limits crossed = limits();
+  crossed.reduce_ring.bytes = 4 * 8192;
+  crossed.reduce_ring_back.bytes = SIZE_MAX;
+  for (const DataType type : {DataType::kInt32, DataType::kBfloat16, DataType::kFloat8E4m3}) {
+    for (int root = 0; root < 8; ++root) {
+      Question question = reduce(4 * 8192 / bytes_of(type), root);
+      question.type = type;
+      question.order_free = true;
+      question.sum = !is_float(type);
+      EXPECT_EQ(choose(question, crossed, Rules::any()).algorithm, Algorithm::kRing) << root;
+      --question.count;
+      EXPECT_NE(choose(question, crossed, Rules::any()).algorithm, Algorithm::kRing) << root;
+    }
+  }
+}
+
+TEST(Choose, OnlyWhatMayBeBriefInTwoShotsGoesInARingLater) {
+  Limits crossed = limits();
+  crossed.reduce_ring.bytes = 4 * 8192;
+  crossed.reduce_ring.brief_bytes = 4 * 16384;
+  const auto goes_in_ring = [&](const Question& question) {
+    return choose(question, crossed, Rules::any()).algorithm == Algorithm::kRing;
+  };
+  EXPECT_FALSE(goes_in_ring(reduce(16383, 7)));
+  EXPECT_TRUE(goes_in_ring(reduce(16384, 7)));
+  Question question = reduce(8192, 7);
+  question.type = DataType::kInt32;
+  EXPECT_TRUE(goes_in_ring(question));
+  question.type = DataType::kFloat32;
+  question.sum = false;
+  EXPECT_TRUE(goes_in_ring(question));
 }
 
 TEST(Choose, SumsGoInARingSoonerIfTheyNeedNotComeBack) {
@@ -134,8 +172,10 @@ TEST(Choose, SumsGoInARingSoonerIfTheyNeedNotComeBack) {
     return choose(reduce(count, root), crossed, Rules::any()).algorithm == Algorithm::kRing;
   };
   EXPECT_TRUE(goes_in_ring(8192, 7));
-  EXPECT_FALSE(goes_in_ring(16383, 0));
-  EXPECT_TRUE(goes_in_ring(16384, 0));
+  for (const int root : {0, 1}) {
+    EXPECT_FALSE(goes_in_ring(16383, root));
+    EXPECT_TRUE(goes_in_ring(16384, root));
+  }
 }
 
 /// As through host memory, where there is no LL128.
@@ -230,7 +270,10 @@ TEST(Choose, SumsToTheLastRankMayGoInARingBySimple) {
   EXPECT_EQ(plan.algorithm, Algorithm::kRing);
   EXPECT_EQ(plan.protocol, Protocol::kSimple);
   EXPECT_NE(choose(reduce(8188 / 4, 7), crossed, Rules::any()).algorithm, Algorithm::kRing);
-  EXPECT_NE(choose(reduce(8192 / 4, 0), crossed, Rules::any()).algorithm, Algorithm::kRing) << "it would come back";
+  for (const int root : {0, 1}) {
+    EXPECT_NE(choose(reduce(8192 / 4, root), crossed, Rules::any()).algorithm, Algorithm::kRing)
+        << "it would come back";
+  }
 }
 
 TEST(Choose, ReducesInARingGoBySmallCtasSoonerIfTheSumNeedNotComeBack) {
@@ -305,7 +348,19 @@ TEST(Choose, SmallCtasThatDoAllComeBeforePartsWhateverIsReduced) {
   EXPECT_TRUE(plan.small && !plan.apart);
 }
 
-TEST(Choose, MaximaThatTheUserSendsAroundARingHaveNoSmallCtas) {
+/// A sum that comes back to rank 1 goes from there to rank 0 and on to rank 2, which takes from rank 1 otherwise.
+TEST(Choose, ByASumThatComesBackToRankOneRanksTakeFromSeveralOthers) {
+  Limits crossed = limits();
+  crossed.line = {100, 8192};
+  crossed.mesh = {90, 4096};
+  crossed.reduce_ring = crossed.reduce_ring_back = {1, 1};
+  const auto channels = [&](int root) { return choose(reduce(1 << 20, root), crossed, Rules::any()).channels; };
+  EXPECT_EQ(channels(0), 100);
+  EXPECT_EQ(channels(1), 90);
+  EXPECT_EQ(channels(7), 100);
+}
+
+TEST(Choose, MaximaInARingHaveSmallCtas) {
   Limits offers = limits();
   offers.line = {100, 8192};
   offers.reduce_ring.small_bytes = 1;
@@ -318,7 +373,7 @@ TEST(Choose, MaximaThatTheUserSendsAroundARingHaveNoSmallCtas) {
   question.sum = false;
   question.order_free = true;
   EXPECT_EQ(choose(question, offers, rules).algorithm, Algorithm::kRing);
-  EXPECT_FALSE(choose(question, offers, rules).small);
+  EXPECT_TRUE(choose(question, offers, rules).small);
 }
 
 TEST(Choose, MaximaDoNotGoInParts) {

@@ -49,6 +49,14 @@ inline bool built(const CollectiveWork& work, DataType type, Combine combine, in
   return !work.plan.small || algorithm::suits_small_ctas(work.what, work.plan.algorithm, type, ranks, sums);
 }
 
+/// Whether the executor offers small CTAs for it, whichever rank is the root.
+inline bool has_small_ctas(const CollectiveWork& work, const Limits& limits, int ranks) {
+  const auto offers = [&](int root) {
+    return limits.small(algorithm::goes_along_line(work.what, work.plan.algorithm, ranks, root, false)).channels > 0;
+  };
+  return offers(0) && offers(1);
+}
+
 /// All rows of the table of algorithms with all protocols the executor offers.
 template <class Visit>
 void for_each_algorithm(int ranks, const Limits& limits, Visit&& visit) {
@@ -63,7 +71,7 @@ void for_each_algorithm(int ranks, const Limits& limits, Visit&& visit) {
       if (work.plan.protocol != Protocol::kSimple) continue;
       const DataType type = reduces(work.what) ? DataType::kFloat32 : DataType::kUint8;
       work.plan.small = algorithm::suits_small_ctas(work.what, work.plan.algorithm, type, ranks, true) &&
-                        limits.small(algorithm::goes_along_line(work.what, work.plan.algorithm, ranks)).channels > 0;
+                        has_small_ctas(work, limits, ranks);
       if (work.plan.small) visit(work);
       work.plan.small = false;
       work.plan.apart = decltype(entry)::row.apart && limits.apart(work.what).channels > 0;

@@ -50,6 +50,7 @@ TEST_P(OverRanks, AllTypesAndReductionsGiveTheBitsOfTheRules) {
         Case test{.work = work};
         test.work.type = static_cast<DataType>(type);
         test.work.reduction.combine = static_cast<Combine>(combine);
+        if (rooted(work.what)) test.work.root = (type + combine) % GetParam();
         if (work.plan.algorithm != Algorithm::kOneShot && work.plan.algorithm != Algorithm::kTwoShot &&
             combine == static_cast<int>(Combine::kProduct) && is_float(test.work.type)) {
           continue;  // no set of numbers whose products are exact in every order

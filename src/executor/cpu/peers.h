@@ -10,11 +10,13 @@ namespace nitinol::cpu {
 /// Primitives that only note whom they would deal with.
 class PeerCollector : public algorithm::Verbs<PeerCollector> {
  public:
-  PeerCollector(int rank, int ranks, int root) : rank_(rank), root_(root), needed_(static_cast<size_t>(ranks)) {}
+  PeerCollector(int rank, int ranks, int root, bool any_order)
+      : rank_(rank), root_(root), any_order_(any_order), needed_(static_cast<size_t>(ranks)) {}
 
   int rank() const { return rank_; }
   int ranks() const { return static_cast<int>(needed_.size()); }
   int root() const { return root_; }
+  bool any_order() const { return any_order_; }
 
   template <algorithm::Flow flow>
   void transfer(const algorithm::Operands& operands) {
@@ -37,6 +39,7 @@ class PeerCollector : public algorithm::Verbs<PeerCollector> {
 
   int rank_;
   int root_;
+  bool any_order_;
   std::vector<bool> needed_;
 };
 

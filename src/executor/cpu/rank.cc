@@ -37,7 +37,7 @@ Rank::Rank(ExecutorSetup setup)
                                   settings().integer_if_set(Setting::kSpin).value_or(-1))),
       unreached_(geometry_.ranks - 1),
       reached_(setup.peers.size()),
-      known_(static_cast<size_t>(kCollectives) * kAlgorithms * setup.peers.size()),
+      known_(static_cast<size_t>(kCollectives) * kAlgorithms * setup.peers.size() * 2),
       watched_(setup.peers.size()),
       circles_(setup.rank, geometry_.ranks),
       occupancy_(own_, setup.rank, setup.identity, {setup.idle, setup.program_waits}),

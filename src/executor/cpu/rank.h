@@ -288,7 +288,7 @@ class Rank {
   std::vector<Home> homes_;
   int unreached_;                                  ///< how many peers have not been reached yet
   std::vector<std::unique_ptr<Reached>> reached_;  ///< empty for peers that were not
-  std::vector<bool> known_;                        ///< by collective, algorithm and root: its peers are reached
+  std::vector<bool> known_;  ///< by collective, algorithm, root and whether order matters: its peers are reached
 
   std::vector<std::atomic<const Arena*>> watched_;  ///< those of reached_, for an operation that runs meanwhile
   uint64_t sequence_ = 0;                           ///< of the last collective that was begun

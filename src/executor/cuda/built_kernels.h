@@ -27,7 +27,7 @@ constexpr bool is_hot() {
   if (Entry::row.what == Collective::kReduce && algorithm == Algorithm::kTwoShot) return Wire::kPerWarp;
   if (algorithm == Algorithm::kRing) {
     constexpr bool by_lines = Wire::kProtocol == Protocol::kLL128 || std::is_same_v<Wire, LL16>;
-    return by_lines && with != Combiner::kOther && algorithm::suits_ring(Entry::row.what, type);
+    return by_lines && algorithm::suits_ring(Entry::row.what, type, with != Combiner::kOther);
   }
   return algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot;
 }

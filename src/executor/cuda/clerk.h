@@ -11,9 +11,13 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
  public:
   __device__ __forceinline__ explicit Clerk(const Connections<Wire>& connections) : Connections<Wire>(connections) {}
 
-  __device__ void begin(const Work& work, int) { root_ = work.root; }
+  __device__ void begin(const Work& work, int) {
+    root_ = work.root;
+    any_order_ = work.any_order;
+  }
   __device__ void begin(const Message&) {}
   __device__ __forceinline__ int root() const { return root_; }
+  __device__ __forceinline__ bool any_order() const { return any_order_; }
 
   /// At the end.
   __device__ __forceinline__ void close() const {
@@ -100,6 +104,7 @@ class Clerk : public Connections<Wire>, public algorithm::Verbs<Clerk<Wire>> {
   }
 
   int root_ = 0;
+  bool any_order_ = false;
   bool aborted_ = false;  ///< a worker has
   uint32_t passed_ = 0;   ///< transfers that all workers are done with
   uint32_t fenced_ = 0;   ///< and those among them whose data may be announced

@@ -73,6 +73,7 @@ struct Work {
   Combine combine = Combine::kSum;
   bool average = false;
   bool is_unsigned = false;  ///< unsigned integers share kernels of signed ones (Combination)
+  bool any_order = false;    ///< the result does not depend on the order of ranks
   Reduction::Scalar scalar = Reduction::Scalar::kNone;
   uint64_t immediate = 0;  ///< the scalar, or its address
 };

@@ -32,6 +32,7 @@ class Worker : public WorkerBase<Link, type, with, kBounds>,
     input_ = work.input;
     output_ = work.output;
     root_ = work.root;
+    any_order_ = work.any_order;
     if constexpr (with != Combiner::kNone) begin_reduction(work);
   }
   /// The same for a message, which is both.
@@ -41,6 +42,7 @@ class Worker : public WorkerBase<Link, type, with, kBounds>,
     output_ = message.buffer;
   }
   __device__ __forceinline__ int root() const { return root_; }
+  __device__ __forceinline__ bool any_order() const { return any_order_; }
 
   template <Flow flow>
   __device__ __forceinline__ void transfer(const Operands& o) {
@@ -130,6 +132,7 @@ class Worker : public WorkerBase<Link, type, with, kBounds>,
   const char* input_ = nullptr;
   char* output_ = nullptr;
   int root_ = 0;
+  bool any_order_ = false;
 };
 
 }  // namespace nitinol::cuda

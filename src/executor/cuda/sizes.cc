@@ -143,7 +143,8 @@ size_t least_of_ring(const Machine& m, const Limits& limits) {
 /// (in two shots 32 MB 145).
 void set_crossovers_to_reduce_ring(const Machine& m, Limits& limits) {
   if (!has_three_or_four_ranks(m) || !m.lines_stay_whole) return;
-  limits.reduce_ring.bytes = limits.reduce_ring_back.bytes = 1536 * kKi;
+  limits.reduce_ring.bytes = kMega;
+  limits.reduce_ring_back.bytes = 1536 * kKi;
   if (m.max_channels > 0 || m.ranks == 3) return;
   limits.reduce_ring.small_bytes = 32 * kMega;
   limits.reduce_ring_back.small_bytes = 192 * kMega;
@@ -320,8 +321,8 @@ void set_crossovers_of_brief_shots(const Machine& m, Sizes& sizes) {
   if (of_all >= limits.reduce_one_shot_bytes) limits.sum_reduce_one_shot_bytes = 768 * kKi;
   // Between 4 reduce of 3 and 5.6 MB to the last rank took 14.8 and 23 us in a ring, 16.2 and 28.4 by long slots; to
   // rank 0 21 and 29, 15.6 and 28.
-  limits.reduce_ring.bytes = std::max(limits.reduce_ring.bytes, usual * blocks + 1);
-  limits.reduce_ring_back.bytes = std::max(limits.reduce_ring_back.bytes, of_all + 1);
+  limits.reduce_ring.brief_bytes = usual * blocks + 1;
+  limits.reduce_ring_back.brief_bytes = of_all + 1;
 }
 
 /// Small CTAs and parts cut vectors out of the two that hold them. Of blocks that begin between vectors reduce-scatter

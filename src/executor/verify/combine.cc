@@ -1,6 +1,7 @@
 #include "executor/verify/combine.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace nitinol::verify {
 namespace {
@@ -30,7 +31,17 @@ void check_source(const Value& source, const Complain& complain) {
   if (!source.scaled) complain(Fault::kWrongScalar, "combines " + source.text() + " without its scalar");
 }
 
-Value reduce(const std::vector<int>& sources, Values& values, const Complain& complain) {
+/// Of two ranks' elements the result is the same either way.
+void order_pair(std::vector<int>& sources, const Values& values) {
+  if (sources.size() != 2) return;
+  const Value& first = values[sources[0]];
+  const Value& second = values[sources[1]];
+  const bool is_pair = first.shape == Shape::kOne && second.shape == Shape::kOne;
+  if (is_pair && first.ranks > second.ranks) std::swap(sources[0], sources[1]);
+}
+
+Value reduce(std::vector<int> sources, const Values& values, const Complain& complain) {
+  order_pair(sources, values);
   const Shape first = values[sources.front()].shape;
   const bool goes_on = first == Shape::kRankOrder || first == Shape::kInSteps;
   Value result{goes_on ? Shape::kInSteps : Shape::kRankOrder, true, false, {}};

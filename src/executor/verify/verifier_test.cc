@@ -150,6 +150,10 @@ TEST(Verifier, FindsAnOrderThatIsNotCanonical) {
   EXPECT_TRUE(check(forth, task).right());
   expect_only(check(forth, task, {.canonical = true}), Fault::kWrongOrder);
   EXPECT_TRUE(check(forth, task, {.canonical = true, .in_steps = true}).right());
+  // The first two the other way round give the same, but no others.
+  EXPECT_TRUE(check(chain(1, 0, 2), task, {.canonical = true, .in_steps = true}).right());
+  expect_only(check(chain(0, 2, 1), task_of(Collective::kReduce, 3, kChunk, 1), {.canonical = true, .in_steps = true}),
+              Fault::kWrongOrder);
   // In steps, but not in rank order.
   const Task to_first = task_of(Collective::kReduce, 3, kChunk, 0);
   expect_only(check(chain(2, 1, 0), to_first, {.canonical = true, .in_steps = true}), Fault::kWrongOrder);
