@@ -28,7 +28,7 @@ constexpr SettingRow one_of(const char* words, SettingRow row) {
 // clang-format off
 constexpr SettingRow kRows[] = {
     {kDebug, "NCCL_DEBUG", kText, "", "log level: VERSION, WARN, INFO, ABORT or TRACE, each with all before it; anything else is silent", "2.0"},
-    empty_counts({kDebugSubsys, "NCCL_DEBUG_SUBSYS", kText, "INIT,BOOTSTRAP,ENV", "what is logged at INFO and TRACE: comma list of INIT, COLL, P2P, SHM, NET, GRAPH, TUNING, ENV, ALLOC, CALL, PROXY, NVLS, BOOTSTRAP, REG, PROFILE, RAS, ALLOC_HOST, DESTROY, ALL; a leading ^ means all but these; of NET, GRAPH, ALLOC, PROXY, NVLS, REG, PROFILE, ALLOC_HOST and DESTROY this version has no lines", "2.3.4"}),
+    empty_counts({kDebugSubsys, "NCCL_DEBUG_SUBSYS", kText, "INIT,BOOTSTRAP,ENV", "what is logged at INFO and TRACE: comma list of INIT, COLL, P2P, SHM, NET, GRAPH, TUNING, ENV, ALLOC, CALL, PROXY, NVLS, BOOTSTRAP, REG, PROFILE, RAS, ALLOC_HOST, DESTROY, ALL; a leading ^ means all but these; of NET, GRAPH, PROXY, NVLS and PROFILE this version has no lines", "2.3.4"}),
     {kDebugFile, "NCCL_DEBUG_FILE", kText, "", "file for the log instead of standard output; %h is the host, %p the process id, %% a percent sign", "2.2.12"},
     empty_counts({kDebugTimestampFormat, "NCCL_DEBUG_TIMESTAMP_FORMAT", kText, "[%F %T] ", "time format of log lines, as for strftime; %1f to %9f are digits of the second's fraction; an underscore is a space", "2.26"}),
     empty_counts({kDebugTimestampLevels, "NCCL_DEBUG_TIMESTAMP_LEVELS", kText, "WARN", "levels whose lines carry the time: comma list of VERSION, WARN, INFO, ABORT, TRACE, ALL; a leading ^ means all but these", "2.26"}),

@@ -336,6 +336,11 @@ std::string Communicator::name_in_log() const {
   return formatted("the new communicator of rank {} of the old one", rank_in_parent_);
 }
 
+void Communicator::log_completion(Subsystem subsystem, const char* step) const {
+  log_info(subsystem, "comm {} rank {} nranks {} cudaDev {}{}{} - {} COMPLETE", ras::text_of(identity_), rank_, ranks_,
+           device_, config_.name.empty() ? "" : " name ", config_.name, step);
+}
+
 /// Not once it is revoked, as by a call behind one that goes on in the background: what was revoked stays so.
 void Communicator::enter(Phase next) {
   const std::lock_guard lock(failure_mutex_);
@@ -534,6 +539,10 @@ void Communicator::tear_down() {
   strict_board_.reset();  // the handle keeps this object for a while, but not descriptors and memory
   handles_.reset();
   bootstrap_.reset();
+  const Phase phase = phase_.load();
+  if (phase == Phase::kInitialising) return;
+  const char* const step = phase == Phase::kFinalised ? "Destroy" : "Abort";
+  attempt([&] { log_completion(Subsystem::kInit | Subsystem::kDestroy, step); });
 }
 
 }  // namespace nitinol

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "comm/communicator.h"
 #include "comm/handle.h"
 #include "device/check.h"
@@ -17,6 +18,14 @@
 #endif
 
 namespace nitinol {
+
+namespace {
+
+void log_allocation(size_t bytes, const void* pointer) {
+  log_info(Subsystem::kAlloc, "ncclMemAlloc: {} bytes at {}", bytes, pointer);
+}
+
+}  // namespace
 
 #if defined(NITINOL_CUDA)
 
@@ -61,6 +70,7 @@ void* allocate(size_t bytes) {
   void* const pointer = region->address();
   const std::lock_guard lock(allocations().mutex);
   allocations().by_address[pointer] = {device, std::move(region)};
+  log_allocation(bytes, pointer);
   return pointer;
 }
 
@@ -87,6 +97,7 @@ void* allocate(size_t bytes) {
   const RelaxedCaptureGuard relaxed;
   void* pointer = nullptr;
   cuda_check(cudaMalloc(&pointer, std::max<size_t>(bytes, 1)), "ncclMemAlloc: cudaMalloc");
+  log_allocation(bytes, pointer);
   return pointer;
 }
 
@@ -103,7 +114,10 @@ void* register_buffer(ncclComm_t handle, void* buffer, size_t bytes) {
   if (buffer == nullptr || bytes == 0) {
     fail(ncclInvalidArgument, "ncclCommRegister : buffer {} of {} bytes: it must not be NULL or empty", buffer, bytes);
   }
-  return communicator.registrations().add(buffer, bytes);
+  void* const registration = communicator.registrations().add(buffer, bytes);
+  log_info(Subsystem::kReg, "rank {}: buffer {} of {} bytes is registered as {}", communicator.rank(), buffer, bytes,
+           registration);
+  return registration;
 }
 
 void deregister_buffer(ncclComm_t handle, void* registration) {
@@ -112,6 +126,7 @@ void deregister_buffer(ncclComm_t handle, void* registration) {
   if (!communicator.registrations().remove(registration)) {
     fail(ncclInvalidUsage, "ncclCommDeregister : handle {} is not a registration of this communicator", registration);
   }
+  log_info(Subsystem::kReg, "rank {}: {} is not registered any more", communicator.rank(), registration);
 }
 
 }  // namespace nitinol

@@ -193,8 +193,7 @@ void Communicator::set_up(std::unique_ptr<Bootstrap> bootstrap) {
   phase_.store(Phase::kReady, std::memory_order_release);
   ncclResult_t busy = ncclInProgress;
   state_.compare_exchange_strong(busy, ncclSuccess, std::memory_order_acq_rel);
-  log_info(Subsystem::kInit, "comm {} rank {} nranks {} cudaDev {}{}{} - Init COMPLETE", ras::text_of(identity_), rank_,
-           ranks_, device_, config_.name.empty() ? "" : " name ", config_.name);
+  log_completion(Subsystem::kInit, "Init");
 }
 
 Peer Communicator::describe() const {

@@ -114,6 +114,40 @@ TEST(Log, SaysWhenACommunicatorIsCompleteAndWhatItIsCalled) {
   EXPECT_TRUE(has(log, "NCCL INFO comm [0-9a-f]+ rank 0 nranks 1 cudaDev 0 name experts - Init COMPLETE\n")) << log;
 }
 
+TEST(Log, SaysWhetherACommunicatorWasDestroyedOrAborted) {
+  const auto end_by = [](ncclResult_t (*end)(ncclComm_t), const char* subsystem) {
+    return log_of(1, "INFO", subsystem, [end](Rank& self) {
+      ncclComm_t child = nullptr;
+      EXPECT_CALL(ncclCommSplit(self.comm, 0, 0, &child, nullptr));
+      EXPECT_CALL(end(child));
+    });
+  };
+  constexpr const char* kDestroyed = "NCCL INFO comm [0-9a-f]+ rank 0 nranks 1 cudaDev 0 - Destroy COMPLETE\n";
+  constexpr const char* kAborted = "NCCL INFO comm [0-9a-f]+ rank 0 nranks 1 cudaDev 0 - Abort COMPLETE\n";
+  for (const char* const subsystem : {"INIT", "DESTROY"}) {
+    EXPECT_TRUE(has(end_by(&ncclCommAbort, subsystem), kAborted)) << subsystem;
+    const std::string log = end_by(&ncclCommDestroy, subsystem);
+    EXPECT_TRUE(has(log, kDestroyed)) << log;
+    EXPECT_FALSE(has(log, kAborted)) << log;
+  }
+}
+
+TEST(Log, TellsOfMemoryAndRegistrationsToWhoAsksForThem) {
+  const auto body = [](Rank& self) {
+    void* data = nullptr;
+    void* handle = nullptr;
+    EXPECT_CALL(ncclMemAlloc(&data, 4000));
+    EXPECT_CALL(ncclCommRegister(self.comm, data, 4000, &handle));
+    EXPECT_CALL(ncclCommDeregister(self.comm, handle));
+    EXPECT_CALL(ncclMemFree(data));
+  };
+  EXPECT_TRUE(has(log_of(1, "INFO", "ALLOC", body), "NCCL INFO ncclMemAlloc: 4000 bytes at 0x[0-9a-f]+\n"));
+  const std::string log = log_of(1, "INFO", "REG", body);
+  EXPECT_TRUE(has(log, "NCCL INFO rank 0: buffer 0x[0-9a-f]+ of 4000 bytes is registered as 0x[0-9a-f]+\n")) << log;
+  EXPECT_TRUE(has(log, "NCCL INFO rank 0: 0x[0-9a-f]+ is not registered any more\n")) << log;
+  EXPECT_FALSE(has(log, "ncclMemAlloc")) << log;
+}
+
 TEST(Log, SaysWhoseNewCommunicatorHasFailedBeforeItHadARankInIt) {
   const std::string log = log_of(1, "WARN", "", [](Rank&) {
     const auto comms = make_non_blocking(2);

@@ -113,16 +113,18 @@ void set_crossovers_to_small_ctas(const Machine& m, Limits& limits) {
 
 bool has_few_ctas(const Machine& m) { return m.max_channels > 0 && m.max_channels <= kCtasOfNccl; }
 
-/// With 24 CTAs between 4 all-reduce of 32, 64 and 256 MB took 172, 322 and 1207 us so, 185, 347 and 1317 by LL128,
-/// all-to-all 101, 177 and 636, 104, 197 and 767, reduce-scatter of 64, 128 and 256 MB 182, 347 and 670, 186, 363 and
-/// 711; with 32 all-reduce of 16, 32 and 256 MB 98, 169 and 1204, 93, 175 and 1255, all-to-all 56, 93 and 619, 53, 99
-/// and 651, reduce-scatter of 256 MB 649 both ways. Of buffers that begin between vectors with 24 all-reduce of 16, 64
-/// and 256 MB 135, 405 and 1501, by LL128 107, 364 and 1362.
+/// With 24 CTAs between 4 all-reduce of 12, 15, 32, 64 and 256 MB took 76, 89, 172, 322 and 1207 us so, 77, 96, 185,
+/// 347 and 1317 by LL128, all-to-all 101, 177 and 636, 104, 197 and 767, reduce-scatter of 64, 128 and 256 MB 182, 347
+/// and 670, 186, 363 and 711; with 32 all-reduce of 16, 32 and 256 MB 98, 169 and 1204, 93, 175 and 1255, all-to-all
+/// 56, 93 and 619, 53, 99 and 651, reduce-scatter of 16, 32, 64, 128 and 256 MB 52, 97, 179, 340 and 659, 54, 101, 185,
+/// 348 and 669. Of buffers that begin between vectors with 24 all-reduce of 16, 64 and 256 MB 135, 405 and 1501, by
+/// LL128 107, 364 and 1362.
 void set_crossovers_to_joined_parts(const Machine& m, Limits& limits) {
   if (limits.joined.channels == 0 || !has_few_ctas(m)) return;
-  limits.joined_bytes[static_cast<size_t>(Collective::kAllReduce)] = 24 * kMega;
-  limits.joined_bytes[static_cast<size_t>(Collective::kAllToAll)] = 6 * kMega;  // blocks
-  if (m.max_channels < kCtasOfNccl) limits.joined_bytes[static_cast<size_t>(Collective::kReduceScatter)] = 24 * kMega;
+  const bool fewest = m.max_channels < kCtasOfNccl;
+  limits.joined_bytes[static_cast<size_t>(Collective::kAllReduce)] = (fewest ? 12 : 24) * kMega;
+  limits.joined_bytes[static_cast<size_t>(Collective::kReduceScatter)] = (fewest ? 16 : 4) * kMega;  // blocks
+  limits.joined_bytes[static_cast<size_t>(Collective::kAllToAll)] = 6 * kMega;
 }
 
 /// Where small CTAs are offered though the user limits CTAs: not measured with more of either.

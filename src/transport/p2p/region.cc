@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/file_size.h"
+#include "base/log.h"
 #include "device/check.h"
 #include "device/guards.h"
 #include "device/stream.h"
@@ -215,12 +216,17 @@ bool read_note(const UniqueFd& fd, LegacyNote& note) {
 std::unique_ptr<Region> allocate(Place place, int device, size_t bytes, const std::vector<int>& devices) {
   if (place == Place::kHost) {
     const DeviceGuard on(device);
-    return HostRegion::allocate((bytes + 4095) / 4096 * 4096);
+    auto pinned = HostRegion::allocate((bytes + 4095) / 4096 * 4096);
+    log_info(Subsystem::kAllocHost, "{} bytes of pinned host memory at {}", pinned->bytes(),
+             static_cast<const void*>(pinned->address()));
+    return pinned;
   }
   std::unique_ptr<Region> region;
   if (driver().complete) region = DriverRegion::allocate(device, bytes, devices);
   if (region == nullptr) region = std::make_unique<LegacyRegion>(device, bytes, devices);
   zero(device, region->address(), region->bytes());
+  log_info(Subsystem::kAlloc, "{} bytes of device {} at {}", region->bytes(), device,
+           static_cast<const void*>(region->address()));
   return region;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file_size.h"
+#include "base/log.h"
 #include "transport/transport.h"
 
 namespace nitinol {
@@ -54,6 +55,7 @@ SharedMemory SharedMemory::create(size_t bytes, bool shareable) {
   }
   memory.data_ = map_or_fail(bytes, MAP_SHARED, memory.fd_.get());
   memory.bytes_ = bytes;
+  log_info(Subsystem::kAllocHost, "{} bytes of shared memory at {}", bytes, static_cast<const void*>(memory.data_));
   return memory;
 }
 
