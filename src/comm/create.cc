@@ -130,6 +130,7 @@ void record_creation(ncclComm_t* handle, int ranks, std::span<const ncclUniqueId
   ras::watch_dump_signal();
   const auto parsed = std::make_shared<const std::vector<UniqueId>>(parse_ids(ids));
   auto communicator = std::make_shared<Communicator>(device, read_config(config, Config{}));
+  group::require_alike(communicator->config(), function);
   communicator->place(rank, ranks);
   Job job;
   job.communicator = communicator;

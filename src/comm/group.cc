@@ -46,16 +46,12 @@ void check(const State& group, const char* function) {
   if (!group.jobs.empty() && !group.tasks.empty()) {
     fail(ncclInvalidUsage, "{}: a group may not hold both communication and making or ending communicators", function);
   }
-  bool blocking = false;
-  bool background = false;
-  const auto look_at = [&](const Communicator& communicator) {
-    (communicator.config().blocking ? blocking : background) = true;
-  };
-  for (const Job& job : group.jobs) look_at(*job.communicator);
-  for (const Task& task : group.tasks) look_at(*task.communicator);
-  if (blocking && background) {
-    fail(ncclInvalidArgument, "{}: a group may not mix blocking and non-blocking communicators", function);
-  }
+}
+
+/// Of what the group has recorded; null if that is nothing.
+const Communicator* first_communicator(const State& group) {
+  if (!group.jobs.empty()) return group.jobs.front().communicator.get();
+  return group.tasks.empty() ? nullptr : group.tasks.front().communicator;
 }
 
 /// One communicator's jobs, which come one after the other in the order of the calls, on all ranks alike.
@@ -461,8 +457,16 @@ Simulated simulate() {
   return simulate_outermost(group);
 }
 
+void require_alike(const Config& config, const char* function) {
+  const Communicator* const first = first_communicator(state());
+  if (first != nullptr && first->config().blocking != config.blocking) {
+    fail(ncclInvalidArgument, "{} : a group may not mix blocking and non-blocking communicators", function);
+  }
+}
+
 bool require(const Communicator& communicator, Call call, const char* function) {
   if (!communicator.require(call, function)) return false;
+  require_alike(communicator.config(), function);
   const std::vector<Job>& jobs = state().jobs;
   const auto last = std::find_if(jobs.rbegin(), jobs.rend(), [&](const Job& job) {
     return job.leads_to && job.communicator.get() == &communicator;

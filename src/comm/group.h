@@ -47,7 +47,10 @@ bool leave_at_the_end(const std::shared_ptr<Communicator>& communicator) noexcep
 Simulated simulate();
 bool open();
 
-/// Communicator::require(), but what the group has recorded counts as done.
+/// Throws Error(ncclInvalidArgument) if the group has communicators that block, and this one does not, or the other way
+/// round.
+void require_alike(const Config& config, const char* function);
+/// Communicator::require(), but what the group has recorded counts as done; and require_alike().
 bool require(const Communicator& communicator, Call call, const char* function);
 /// For a communicator that is destroyed or aborted within the group, at once: what the group has recorded to begin does
 /// so now, as whoever destroys what was revoked waits for nobody.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cluster.h"
@@ -227,6 +228,40 @@ TEST(Group, WithACallOnOneThatIsStillBeingMadeFailsItsOtherCommunicators) {
               EXPECT_CALL(state_of(parent));
               expect_that(state_of(unfinished) == ncclInProgress, "the one that is made was no part of the groups");
               for (const ncclComm_t comm : {used, child, parent, unfinished}) EXPECT_CALL(ncclCommAbort(comm));
+            }));
+}
+
+/// Nothing is carried out, and both stay usable.
+TEST(Group, RefusesTheCallThatMixesBlockingAndNonBlockingCommunicators) {
+  EXPECT_EQ("", run_ranks({1}, [](Rank& self) {
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              ncclComm_t polled = nullptr;
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, 0, &polled, &config));
+              const Ints from(kCount, 5);
+              const Ints to(kCount, 0);
+              const auto sum = [&](ncclComm_t comm) {
+                return ncclAllReduce(from.data(), to.data(), kCount, ncclInt, ncclSum, comm, self.stream);
+              };
+              for (const auto [first, second] : {std::pair(self.comm, polled), std::pair(polled, self.comm)}) {
+                EXPECT_CALL(ncclGroupStart());
+                EXPECT_CALL(sum(first));
+                expect_that(sum(second) == ncclInvalidArgument, "a mixture");
+                expect_that(ncclGroupEnd() == ncclInvalidArgument, "its group");
+                EXPECT_CALL(ncclGroupStart());
+                EXPECT_CALL(ncclCommFinalize(first));
+                ncclComm_t child = nullptr;
+                expect_that(ncclCommSplit(second, 0, 0, &child, nullptr) == ncclInvalidArgument, "a mixture of jobs");
+                expect_that(ncclGroupEnd() == ncclInvalidArgument, "their group");
+                expect_that(child == nullptr, "a child");
+              }
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              to.must_be(0, "what was refused");
+              EXPECT_CALL(settled(sum(polled), polled));
+              EXPECT_CALL(sum(self.comm));
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              to.must_be(5, "afterwards");
+              EXPECT_CALL(ncclCommDestroy(polled));
             }));
 }
 
