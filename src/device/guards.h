@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "device/check.h"
+#include "device/primary_context.h"
 
 namespace nitinol {
 
@@ -13,28 +14,29 @@ class DeviceGuard {
   explicit DeviceGuard(int device) {
     cuda_check(cudaGetDevice(&previous_), "cudaGetDevice");
     if (previous_ != device) {
-      cuda_check(cudaSetDevice(device), "cudaSetDevice");
+      if (!context_.push(device)) cuda_check(cudaSetDevice(device), "cudaSetDevice");
       changed_ = true;
     }
     note_device_of_thread(device);
   }
   ~DeviceGuard() {
     if (!changed_) return;
-    static_cast<void>(cudaSetDevice(previous_));
+    if (!context_.pop()) static_cast<void>(cudaSetDevice(previous_));
     note_device_of_thread(previous_);
   }
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
 
  private:
+  PrimaryContext context_;
   int previous_ = 0;
   bool changed_ = false;
 };
 
 /// Makes `device` current for a thread of the library's own, without putting back what was. Such threads begin on
-/// device 0: a DeviceGuard would put that back, and whatever else they call of CUDA would make a context on that GPU,
-/// which takes a tenth of a second and hundreds of megabytes for each process. If it cannot be, calls that need it will
-/// say so: much of what such threads do goes without CUDA.
+/// device 0: whatever they call of CUDA would make a context on that GPU, which takes a tenth of a second and hundreds
+/// of megabytes for each process. If it cannot be, calls that need it will say so: much of what such threads do goes
+/// without CUDA.
 inline void settle_on(int device) {
   int now = -1;
   const bool is_there = cudaGetDevice(&now) == cudaSuccess && now == device;

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -77,6 +78,41 @@ TEST(Contexts, AreOnTheDeviceThatTheProcessUses) {
 TEST(Contexts, OfOneThatDoesNotBlockToo) {
   if (devices_here() < 2) GTEST_SKIP() << "needs two GPUs";
   EXPECT_EQ("", run_with(false));
+}
+
+/// A thread of the program's that has never chosen a device, as those are that watch or clean up: which one it is on
+/// afterwards, -1 if it had trouble.
+int device_after(const std::function<void()>& calls) {
+  int device = -1;
+  std::thread([&] {
+    try {
+      calls();
+      if (cudaGetDevice(&device) != cudaSuccess) device = -1;
+    } catch (const std::exception&) {
+      device = -1;
+    }
+  }).join();
+  return device;
+}
+
+TEST(Contexts, OfWhatThreadsCallThatHaveChosenNoDeviceToo) {
+  if (devices_here() < 2) GTEST_SKIP() << "needs two GPUs";
+  EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) {
+              use_device_of(process);
+              char* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              cudaStream_t stream = nullptr;
+              EXPECT_CALL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+              const ncclComm_t comm = make(id, process, true);
+              const auto call = [&] {
+                for (int i = 0; i < 3; ++i) EXPECT_CALL(ncclAllReduce(data, data, 8, ncclUint8, ncclSum, comm, stream));
+              };
+              expect_that(device_after(call) == 0, "another device than before");
+              EXPECT_CALL(cudaStreamSynchronize(stream));
+              must_be_on_its_device(process, "after calls of such a thread");
+              expect_that(device_after([&] { destroy(comm); }) == 0, "another device than before");
+              must_be_on_its_device(process, "once such a thread has destroyed the communicator");
+            }));
 }
 
 ncclComm_t child_of(ncclComm_t parent) {

@@ -157,11 +157,11 @@ class LegacyMapping : public Region {
     bytes_ = bytes;
   }
   ~LegacyMapping() override {
-    int previous = 0;
-    static_cast<void>(cudaGetDevice(&previous));
-    static_cast<void>(cudaSetDevice(device_));
-    static_cast<void>(cudaIpcCloseMemHandle(address_));
-    static_cast<void>(cudaSetDevice(previous));
+    try {
+      const DeviceGuard on(device_);
+      static_cast<void>(cudaIpcCloseMemHandle(address_));
+    } catch (const Error&) {  // it stays mapped
+    }
   }
   MemoryHandle share() const override { fail(ncclInternalError, "a mapped region cannot be shared further"); }
 

@@ -1,0 +1,88 @@
+// The context of a thread that has never chosen a device.
+#pragma once
+
+#if defined(NITINOL_CUDA)
+
+#include <cuda.h>
+
+#include <mutex>
+
+#include "device/driver_function.h"
+#include "device/per_device.h"
+
+namespace nitinol {
+
+/// For a thread that has no context: makes a device's primary one current, and leaves the thread without one again. To
+/// put back the device that the runtime names on such a thread, which is device 0, would make a context on that GPU:
+/// that takes hundreds of megabytes there.
+class PrimaryContext {
+ public:
+  /// False, and nothing is changed: the thread has a context of its own, or the driver has none for it.
+  bool push(int device) {
+    pushed_ = is_needed() && push_retained(device);
+    return pushed_;
+  }
+  /// False: nothing was pushed.
+  bool pop() {
+    CUcontext popped = nullptr;
+    if (pushed_) static_cast<void>(driver().pop(&popped));
+    return pushed_;
+  }
+
+ private:
+  struct Driver {
+    template <class Function>
+    static Function find(const char* name) {
+      return reinterpret_cast<Function>(driver_function(name));
+    }
+    decltype(&::cuCtxGetCurrent) get = find<decltype(get)>("cuCtxGetCurrent");
+    decltype(&::cuDevicePrimaryCtxRetain) retain = find<decltype(retain)>("cuDevicePrimaryCtxRetain");
+    decltype(&::cuCtxPushCurrent) push = find<decltype(push)>("cuCtxPushCurrent");
+    decltype(&::cuCtxPopCurrent) pop = find<decltype(pop)>("cuCtxPopCurrent");
+    bool complete = get != nullptr && retain != nullptr && push != nullptr && pop != nullptr;
+  };
+  static const Driver& driver() {
+    static const Driver found;
+    return found;
+  }
+
+  /// For good: to let go of a context that nobody else has retained would destroy it.
+  struct Retained {
+    std::mutex mutex;
+    CUcontext context = nullptr;
+
+    CUcontext of(int device) {
+      const std::lock_guard lock(mutex);
+      if (context == nullptr && driver().retain(&context, device) != CUDA_SUCCESS) context = nullptr;
+      return context;
+    }
+  };
+
+  static bool is_needed() {
+    CUcontext now = nullptr;
+    return driver().complete && driver().get(&now) == CUDA_SUCCESS && now == nullptr;
+  }
+  static bool push_retained(int device) {
+    const CUcontext primary = per_device<Retained>(device).of(device);
+    return primary != nullptr && driver().push(primary) == CUDA_SUCCESS;
+  }
+
+  bool pushed_ = false;
+};
+
+}  // namespace nitinol
+
+#else
+
+namespace nitinol {
+
+/// Virtual GPUs have no contexts.
+class PrimaryContext {
+ public:
+  static constexpr bool push(int) { return false; }
+  static constexpr bool pop() { return false; }
+};
+
+}  // namespace nitinol
+
+#endif
