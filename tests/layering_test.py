@@ -16,16 +16,13 @@ ALLOWED = {
     "device": {"base"},
     "model": {"base"},
     "bootstrap": {"base", "model"},
-    "topology": {"base", "model"},
-    "topology/detect": {"base", "model", "device"},
     "algorithm": {"model"},
     "tuning": {"base", "model", "algorithm"},  # reads the table: which algorithms there are
     "transport": {"base", "device", "model"},
     "executor": {"base", "device", "model", "algorithm", "transport"},
-    "registration": {"base", "device", "model", "transport"},
     "diagnostics": {"base", "model", "bootstrap"},
     "comm": {
-        "base", "device", "model", "bootstrap", "topology", "algorithm", "tuning", "transport", "executor", "registration", "diagnostics",
+        "base", "device", "model", "bootstrap", "algorithm", "tuning", "transport", "executor", "diagnostics",
     },
     "api": {"comm", "base", "model"},
 }

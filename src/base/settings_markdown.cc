@@ -30,7 +30,8 @@ std::string default_cell(const SettingRow& row) {
 
 constexpr const char* kOpening = R"(# Settings
 
-Every environment variable of Nitinol. This page is made from the table in src/base/settings_table.cc.
+Every environment variable of Nitinol. This page is made from the table in src/base/settings_table.cc. Of CUDA's own the library
+sets `CUDA_DEVICE_MAX_CONNECTIONS` to 32 when it is loaded, if it is not set.
 
 A value comes from the environment; else from the user's file, which is the one that `NCCL_CONF_FILE` names or `.nccl.conf` in the home
 directory; else from `/etc/nccl.conf`. A file holds lines `NAME=VALUE`: the value is all that follows the first `=`, nothing is trimmed,
@@ -38,10 +39,11 @@ lines that begin with `#` are skipped, and the first line for a name counts. Val
 A FIFO, a folder or a device (but `/dev/null`) is not read, which is noted in the log.
 
 Numbers are decimal, or hexadecimal after `0x`; they are read once. Words may be written in small or capital letters. A value that is not a number, is out of range, or is none of the words
-that there are to choose from, is noted in the log and the default is used. The empty string counts as not set, except for
+that there are to choose from, is noted in the log and the default is used; but an unknown word in `NCCL_ALGO` or `NCCL_PROTO`, a malformed `NCCL_COMM_ID`
+and an `NCCL_SOCKET_IFNAME` that no interface matches are errors. Where it says 0 or 1 any number but 0 counts as 1. The empty string counts as not set, except for
 `NCCL_DEBUG_SUBSYS`, `NCCL_DEBUG_TIMESTAMP_FORMAT`, `NCCL_DEBUG_TIMESTAMP_LEVELS` and `NCCL_COMM_ID`. With `NCCL_DEBUG=INFO` each variable that takes effect is logged (but for those
-of the log itself and `NCCL_CONF_FILE`), and with `NCCL_DEBUG=WARN` each `NCCL_*` or `NITINOL_*` variable that does not exist, with the name
-that was probably meant.
+of the log itself and `NCCL_CONF_FILE`), and with `NCCL_DEBUG=WARN` each `NITINOL_*` variable that does not exist, and each `NCCL_*` variable whose name
+is near a known one, with that name; other unknown ones at INFO.
 
 | name | type | default | meaning | since |
 |---|---|---|---|---|
