@@ -58,6 +58,7 @@ class Joiner {
   bool is_aborted() const { return arguments_.abort_flag != nullptr && arguments_.abort_flag->load(); }
   void tell_roots(const Failure& failure, bool own_root_knows) const;
   const UniqueId& id_of(int block) const { return ids_[static_cast<std::size_t>(block)]; }
+  SocketAddress address_of_root(const UniqueId& id) const;
 
   JoinArguments arguments_;
   std::vector<UniqueId> ids_;
@@ -115,10 +116,18 @@ Joiner::Joiner(const JoinArguments& arguments)
   };
 }
 
+/// What says where a link-local address is means something on one host only: ids do not hold it.
+SocketAddress Joiner::address_of_root(const UniqueId& id) const {
+  SocketAddress address = id.root;
+  if (address.is_link_local()) address.scope = tree_->listener_address().scope;
+  return address;
+}
+
 void Joiner::host_root() {
   const UniqueId& id = id_of(block_);
   if (!id.from_address || !leader_) return;
-  start_root(id.secret, id.root, {.life = RootLife::kReusable, .warn_after = arguments_.options.warn_after});
+  start_root(id.secret, address_of_root(id),
+             {.life = RootLife::kReusable, .warn_after = arguments_.options.warn_after});
 }
 
 // Many ranks at once would overrun the root's host: each waits for its turn.
@@ -133,8 +142,7 @@ void Joiner::stagger() {
 
 std::unique_ptr<RootLink> Joiner::reach_root(int block) {
   const UniqueId& id = id_of(block);
-  SocketAddress address = id.root;
-  if (address.is_link_local()) address.scope = tree_->listener_address().scope;
+  const SocketAddress address = address_of_root(id);
   const std::string& given = arguments_.root_name;
   const std::string name =
       given.empty() ? name_of_root(id, shape_, block) : formatted("{} at {}", given, address.to_string());
@@ -158,8 +166,7 @@ std::unique_ptr<RootLink> Joiner::reach_root(int block) {
 std::unique_ptr<RootLink> Joiner::try_root(int block, Deadline deadline, const Interrupt& interrupt,
                                            bool* refused) const {
   const UniqueId& id = id_of(block);
-  SocketAddress address = id.root;
-  if (address.is_link_local()) address.scope = tree_->listener_address().scope;
+  const SocketAddress address = address_of_root(id);
   UniqueFd fd = try_to_connect(address, root_key(id.secret), deadline, interrupt, refused);
   if (!fd) return nullptr;
   return std::make_unique<RootLink>(std::move(fd), "another root");

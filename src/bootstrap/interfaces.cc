@@ -30,6 +30,7 @@ int prefix_length(const sockaddr* netmask) {
 bool same_subnet(const NetworkInterface& interface, const SocketAddress& address) {
   if (interface.address.family != address.family) return false;
   if (interface.prefix_bits == 0) return false;
+  if (address.is_link_local() && address.scope != 0 && interface.address.scope != address.scope) return false;
   for (int bit = 0; bit < interface.prefix_bits; ++bit) {
     const auto byte = static_cast<std::size_t>(bit / 8);
     const int mask = 0x80 >> (bit % 8);

@@ -84,6 +84,18 @@ TEST(Interfaces, TheAutomaticChoiceGoesByClass) {
   EXPECT_THAT(chosen("", AF_INET, v4(8, 8, 8, 8)), ElementsAre("ib0"));
 }
 
+SocketAddress on_link(std::uint8_t last, std::uint32_t scope) {
+  SocketAddress address = v6(0xfe, 0x80, last);
+  address.scope = scope;
+  return address;
+}
+
+TEST(Interfaces, OfLinkLocalAddressesTheLinkCounts) {
+  const std::vector<NetworkInterface> machine = {{"eth0", on_link(5, 2), 64}, {"eth1", on_link(6, 3), 64}};
+  EXPECT_THAT(chosen("", AF_INET6, on_link(9, 3), machine), ElementsAre("eth1"));
+  EXPECT_THAT(chosen("", AF_INET6, on_link(9, 0), machine), ElementsAre("eth0", "eth1"));
+}
+
 TEST(Interfaces, TheFamilyCountsAndTheIpv6LoopbackDoesNot) {
   EXPECT_THAT(chosen("", AF_INET6), ElementsAre("ib0"));
   EXPECT_THAT(chosen("eth0", AF_INET6), ElementsAre("eth0"));

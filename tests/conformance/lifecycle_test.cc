@@ -1,5 +1,8 @@
 // How communicators begin and end: every way to make one, several at a time, splits, and every order of leaving.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -216,9 +219,9 @@ TEST(Lifecycle, IdsInAnotherOrderOnOneRankAreToldToAllProcesses) {
   munmap(shared, 2 * sizeof(ncclUniqueId));
 }
 
-TEST(Lifecycle, AFixedAddressReplacesTheExchangeOfIds) {
-  const std::string port = std::to_string(20000 + getpid() % 12000);
-  setenv("NCCL_COMM_ID", ("127.0.0.1:" + port).c_str(), 1);
+/// Communicators whose ranks meet at NCCL_COMM_ID.
+std::string meet_at(const std::string& host) {
+  setenv("NCCL_COMM_ID", (host + ":" + std::to_string(20000 + getpid() % 12000)).c_str(), 1);
   const std::string wrong = run_processes(3, [](int process, const ncclUniqueId&) {
     ncclUniqueId id;
     EXPECT_CALL(ncclGetUniqueId(&id));
@@ -230,7 +233,31 @@ TEST(Lifecycle, AFixedAddressReplacesTheExchangeOfIds) {
     EXPECT_CALL(ncclCommDestroy(comm));
   });
   unsetenv("NCCL_COMM_ID");
-  EXPECT_EQ("", wrong);
+  return wrong;
+}
+
+TEST(Lifecycle, AFixedAddressReplacesTheExchangeOfIds) { EXPECT_EQ("", meet_at("127.0.0.1")); }
+
+/// "[address%interface]" of this machine; "" without one.
+std::string link_local_host() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return "";
+  std::string found;
+  for (const ifaddrs* one = all; one != nullptr && found.empty(); one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET6) continue;
+    char text[INET6_ADDRSTRLEN] = {};
+    const auto& address = reinterpret_cast<const sockaddr_in6*>(one->ifa_addr)->sin6_addr;
+    if (!IN6_IS_ADDR_LINKLOCAL(&address) || inet_ntop(AF_INET6, &address, text, sizeof(text)) == nullptr) continue;
+    found = std::string("[").append(text).append("%").append(one->ifa_name).append("]");
+  }
+  freeifaddrs(all);
+  return found;
+}
+
+TEST(Lifecycle, AFixedAddressMayBeOneThatHoldsOnItsLinkAlone) {
+  const std::string host = link_local_host();
+  if (host.empty()) GTEST_SKIP() << "no interface has such an address";
+  EXPECT_EQ("", meet_at(host));
 }
 
 TEST(Lifecycle, SeveralCommunicatorsLiveInOneProcessDrivenByOneThreadEach) {
