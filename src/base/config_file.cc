@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <system_error>
 #include <vector>
 
 #include "base/error.h"
@@ -45,9 +46,15 @@ std::string text_of(int fd) {
   }
 }
 
-std::string user_file() {
+/// "": the user has named none.
+std::string named_file() {
   const char* named = std::getenv("NCCL_CONF_FILE");
-  if (named != nullptr && *named != '\0') return named;
+  return named != nullptr ? named : "";
+}
+
+std::string user_file() {
+  const std::string named = named_file();
+  if (!named.empty()) return named;
   const std::string home = home_directory();
   return home.empty() ? "" : home + "/.nccl.conf";
 }
@@ -92,6 +99,11 @@ std::string apply_configuration_file(const std::string& path) {
 
 std::vector<std::string> apply_configuration_files() {
   std::vector<std::string> complaints;
+  const std::string named = named_file();
+  if (!named.empty() && access(named.c_str(), R_OK) != 0) {
+    complaints.push_back(formatted("the configuration file {}, which NCCL_CONF_FILE names, cannot be read: {}", named,
+                                   std::generic_category().message(errno)));
+  }
   for (const std::string& path : {user_file(), std::string("/etc/nccl.conf")}) {
     std::string complaint = path.empty() ? "" : apply_configuration_file(path);
     if (!complaint.empty()) complaints.push_back(std::move(complaint));

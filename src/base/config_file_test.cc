@@ -113,5 +113,14 @@ TEST_F(ConfigurationFile, IsTheOneThatNcclConfFileNames) {
   EXPECT_STREQ(std::getenv("NITINOL_TEST_FIRST"), "named");
 }
 
+TEST_F(ConfigurationFile, ThatIsNamedButMissingIsToldOf) {
+  const std::string path = folder_.file("none.conf");
+  const ScopedVariable named("NCCL_CONF_FILE", path.c_str());
+  const std::vector<std::string> complaints = apply_configuration_files();
+  ASSERT_FALSE(complaints.empty());
+  EXPECT_EQ(complaints.front(), "the configuration file " + path +
+                                    ", which NCCL_CONF_FILE names, cannot be read: No such file or directory");
+}
+
 }  // namespace
 }  // namespace nitinol

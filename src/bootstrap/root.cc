@@ -473,7 +473,8 @@ void Root::on_timeout() {
 
 std::string Root::absence(std::chrono::milliseconds within) const {
   const char* what = state_ == State::kGathering ? "did not arrive" : "did not reach their neighbours";
-  const char* advice = names_.empty() ? "check that all ranks were started with this unique id, and see their logs"
+  const char* advice = names_.empty() ? "check that all ranks were started with this unique id, several of one thread "
+                                        "in a group (ncclGroupStart), and see their logs"
                                       : "check that all ranks make the same call";
   return formatted("{} (of {}) {} within {}: {}", missing_ranks(), first_->nranks, what, seconds_text(within), advice);
 }

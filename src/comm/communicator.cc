@@ -135,6 +135,9 @@ bool Communicator::require(Call call, const char* function) const {
   if (now != ncclInProgress && failure != nullptr) {
     fail(now, "{}: the communicator has failed: {}", function, failure);
   }
+  if (call == Call::kCommunicate && now == ncclInProgress) {  // programs might take that for "it goes on"
+    log_warn("{}: the communicator {}: the call is not carried out", function, explain(stage));
+  }
   // It may have become ready in this very moment; the caller is told to look again.
   fail(now == ncclSuccess ? ncclInProgress : now, "{}: the communicator {}", function, explain(stage));
 }
@@ -227,6 +230,7 @@ void Communicator::operate(const Launch& launch, Body&& body) {
   require_not_finalised(launch);
   const DeviceGuard device(device_);
   try {
+    const std::lock_guard one_at_a_time(operations_mutex_);
     body();
   } catch (const std::exception& thrown) {
     fail_operation(launch, thrown);

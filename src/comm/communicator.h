@@ -338,6 +338,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::unique_ptr<SocketHandleExchange> handles_;
   mutable std::mutex executor_mutex_;  // guards the pointer against abort() from another thread
   std::unique_ptr<Executor> executor_;
+  std::mutex operations_mutex_;  // of programs that call from several threads at a time, which they should not
   StreamOrder order_;
   KernelsOfProcess kernels_;
   std::mutex background_mutex_;  // held while background_ is started or joined

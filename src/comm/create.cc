@@ -1,6 +1,7 @@
 #include "comm/create.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <numeric>
 #include <optional>
@@ -26,6 +27,27 @@ std::vector<UniqueId> parse_ids(std::span<const ncclUniqueId> bytes) {
   std::vector<UniqueId> ids;
   for (const ncclUniqueId& id : bytes) ids.push_back(parse_unique_id(id));
   return ids;
+}
+
+/// Those of NCCL_COMM_ID are the same anyway.
+void require_distinct(std::span<const ncclUniqueId> bytes, const char* function) {
+  std::vector<size_t> order(bytes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto compare = [&](size_t a, size_t b) { return std::memcmp(&bytes[a], &bytes[b], sizeof(ncclUniqueId)); };
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return compare(a, b) < 0; });
+  const auto twice =
+      std::adjacent_find(order.begin(), order.end(), [&](size_t a, size_t b) { return compare(a, b) == 0; });
+  if (twice == order.end()) return;
+  fail(ncclInvalidArgument, "{} : ids {} and {} of the list are the same", function, std::min(twice[0], twice[1]),
+       std::max(twice[0], twice[1]));
+}
+
+void require_cuda() {
+  const cudaError_t status = cudaFree(nullptr);
+  const bool perhaps_forked = status == cudaErrorInitializationError;
+  cuda_check(status, perhaps_forked
+                         ? "CUDA is not usable (nor is it ever in a process forked after its use): cudaFree(0)"
+                         : "CUDA is not usable: cudaFree(0)");
 }
 
 /// What a rank tells the others when a communicator is split.
@@ -112,7 +134,7 @@ namespace {
 void record_creation(ncclComm_t* handle, int ranks, std::span<const ncclUniqueId> ids, int rank,
                      const ncclConfig_t* config, const char* function) {
   int device = 0;
-  cuda_check(cudaFree(nullptr), "CUDA is not usable: cudaFree(0)");
+  require_cuda();
   cuda_check(cudaGetDevice(&device), "cudaGetDevice");
   note_device_of_thread(device);
   if (handle == nullptr) fail(ncclInvalidArgument, "{} : comm argument is NULL", function);
@@ -129,6 +151,7 @@ void record_creation(ncclComm_t* handle, int ranks, std::span<const ncclUniqueId
   warn_about_unknown_variables();
   ras::watch_dump_signal();
   const auto parsed = std::make_shared<const std::vector<UniqueId>>(parse_ids(ids));
+  if (!parsed->front().from_address) require_distinct(ids, function);
   auto communicator = std::make_shared<Communicator>(device, read_config(config, Config{}));
   group::require_alike(communicator->config(), function);
   communicator->place(rank, ranks);

@@ -503,7 +503,12 @@ bool leave_at_the_end(const std::shared_ptr<Communicator>& communicator) noexcep
   if (t_state == nullptr || t_state->group.depth == 0) return false;
   State& current = t_state->group;
   try {
-    if (uses(current, *communicator)) return false;
+    if (uses(current, *communicator)) {
+      log_note(
+          "ncclCommDestroy: what the open group has recorded for this communicator is not carried out: is the call "
+          "of ncclGroupEnd missing?");
+      return false;
+    }
     current.leaving.push_back(communicator);
     return true;
   } catch (const std::exception&) {  // no memory for it

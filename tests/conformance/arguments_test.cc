@@ -105,6 +105,7 @@ TEST(Arguments, ImpossibleRanksAreRefusedBeforeAnythingIsDone) {
               ncclUniqueId ids[2] = {id, id};
               refuses(ncclCommInitRankScalable(&comm, 1, 0, 2, ids, nullptr), ncclInvalidArgument, "ids");
               refuses(ncclCommInitRankScalable(&comm, 1, 0, 0, ids, nullptr), ncclInvalidArgument, "ids");
+              refuses(ncclCommInitRankScalable(&comm, 2, 0, 2, ids, nullptr), ncclInvalidArgument, "ids 0 and 1");
               const int devices[] = {0, 4711};
               ncclComm_t comms[2];
               refuses(ncclCommInitAll(comms, 2, devices), ncclInvalidArgument, "invalid device 4711");

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -228,6 +229,30 @@ TEST(Group, WithACallOnOneThatIsStillBeingMadeFailsItsOtherCommunicators) {
               EXPECT_CALL(state_of(parent));
               expect_that(state_of(unfinished) == ncclInProgress, "the one that is made was no part of the groups");
               for (const ncclComm_t comm : {used, child, parent, unfinished}) EXPECT_CALL(ncclCommAbort(comm));
+            }));
+}
+
+/// It is for one thread at a time; but programs do so, and what all threads call is the same.
+TEST(Group, CallsOfSeveralThreadsOnACommunicatorComeOneAfterTheOther) {
+  constexpr int kThreads = 4;
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
+              std::vector<std::unique_ptr<Ints>> data;
+              for (int i = 0; i < kThreads; ++i) data.push_back(std::make_unique<Ints>(kCount, 3));
+              std::atomic<int> succeeded{0};
+              std::vector<std::thread> threads;
+              for (int i = 0; i < kThreads; ++i) {
+                threads.emplace_back([&, i] {
+                  use_device_of(self.rank);
+                  const Ints& mine = *data[static_cast<size_t>(i)];
+                  const auto result =
+                      ncclAllReduce(mine.data(), mine.data(), kCount, ncclInt, ncclSum, self.comm, self.stream);
+                  if (result == ncclSuccess) ++succeeded;
+                });
+              }
+              for (std::thread& thread : threads) thread.join();
+              expect_that(succeeded == kThreads, "a call failed");
+              EXPECT_CALL(cudaStreamSynchronize(self.stream));
+              for (const auto& mine : data) mine->must_be(2 * 3, "a sum");
             }));
 }
 

@@ -148,6 +148,27 @@ TEST(Log, TellsOfMemoryAndRegistrationsToWhoAsksForThem) {
   EXPECT_FALSE(has(log, "ncclMemAlloc")) << log;
 }
 
+TEST(Log, WarnsOfCallsThatAreDropped) {
+  const std::string log = log_of(1, "WARN", "", [](Rank& self) {
+    int* data = nullptr;
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 64));
+    ncclComm_t child = nullptr;
+    EXPECT_CALL(ncclCommSplit(self.comm, 0, 0, &child, nullptr));
+    EXPECT_CALL(ncclGroupStart());
+    EXPECT_CALL(ncclAllReduce(data, data, 7, ncclInt, ncclMax, child, self.stream));
+    EXPECT_CALL(ncclCommDestroy(child));
+    static_cast<void>(ncclGroupEnd());
+    const auto comms = make_non_blocking(2);
+    ncclComm_t alone = nullptr;
+    const ncclResult_t called = ncclCommSplit(comms[0], 0, 0, &alone, nullptr);  // waits for rank 1
+    expect_that(ncclAllReduce(data, data, 7, ncclInt, ncclMax, alone, self.stream) == ncclInProgress, "not ready");
+    for (const ncclComm_t comm : {comms[0], alone, comms[1]}) EXPECT_CALL(ncclCommAbort(comm));
+    static_cast<void>(called);
+  });
+  EXPECT_TRUE(has(log, "NCCL WARN ncclCommDestroy: what the open group has recorded .* is not carried out")) << log;
+  EXPECT_TRUE(has(log, "NCCL WARN AllReduce: .* still being initialised: the call is not carried out")) << log;
+}
+
 TEST(Log, SaysWhoseNewCommunicatorHasFailedBeforeItHadARankInIt) {
   const std::string log = log_of(1, "WARN", "", [](Rank&) {
     const auto comms = make_non_blocking(2);
