@@ -122,10 +122,15 @@ struct BroadcastRing {
 NITINOL_HOST_DEVICE constexpr bool comes_back(int root, int ranks, bool any_order) {
   return !any_order && root < 2 && root != ranks - 1;
 }
+/// Whether the first two ranks change places in it, so that it may begin with rank 1: a sum of two is the same either
+/// way.
+NITINOL_HOST_DEVICE constexpr bool changes_places(int root, int ranks, bool any_order) {
+  return root == 1 && comes_back(root, ranks, any_order);
+}
 
-/// A chain that ends with the root, each rank adding its own on the way. It begins with the rank after the root, or it
-/// comes back; that for rank 1 goes on to rank 0 and then to rank 2, as a sum of two is the same either way. So it adds
-/// in rank order for the first two ranks and the last.
+/// A chain that ends with the root, each rank adding its own on the way. Where any order is right it begins with the
+/// rank after the root, whichever that is. Else it does so for roots but the first two ranks, which begin it themselves
+/// and to which it comes back. So it adds in rank order for the first two ranks and the last.
 struct ReduceRing {
   static constexpr Row row{
       .what = Collective::kReduce, .algorithm = Algorithm::kRing, .canonical = false, .canonical_to_ends = true};
@@ -142,18 +147,17 @@ struct ReduceRing {
   }
 
  private:
-  /// The first two ranks change places where a sum comes back to rank 1.
+  /// The place of a rank, and the rank at a place.
+  static NITINOL_HOST_DEVICE int exchanged(int rank, bool changes) { return changes && rank < 2 ? 1 - rank : rank; }
   template <class P>
-  static NITINOL_HOST_DEVICE int place_of(const P& p, int rank, bool around) {
-    return around && p.root() == 1 && rank < 2 ? 1 - rank : rank;
+  static NITINOL_HOST_DEVICE int next_of(const P& p) {
+    const bool changes = changes_places(p.root(), p.ranks(), p.any_order());
+    return exchanged(rank_after(exchanged(p.rank(), changes), 1, p.ranks()), changes);
   }
   template <class P>
-  static NITINOL_HOST_DEVICE int rank_behind(const P& p, bool around) {
-    return place_of(p, rank_after(place_of(p, p.rank(), around), 1, p.ranks()), around);
-  }
-  template <class P>
-  static NITINOL_HOST_DEVICE int rank_ahead(const P& p, bool around) {
-    return place_of(p, rank_before(place_of(p, p.rank(), around), 1, p.ranks()), around);
+  static NITINOL_HOST_DEVICE int previous_of(const P& p) {
+    const bool changes = changes_places(p.root(), p.ranks(), p.any_order());
+    return exchanged(rank_before(exchanged(p.rank(), changes), 1, p.ranks()), changes);
   }
 
   /// So many chunks are under way while a root that began sends one more: with that as many as there is room for. Where
@@ -167,7 +171,7 @@ struct ReduceRing {
 
   template <class P>
   static NITINOL_HOST_DEVICE void begin(P& p, const Share& share, bool around) {
-    const int next = rank_behind(p, around);
+    const int next = next_of(p);
     const size_t ahead = chunks_under_way(p);
     const size_t chunks = chunks_in(share);
     for (size_t k = 0; k < chunks + (around ? ahead : 0); ++k) {
@@ -181,8 +185,8 @@ struct ReduceRing {
 
   template <class P>
   static NITINOL_HOST_DEVICE void add(P& p, const Share& share, bool around) {
-    const int next = rank_behind(p, around);
-    const int previous = rank_ahead(p, around);
+    const int next = next_of(p);
+    const int previous = previous_of(p);
     const size_t chunks = chunks_in(share);
     for (size_t k = 0; k < chunks; ++k) {
       const Run chunk = chunk_of(share, k);

@@ -70,7 +70,8 @@ constexpr bool exists(Collective what, Algorithm algorithm) {
   return kIndex.exists[static_cast<int>(what)][static_cast<int>(algorithm)];
 }
 
-/// Whether results do not depend on sizes, chunks or channels (row.h), if they depend on the order of ranks.
+/// Whether results do not depend on sizes, chunks or channels (row.h). Only asked of what depends on the order of
+/// ranks.
 constexpr bool canonical(Collective what, Algorithm algorithm, DataType type, int root, int ranks) {
   const bool to_end = root < 2 || root == ranks - 1;
   return kIndex.canonical[static_cast<int>(what)][static_cast<int>(algorithm)] ||
@@ -88,8 +89,13 @@ constexpr bool apart(Collective what, Algorithm algorithm) {
 constexpr bool goes_along_line(Collective what, Algorithm algorithm, int ranks, int root, bool any_order) {
   if (what == Collective::kBroadcast) return algorithm == Algorithm::kRing;
   if (what != Collective::kReduce) return false;
-  const bool changes_places = root == 1 && comes_back(root, ranks, any_order);
-  return algorithm == Algorithm::kRing ? !changes_places : algorithm == Algorithm::kOneShot && ranks == 2;
+  if (algorithm == Algorithm::kRing) return !changes_places(root, ranks, any_order);
+  return algorithm == Algorithm::kOneShot && ranks == 2;
+}
+
+/// Whether GPUs have kernels for it in which parts have CTAs of their own. Reduces take as long or less by LL128.
+constexpr bool suits_parts(Collective what, Algorithm algorithm) {
+  return apart(what, algorithm) && what != Collective::kReduce;
 }
 
 /// Of reductions the types that are often reduced by megabytes: others have fewer kernels, so that the library stays

@@ -27,10 +27,7 @@ struct Limits {
   /// Where the parts of a rank's program have CTAs of their own (algorithm/parts.h); channels of each part.
   Small apart_sums;
   Small apart_moves;
-  Small apart_reduce;  ///< to a root
-  const Small& apart(Collective what) const {
-    return what == Collective::kReduce ? apart_reduce : reduces(what) ? apart_sums : apart_moves;
-  }
+  const Small& apart(Collective what) const { return reduces(what) ? apart_sums : apart_moves; }
   /// Where each rank takes from the one before it alone: broadcast and reduce by Ring, and reduce by OneShot between
   /// two.
   Small line;
@@ -82,6 +79,9 @@ struct Limits {
   std::array<size_t, kCollectives> apart_bytes{};   ///< blocks of so many bytes and more in parts; 0: never
   std::array<size_t, kCollectives> small_bytes{};   ///< and by small CTAs,
   std::array<size_t, kCollectives> joined_bytes{};  ///< or, without a scalar, by joined parts
+  /// With LL128 reduces in two shots of so many bytes and more have at most so many channels.
+  size_t long_reduce_bytes = SIZE_MAX;
+  int long_reduce_channels = 0;
   /// With LL128 messages of so many bytes and more use no more CTAs than NCCL does; 0: as many as there are.
   std::array<size_t, kCollectives> compact_bytes{};
 };

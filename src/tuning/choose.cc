@@ -190,9 +190,14 @@ int offered_channels(const Question& question, const Limits& limits, const Rules
     return std::min(most, is_long ? limits.rooted_channels / 2 : limits.rooted_channels);
   }
   const size_t least = limits.compact_bytes[static_cast<size_t>(question.what)];
-  const bool compact = plan.protocol == Protocol::kLL128 && least > 0 &&
-                       message_bytes(question, plan.algorithm) >= least && !cuts_words(question);
-  return compact ? std::min(limits.channels, std::max(kCtasOfNccl, rules.min_channels)) : limits.channels;
+  const bool by_ll128 = plan.protocol == Protocol::kLL128;
+  const bool compact =
+      by_ll128 && least > 0 && message_bytes(question, plan.algorithm) >= least && !cuts_words(question);
+  if (compact) return std::min(limits.channels, std::max(kCtasOfNccl, rules.min_channels));
+  const bool is_long_reduce = by_ll128 && question.what == Collective::kReduce &&
+                              plan.algorithm == Algorithm::kTwoShot &&
+                              bytes_of_all(question) >= limits.long_reduce_bytes;
+  return is_long_reduce ? std::min(limits.channels, limits.long_reduce_channels) : limits.channels;
 }
 
 size_t bytes_per_channel(const Question& question, const Limits& limits, const Plan& plan) {
@@ -256,7 +261,7 @@ bool goes_by_grains(const Question& question, const Limits& limits, const Rules&
 bool goes_apart(const Question& question, const Limits& limits, const Rules& rules, Algorithm algorithm) {
   const size_t least = limits.apart_bytes[static_cast<size_t>(question.what)];
   const int parts = algorithm::parts_of(algorithm::division_of(reduces(question.what)), question.ranks);
-  return question.sum && algorithm::apart(question.what, algorithm) &&
+  return question.sum && algorithm::suits_parts(question.what, algorithm) &&
          may_be_small(question, limits.apart(question.what).channels * parts, rules, least);
 }
 

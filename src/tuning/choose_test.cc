@@ -757,10 +757,8 @@ Limits limits_with_parts() {
   Limits p = limits();
   p.apart_sums = {16, 32768};
   p.apart_moves = {12, 65536};
-  p.apart_reduce = {10, 32768};
   p.apart_bytes[static_cast<size_t>(Collective::kAllReduce)] = size_t{1} << 24;
   p.apart_bytes[static_cast<size_t>(Collective::kAllGather)] = size_t{1} << 22;
-  p.apart_bytes[static_cast<size_t>(Collective::kReduce)] = 0;
   return p;
 }
 
@@ -777,11 +775,25 @@ TEST(Choose, LargeSumsAndCopiesRunInPartsWhereThatIsOffered) {
   EXPECT_EQ(choose(gather, limits_with_parts(), Rules::any()).channels, 12);
   Question reduce = all_reduce(1 << 24);
   reduce.what = Collective::kReduce;
-  EXPECT_FALSE(choose(reduce, limits_with_parts(), Rules::any()).apart) << "never, by its limit";
   Limits with_reduce = limits_with_parts();
-  with_reduce.apart_bytes[static_cast<size_t>(Collective::kReduce)] = size_t{1} << 26;
-  EXPECT_TRUE(choose(reduce, with_reduce, Rules::any()).apart);
-  EXPECT_EQ(choose(reduce, with_reduce, Rules::any()).channels, 10) << "of its own";
+  with_reduce.apart_bytes[static_cast<size_t>(Collective::kReduce)] = 1;
+  EXPECT_FALSE(choose(reduce, with_reduce, Rules::any()).apart) << "has no kernels";
+}
+
+TEST(Choose, LongReducesInTwoShotsHaveFewerChannelsByLL128) {
+  Limits fewer = limits();
+  fewer.channels = 16;
+  fewer.ll128_bytes.fill(SIZE_MAX);
+  fewer.long_reduce_bytes = 1 << 24;
+  fewer.long_reduce_channels = 10;
+  const auto channels = [&](const Question& question) { return choose(question, fewer, Rules::any()).channels; };
+  EXPECT_EQ(channels(reduce(1 << 22, 3)), 10);
+  EXPECT_EQ(channels(reduce((1 << 22) - 1, 3)), 16);
+  EXPECT_EQ(channels(all_reduce(1 << 22)), 16);
+  fewer.reduce_ring.bytes = 1;
+  EXPECT_EQ(channels(reduce(1 << 22, 7)), 16) << "in a ring";
+  fewer.ll128_bytes.fill(0);
+  EXPECT_EQ(channels(reduce(1 << 22, 3)), 16) << "by Simple";
 }
 
 TEST(Choose, WhatIsNoSumOrLimitedByTheUserDoesNotRunInParts) {

@@ -74,7 +74,7 @@ void for_each_algorithm(int ranks, const Limits& limits, Visit&& visit) {
                         has_small_ctas(work, limits, ranks);
       if (work.plan.small) visit(work);
       work.plan.small = false;
-      work.plan.apart = decltype(entry)::row.apart && limits.apart(work.what).channels > 0;
+      work.plan.apart = algorithm::suits_parts(work.what, work.plan.algorithm) && limits.apart(work.what).channels > 0;
       if (work.plan.apart) visit(work);
       work.plan.apart = false;
       work.plan.joined =

@@ -11,7 +11,7 @@ namespace nitinol::cuda {
 /// Whether the algorithm has kernels of the wire at all.
 template <class Wire, DataType type, Combiner with, class Entry>
 constexpr bool is_built() {
-  if (Wire::kApart) return Entry::row.apart;
+  if (Wire::kApart) return algorithm::suits_parts(Entry::row.what, Entry::row.algorithm);
   if (std::is_same_v<Wire, LL16>) return algorithm::suits_lines(Entry::row.what, Entry::row.algorithm, type);
   return !Wire::kSmall ||
          algorithm::suits_small_ctas(Entry::row.what, Entry::row.algorithm, type, 2, with != Combiner::kOther);
@@ -67,22 +67,21 @@ constexpr bool has_brief_grains(Collective what) {
   if (with == Combiner::kOther || !is_often_cut(what, type)) return false;
   return by_ll ? cuts_words(grains) : std::is_same_v<Wire, LL128> && grains != bounds_of_words(what);
 }
-/// and if it is not: by LL that is what is rooted. In two shots reduces gain nothing by it, broadcasts hardly go.
+/// and if it is not: by LL that is what is rooted. Broadcasts hardly go in two shots.
 template <class Wire, DataType type, Combiner with>
 constexpr bool has_grains(const algorithm::Row& row) {
-  if (rooted(row.what) && row.algorithm == Algorithm::kTwoShot) return false;
+  const bool in_two_shots = row.algorithm == Algorithm::kTwoShot;
+  if (row.what == Collective::kBroadcast && in_two_shots) return false;
   if (std::is_same_v<Wire, LL8>) return rooted(row.what) && has_brief_grains<LL128, type, with>(row.what);
   return has_brief_grains<Wire, type, with>(row.what);
 }
 
-/// By small CTAs: where else it would be slower than by others' libraries. Reduces in two shots go in parts, if they
-/// are no ring.
+/// By small CTAs: where else it would be slower than by others' libraries. Reduces in two shots go by LL128.
 template <class Wire, DataType type, Combiner with>
 constexpr bool has_small_grains(const algorithm::Row& row) {
-  if (!Wire::kSmall || with == Combiner::kOther || !is_often_cut(row.what, type)) return false;
-  const bool in_two_shots = row.what == Collective::kReduce && row.algorithm == Algorithm::kTwoShot;
-  if (Wire::kApart) return in_two_shots && !adds_in_own_width(type);
-  return !in_two_shots && row.what != Collective::kBroadcast;
+  if (!Wire::kSmall || Wire::kApart || with == Combiner::kOther || !is_often_cut(row.what, type)) return false;
+  const bool is_reduce_in_two_shots = row.what == Collective::kReduce && row.algorithm == Algorithm::kTwoShot;
+  return !is_reduce_in_two_shots && row.what != Collective::kBroadcast;
 }
 
 /// The entries of the table that reduce (or that do not) and share a kernel, for size.

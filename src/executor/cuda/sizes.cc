@@ -68,8 +68,6 @@ void set_crossovers_to_parts(const Machine& m, Limits& limits) {
   if (limits.apart_sums.channels > 0) {
     // All-reduce between more, not measured: small CTAs of few ranks do all (set_crossovers_to_small_ctas).
     if (m.ranks > 4) from(Collective::kAllReduce, 48);
-    // Between 4 reduce of 16 MB took 92 us so and 78 with LL128, of 64 MB 250 and 265, of 256 MB 864 and 958.
-    if (has_three_or_four_ranks(m)) from(Collective::kReduce, 48);
     from(Collective::kReduceScatter, 12);
   }
   if (limits.apart_moves.channels > 0) {
@@ -140,16 +138,27 @@ size_t least_of_ring(const Machine& m, const Limits& limits) {
 
 /// Between 4 reduce to rank 0 of 4, 16, 64 and 256 MB took 21.6, 63, 219 and 844 us so by LL128, 24, 83, 259 and 878
 /// in two shots, 256 MB 806 by small CTAs (128 MB 445, by LL128 430); to the last rank 16.8, 57, 214 and 838, by small
-/// CTAs 64 and 256 MB 200 and 754. With 24 CTAs to rank 0 22, 64, 232 and 898, in two shots 29, 117, 302 and 1031; with
-/// 32 22, 63, 214 and 820. Between 3 2 MB took 13.6 us so and 10.6 in two brief shots, 8, 32 and 128 MB 35, 115 and 419
-/// (in two shots 32 MB 145).
+/// CTAs 64 and 256 MB 200 and 754; of integers to any rank 1 MB 6.8, in one shot 11. With 24 CTAs to rank 0 22, 64, 232
+/// and 898, in two shots 29, 117, 302 and 1031; with 32 22, 63, 214 and 820. With 24 of two channels each to the last
+/// rank of 32, 64 and 256 MB 109, 205 and 779, by LL128 108, 211 and 818 (32 the same), to rank 0 of 128 and 256 MB 465
+/// and 849, 444 and 880 (with 32 472 and 853, 416 and 823). Between 3 2 MB took 13.6 us so and 10.6 in two brief shots,
+/// 8, 32 and 128 MB 35, 115 and 419 (in two shots 32 MB 145).
 void set_crossovers_to_reduce_ring(const Machine& m, Limits& limits) {
   if (!has_three_or_four_ranks(m) || !m.lines_stay_whole) return;
   limits.reduce_ring.bytes = kMega;
   limits.reduce_ring_back.bytes = 1536 * kKi;
-  if (m.max_channels > 0 || m.ranks == 3) return;
-  limits.reduce_ring.small_bytes = 32 * kMega;
-  limits.reduce_ring_back.small_bytes = 192 * kMega;
+  if (m.ranks == 3 || (m.max_channels > 0 && !has_few_ctas(m))) return;
+  limits.reduce_ring.small_bytes = (has_few_ctas(m) ? 48 : 32) * kMega;
+  if (m.max_channels != kCtasOfNccl) limits.reduce_ring_back.small_bytes = 192 * kMega;
+}
+
+/// In two shots by LL128: between 4 reduce of bfloat16 of 8, 12, 16, 32, 64 and 256 MB took 47, 60, 78, 138, 244 and
+/// 898 us with 64 channels, 45, 66, 83, 147, 267 and 993 with 96; in parts 64 and 256 MB 265 and 905, by small CTAs 281
+/// and 887. Between 3 16, 64 and 256 MB 71, 238 and 891, in parts 260 and 937.
+void set_channels_of_long_reduces(const Machine& m, Limits& limits) {
+  if (!has_three_or_four_ranks(m)) return;
+  limits.long_reduce_bytes = 10 * kMega;
+  limits.long_reduce_channels = 64;
 }
 
 /// A second shot saves nothing on the wire between 2: all-reduce of 1 MB took 8.0 us in one and 8.6 in two, of 4
@@ -263,8 +272,8 @@ void set_crossovers_through_host(const Machine& m, Limits& limits) {
 /// 215, 181 and 197, all-to-all 194 and 225, 182 and 199. Reduce of 16, 32, 64 and 256 MB took 116, 222, 432 and 1701
 /// us with 24 by LL128, 135, 197, 333 and 1138 by Simple; with 32 93, 170, 334 and 1310, 129, 181, 313 and 1090.
 /// All-reduce of 16, 32 and 64 MB took 101, 185 and 345 with 24 by LL128, 126, 193 and 363 by Simple with two channels
-/// a CTA; with 32 94, 174 and 333, 105, 197 and 345. Broadcast of 64 MB with 32 in a ring by LL128 207, in two shots
-/// 222, by Simple 235.
+/// a CTA; with 32 94, 174 and 333, 105, 197 and 345. Broadcast of 64 and 128 MB with 32 in a ring of two channels a CTA
+/// 204 and 393, by LL128 207 and 407.
 void set_crossovers_of_few_ctas(const Machine& m, Limits& limits) {
   const auto up_to = [&](Collective what, size_t bytes) { limits.ll128_bytes[static_cast<size_t>(what)] = bytes; };
   const bool fewest = m.max_channels < kCtasOfNccl;
@@ -273,7 +282,6 @@ void set_crossovers_of_few_ctas(const Machine& m, Limits& limits) {
   }
   up_to(Collective::kReduce, (fewest ? 6 : 12) * kMega);
   up_to(Collective::kAllReduce, 64 * kMega);
-  if (!fewest) up_to(Collective::kBroadcast, 32 * kMega);
 }
 
 /// Where CTAs are few and each carries two channels (kMostRows). Between 2, with 24 CTAs, all-reduce of 16 and 64 MB
@@ -372,6 +380,7 @@ void set_crossovers(const Machine& m, Limits& limits) {
     set_crossovers_to_small_ctas(m, limits);
     limits.broadcast_ring_bytes = least_of_ring(m, limits);
     set_crossovers_to_reduce_ring(m, limits);
+    set_channels_of_long_reduces(m, limits);
     set_crossovers_to_clusters(m, limits);
     if (has_three_or_four_ranks(m) && has_few_ctas(m)) set_crossovers_of_few_ctas(m, limits);
     set_crossovers_to_two_channels_per_cta(m, limits);
@@ -566,8 +575,6 @@ Sizes sizes_for(const Machine& m) {
   sizes.limits.bytes_per_channel = 1 * kKi;
   sizes.limits.apart_sums = {sums, sizes.layouts[static_cast<size_t>(Queue::kSums)].slot_bytes};
   sizes.limits.apart_moves = {channels_apart(m, false, simple_channels), sizes.limits.slot_bytes[2]};
-  // Reduce of 64 MB between 4 took 250 us with 48 channels, 260 with 64 and 258 with 36; of 256 MB 864, 886 and 929.
-  sizes.limits.apart_reduce = {sums * 3 / 4, sizes.limits.apart_sums.slot_bytes};
   const QueueLayout& line = sizes.layouts[static_cast<size_t>(Queue::kLine)];
   if (m.ranks > 1) sizes.limits.line = {line.channels, line.slot_bytes, per_cta};
   const QueueLayout& mesh = sizes.layouts[static_cast<size_t>(Queue::kMesh)];

@@ -40,8 +40,7 @@ void order_pair(std::vector<int>& sources, const Values& values) {
   if (is_pair && first.ranks > second.ranks) std::swap(sources[0], sources[1]);
 }
 
-Value reduce(std::vector<int> sources, const Values& values, const Complain& complain) {
-  order_pair(sources, values);
+Value reduce(const std::vector<int>& sources, const Values& values, const Complain& complain) {
   const Shape first = values[sources.front()].shape;
   const bool goes_on = first == Shape::kRankOrder || first == Shape::kInSteps;
   Value result{goes_on ? Shape::kInSteps : Shape::kRankOrder, true, false, {}};
@@ -107,6 +106,7 @@ Pieces combine(const std::vector<const Pieces*>& sources, const CombineRules& ru
       cursors[i].done += count;
       if (cursors[i].done == (*sources[i])[cursors[i].index].count) cursors[i] = {cursors[i].index + 1, 0};
     }
+    order_pair(numbers, values);
     Value value = sources.size() == 1 ? values[numbers[0]] : reduce(numbers, values, complain);
     if (rules.finish) finish(value, rules, complain);
     result.push_back({count, element, values.number_of(value)});
