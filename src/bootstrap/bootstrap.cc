@@ -116,10 +116,15 @@ Joiner::Joiner(const JoinArguments& arguments)
   };
 }
 
-/// What says where a link-local address is means something on one host only: ids do not hold it.
+/// What says where a link-local address is means something on one host only: ids do not hold it, but each process has
+/// it in its own NCCL_COMM_ID.
 SocketAddress Joiner::address_of_root(const UniqueId& id) const {
   SocketAddress address = id.root;
-  if (address.is_link_local()) address.scope = tree_->listener_address().scope;
+  if (!address.is_link_local()) return address;
+  const BootstrapOptions& options = arguments_.options;
+  const auto where = options.comm_id ? split_host_and_port(*options.comm_id) : std::nullopt;
+  if (id.from_address && where) address.scope = resolve(*where, options.family).scope;
+  if (address.scope == 0) address.scope = tree_->listener_address().scope;
   return address;
 }
 

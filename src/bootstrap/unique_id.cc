@@ -32,6 +32,14 @@ std::uint64_t check_of(const ncclUniqueId& bytes) {
   return check;
 }
 
+/// An interface has another name on another host.
+std::string without_zone(const std::string& text) {
+  const size_t zone = text.find('%');
+  const size_t end = text.find(']', zone == std::string::npos ? 0 : zone);
+  if (zone == std::string::npos || end == std::string::npos) return text;
+  return text.substr(0, zone) + text.substr(end);
+}
+
 UniqueId id_from_address(const BootstrapOptions& options) {
   const std::string& text = *options.comm_id;
   const auto where = split_host_and_port(text);
@@ -41,7 +49,7 @@ UniqueId id_from_address(const BootstrapOptions& options) {
   UniqueId id;
   id.from_address = true;
   id.root = resolve(*where, options.family);
-  id.secret = secret_from_text(text);
+  id.secret = secret_from_text(without_zone(text));
   return id;
 }
 

@@ -261,7 +261,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   bool is_quiet() const;
   std::string self_description() const;
   std::string name_in_log() const;
-  /// "comm ... - STEP COMPLETE", as scripts that read logs expect it.
+  /// "comm ... - STEP COMPLETE", as scripts that read logs expect it: Init, Destroy if all was done that had been
+  /// called, else Abort, whichever call it was.
   void log_completion(Subsystem subsystem, const char* step) const;
   /// The other ranks, that this one has failed; without memory for that, that it has none.
   void tell(Bootstrap& bootstrap, ncclResult_t code, const std::string& sentence) noexcept;

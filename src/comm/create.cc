@@ -153,7 +153,7 @@ void record_creation(ncclComm_t* handle, int ranks, std::span<const ncclUniqueId
   const auto parsed = std::make_shared<const std::vector<UniqueId>>(parse_ids(ids));
   if (!parsed->front().from_address) require_distinct(ids, function);
   auto communicator = std::make_shared<Communicator>(device, read_config(config, Config{}));
-  group::require_alike(communicator->config(), function);
+  group::require_same_blocking(communicator->config(), function);
   communicator->place(rank, ranks);
   Job job;
   job.communicator = communicator;

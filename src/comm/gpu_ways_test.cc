@@ -71,7 +71,7 @@ bool choose_plan(CollectiveWork& work, int ranks, const Limits& limits, const Ru
 template <class Visit>
 void for_each_choice(const Sizes& sizes, int ranks, const Rules& allowed, DataType type, Visit&& visit) {
   for (int what = 0; what < kCollectives; ++what) {
-    for (const Combine combine : {Combine::kSum, Combine::kMax}) {
+    for (const Combine combine : {Combine::kSum, Combine::kProduct, Combine::kMax}) {
       for (const int root : std::set<int>{0, 1, ranks / 2, ranks - 1}) {
         for (size_t bytes = 16; bytes <= size_t{1} << 30; bytes *= 2) {
           CollectiveWork work;

@@ -457,16 +457,21 @@ Simulated simulate() {
   return simulate_outermost(group);
 }
 
-void require_alike(const Config& config, const char* function) {
+void require_same_blocking(const Config& config, const char* function) {
   const Communicator* const first = first_communicator(state());
   if (first != nullptr && first->config().blocking != config.blocking) {
     fail(ncclInvalidArgument, "{} : a group may not mix blocking and non-blocking communicators", function);
   }
 }
 
+void require_ready(const Communicator& communicator, const char* function) {
+  communicator.require_ready(function);
+  require_same_blocking(communicator.config(), function);
+}
+
 bool require(const Communicator& communicator, Call call, const char* function) {
   if (!communicator.require(call, function)) return false;
-  require_alike(communicator.config(), function);
+  require_same_blocking(communicator.config(), function);
   const std::vector<Job>& jobs = state().jobs;
   const auto last = std::find_if(jobs.rbegin(), jobs.rend(), [&](const Job& job) {
     return job.leads_to && job.communicator.get() == &communicator;

@@ -49,8 +49,10 @@ bool open();
 
 /// Throws Error(ncclInvalidArgument) if the group has communicators that block, and this one does not, or the other way
 /// round.
-void require_alike(const Config& config, const char* function);
-/// Communicator::require(), but what the group has recorded counts as done; and require_alike().
+void require_same_blocking(const Config& config, const char* function);
+/// Communicator::require_ready() for an operation, and require_same_blocking().
+void require_ready(const Communicator& communicator, const char* function);
+/// Communicator::require(), but what the group has recorded counts as done; and require_same_blocking().
 bool require(const Communicator& communicator, Call call, const char* function);
 /// For a communicator that is destroyed or aborted within the group, at once: what the group has recorded to begin does
 /// so now, as whoever destroys what was revoked waits for nobody.

@@ -21,8 +21,17 @@ namespace nitinol {
 
 namespace {
 
-void log_allocation(size_t bytes, const void* pointer) {
-  log_info(Subsystem::kAlloc, "ncclMemAlloc: {} bytes at {}", bytes, pointer);
+/// What has been done stays done without memory for a line.
+template <class... Args>
+void log_done(Subsystem subsystem, fmt::format_string<Args...> text, Args&&... args) noexcept {
+  try {
+    log_info(subsystem, text, std::forward<Args>(args)...);
+  } catch (const std::exception&) {
+  }
+}
+
+void log_allocation(size_t bytes, const void* pointer) noexcept {
+  log_done(Subsystem::kAlloc, "ncclMemAlloc: {} bytes at {}", bytes, pointer);
 }
 
 }  // namespace
@@ -68,8 +77,10 @@ void* allocate(size_t bytes) {
   std::unique_ptr<p2p::Region> region =
       p2p::allocate(p2p::Place::kDevice, device, std::max<size_t>(bytes, 1), devices_that_reach(device));
   void* const pointer = region->address();
-  const std::lock_guard lock(allocations().mutex);
-  allocations().by_address[pointer] = {device, std::move(region)};
+  {
+    const std::lock_guard lock(allocations().mutex);
+    allocations().by_address[pointer] = {device, std::move(region)};
+  }
   log_allocation(bytes, pointer);
   return pointer;
 }
@@ -115,7 +126,7 @@ void* register_buffer(ncclComm_t handle, void* buffer, size_t bytes) {
     fail(ncclInvalidArgument, "ncclCommRegister : buffer {} of {} bytes: it must not be NULL or empty", buffer, bytes);
   }
   void* const registration = communicator.registrations().add(buffer, bytes);
-  log_info(Subsystem::kReg, "rank {}: buffer {} of {} bytes is registered as {}", communicator.rank(), buffer, bytes,
+  log_done(Subsystem::kReg, "rank {}: buffer {} of {} bytes is registered as {}", communicator.rank(), buffer, bytes,
            registration);
   return registration;
 }
@@ -126,7 +137,7 @@ void deregister_buffer(ncclComm_t handle, void* registration) {
   if (!communicator.registrations().remove(registration)) {
     fail(ncclInvalidUsage, "ncclCommDeregister : handle {} is not a registration of this communicator", registration);
   }
-  log_info(Subsystem::kReg, "rank {}: {} is not registered any more", communicator.rank(), registration);
+  log_done(Subsystem::kReg, "rank {}: {} is not registered any more", communicator.rank(), registration);
 }
 
 }  // namespace nitinol

@@ -143,15 +143,13 @@ DataType checked_type(ncclDataType_t type, const char* function) {
 
 void record_collective(const CollectiveCall& call) {
   Communicator& communicator = communicator_of(call.communicator, call.function);
-  communicator.require_ready(call.function);
-  group::require_alike(communicator.config(), call.function);
+  group::require_ready(communicator, call.function);
   group::record_for(communicator, [&] { record_collective(call, communicator); });
 }
 
 void record_message(const MessageCall& call) {
   Communicator& communicator = communicator_of(call.communicator, call.function);
-  communicator.require_ready(call.function);
-  group::require_alike(communicator.config(), call.function);
+  group::require_ready(communicator, call.function);
   group::record_for(communicator, [&] { record_message(call, communicator); });
 }
 

@@ -80,6 +80,16 @@ TEST(Contexts, OfOneThatDoesNotBlockToo) {
   EXPECT_EQ("", run_with(false));
 }
 
+ncclComm_t child_of(ncclComm_t parent, bool blocking = true) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = blocking ? 1 : 0;
+  ncclComm_t child = nullptr;
+  const ncclResult_t called = ncclCommSplit(parent, 0, 0, &child, &config);
+  expect_that(called == ncclSuccess || called == ncclInProgress, "no child");
+  EXPECT_CALL(settled(ncclInProgress, child));
+  return child;
+}
+
 /// A thread of the program's that has never chosen a device, as those are that watch or clean up: which one it is on
 /// afterwards, -1 if it had trouble.
 int device_after(const std::function<void()>& calls) {
@@ -110,15 +120,15 @@ TEST(Contexts, OfWhatThreadsCallThatHaveChosenNoDeviceToo) {
               expect_that(device_after(call) == 0, "another device than before");
               EXPECT_CALL(cudaStreamSynchronize(stream));
               must_be_on_its_device(process, "after calls of such a thread");
+              for (const bool blocking : {true, false}) {
+                const ncclComm_t child = child_of(comm, blocking);
+                expect_that(device_after([&] { EXPECT_CALL(ncclCommAbort(child)); }) == 0,
+                            "another device than before");
+                must_be_on_its_device(process, "once such a thread has aborted a communicator");
+              }
               expect_that(device_after([&] { destroy(comm); }) == 0, "another device than before");
               must_be_on_its_device(process, "once such a thread has destroyed the communicator");
             }));
-}
-
-ncclComm_t child_of(ncclComm_t parent) {
-  ncclComm_t child = nullptr;
-  EXPECT_CALL(ncclCommSplit(parent, 0, 0, &child, nullptr));
-  return child;
 }
 
 /// What a group does for several communicators it does at the same time, on threads of the library's own.

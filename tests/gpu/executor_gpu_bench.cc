@@ -246,7 +246,7 @@ class Bench {
       }
     }
     for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kTwoShot}) {
-      if (!algorithm::apart(what, algorithm)) continue;
+      if (!algorithm::suits_parts(what, algorithm)) continue;
       for (int channels = limits.apart(what).channels; per_peer >= (512 << 10) && channels >= 16;
            channels -= channels / 4) {
         for (const size_t chunk : {0, 64 << 10, 32 << 10}) {

@@ -210,7 +210,7 @@ TEST_P(Proof, HoldsForAnyInterleavingAndMoreSlots) {
   const Collective what = GetParam();
   for_each_row(what, [&](auto entry) {
     for (const int ranks : {2, 3, 4, 5, 8, 13}) {
-      const int root = entry.row.canonical_to_ends ? 0 : ranks / 2;
+      const int root = entry.row.canonical_to_ends ? ranks % 2 : ranks / 2;
       const Case test{.what = what, .ranks = ranks, .root = root, .count = size_t{32} * ranks * 3 + 7};
       for (const int slots : {algorithm::kLeastSlots, 3, 5, 64}) {
         for (const uint64_t seed : {1, 2, 3}) prove(entry, test, {.slots = slots, .seed = seed});

@@ -119,7 +119,13 @@ class LegacyRegion : public Region {
     bytes_ = bytes;
     for (const int other : devices) enable_access(other, device);
   }
-  ~LegacyRegion() override { static_cast<void>(cudaFree(address_)); }
+  ~LegacyRegion() override {
+    try {
+      const DeviceGuard on(device_);
+      static_cast<void>(cudaFree(address_));
+    } catch (const std::exception&) {  // it stays allocated
+    }
+  }
 
   MemoryHandle share() const override {
     const DeviceGuard on(device_);
@@ -160,7 +166,7 @@ class LegacyMapping : public Region {
     try {
       const DeviceGuard on(device_);
       static_cast<void>(cudaIpcCloseMemHandle(address_));
-    } catch (const Error&) {  // it stays mapped
+    } catch (const std::exception&) {  // it stays mapped
     }
   }
   MemoryHandle share() const override { fail(ncclInternalError, "a mapped region cannot be shared further"); }

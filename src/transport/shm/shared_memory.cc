@@ -43,6 +43,7 @@ SharedMemory SharedMemory::create(size_t bytes, bool shareable) {
     memory.data_ = map_or_fail(bytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
     memory.bytes_ = bytes;
     ::madvise(memory.data_, bytes, MADV_NOHUGEPAGE);  // touching a byte must not cost megabytes
+    log_info(Subsystem::kAllocHost, "{} bytes of memory at {}", bytes, static_cast<const void*>(memory.data_));
     return memory;
   }
   memory.fd_ = UniqueFd(::memfd_create("nitinol", MFD_CLOEXEC | MFD_ALLOW_SEALING));
