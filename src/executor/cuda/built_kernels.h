@@ -76,12 +76,11 @@ constexpr bool has_grains(const algorithm::Row& row) {
   return has_brief_grains<Wire, type, with>(row.what);
 }
 
-/// By small CTAs: where else it would be slower than by others' libraries. Reduces in two shots go by LL128.
+/// By small CTAs: where else it would be slower than by others' libraries.
 template <class Wire, DataType type, Combiner with>
 constexpr bool has_small_grains(const algorithm::Row& row) {
   if (!Wire::kSmall || Wire::kApart || with == Combiner::kOther || !is_often_cut(row.what, type)) return false;
-  const bool is_reduce_in_two_shots = row.what == Collective::kReduce && row.algorithm == Algorithm::kTwoShot;
-  return !is_reduce_in_two_shots && row.what != Collective::kBroadcast;
+  return row.what != Collective::kBroadcast;
 }
 
 /// The entries of the table that reduce (or that do not) and share a kernel, for size.
