@@ -102,6 +102,7 @@ void set_crossovers_to_small_ctas(const Machine& m, Limits& limits) {
   } else {
     from(Collective::kBroadcast, (m.ranks <= 4 ? 32 : 256) * kMega);
     if (m.ranks > 4) return;
+    from(Collective::kReduce, 128 * kMega);  // in two shots; in a ring: set_crossovers_to_reduce_ring
     from(Collective::kAllReduce, 12 * kMega);
     from(Collective::kReduceScatter, 10 * kMega + 1);
     from(Collective::kAllGather, 8 * kMega + 1);
@@ -153,8 +154,9 @@ void set_crossovers_to_reduce_ring(const Machine& m, Limits& limits) {
 }
 
 /// In two shots by LL128: between 4 reduce of bfloat16 of 8, 12, 16, 32, 64 and 256 MB took 47, 60, 78, 138, 244 and
-/// 898 us with 64 channels, 45, 66, 83, 147, 267 and 993 with 96; in parts 64 and 256 MB 265 and 905, by small CTAs 281
-/// and 887. Between 3 16, 64 and 256 MB 71, 238 and 891, in parts 260 and 937.
+/// 898 us with 64 channels, 45, 66, 83, 147, 267 and 993 with 96; in parts 64 and 256 MB 265 and 905, by small CTAs 64,
+/// 128 and 256 MB 281, 483 and 887. Between 3 16, 64 and 256 MB 71, 238 and 891, in parts 260 and 937, by small CTAs
+/// 79, 249 and 870.
 void set_channels_of_long_reduces(const Machine& m, Limits& limits) {
   if (!has_three_or_four_ranks(m)) return;
   limits.long_reduce_bytes = 10 * kMega;
