@@ -11,11 +11,11 @@ namespace nitinol {
 std::string operation_text(Operation operation, std::uint64_t sequence) {
   switch (operation) {
     case Operation::kNone: return "no operation";
-    case Operation::kAllGather: return formatted("making the communicator (all_gather number {})", sequence);
+    case Operation::kAllGather: return formatted("all_gather number {} of making the communicator", sequence);
     case Operation::kAllGatherVariable:
-      return formatted("making the communicator (all_gather_variable number {})", sequence);
-    case Operation::kBroadcast: return formatted("making the communicator (broadcast number {})", sequence);
-    case Operation::kBarrier: return formatted("making the communicator (barrier number {})", sequence);
+      return formatted("all_gather_variable number {} of making the communicator", sequence);
+    case Operation::kBroadcast: return formatted("broadcast number {} of making the communicator", sequence);
+    case Operation::kBarrier: return formatted("barrier number {} of making the communicator", sequence);
     case Operation::kSplit: return "ncclCommSplit";
     case Operation::kLeave: return "ncclCommFinalize or ncclCommDestroy";
     case Operation::kCompare: return "a collective (NITINOL_CHECK=strict compares them)";
