@@ -84,13 +84,18 @@ constexpr bool apart(Collective what, Algorithm algorithm) {
   return kIndex.apart[static_cast<int>(what)][static_cast<int>(algorithm)];
 }
 
+/// Whether the root takes from one other alone, in one shot.
+constexpr bool is_reduce_of_pair(Collective what, Algorithm algorithm, int ranks) {
+  return what == Collective::kReduce && algorithm == Algorithm::kOneShot && ranks == 2;
+}
+
 /// Whether each rank takes from one other alone, the one before it. `any_order`: the result does not depend on the
 /// order of ranks.
 constexpr bool goes_along_line(Collective what, Algorithm algorithm, int ranks, int root, bool any_order) {
   if (what == Collective::kBroadcast) return algorithm == Algorithm::kRing;
   if (what != Collective::kReduce) return false;
-  if (algorithm == Algorithm::kRing) return !changes_places(root, ranks, any_order);
-  return algorithm == Algorithm::kOneShot && ranks == 2;
+  return algorithm == Algorithm::kRing ? !changes_places(root, ranks, any_order)
+                                       : is_reduce_of_pair(what, algorithm, ranks);
 }
 
 /// Whether GPUs have kernels for it in which parts have CTAs of their own. Reduces take as long or less by LL128.
@@ -121,7 +126,7 @@ constexpr bool suits_small_ctas(Collective what, Algorithm algorithm, DataType t
   const bool by_mesh =
       has_block_per_rank(what) ? algorithm == Algorithm::kOneShot : reduces(what) && algorithm == Algorithm::kTwoShot;
   if (algorithm == Algorithm::kRing) return suits_ring(what, type, sums);
-  return by_mesh || (what == Collective::kReduce && algorithm == Algorithm::kOneShot && ranks == 2);
+  return by_mesh || is_reduce_of_pair(what, algorithm, ranks);
 }
 
 /// Whether GPUs have kernels for it in which the parts of a channel share a CTA, if it is a sum or moves data. Doubles

@@ -32,7 +32,7 @@ Kind kind_of(const CollectiveWork& work) {
           .count = work.count,
           .type = work.type,
           .root = work.root,
-          .any_order = work.reduction.order_free(work.type),
+          .any_order = work.any_order(),
           .algorithm = plan.algorithm,
           .protocol = plan.protocol,
           .channels = plan.channels,

@@ -7,12 +7,13 @@ namespace nitinol {
 
 /// Looked up at run time, so that the library does not need libcuda to load. Of CUDA 12.0 or older; null if the driver
 /// has none of that name.
-inline void* driver_function(const char* name) {
+template <class Function>
+Function driver_function(const char* name) {
   constexpr unsigned int kVersion = 12000;
   void* address = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
   const cudaError_t status = cudaGetDriverEntryPointByVersion(name, &address, kVersion, cudaEnableDefault, &found);
-  if (status == cudaSuccess && found == cudaDriverEntryPointSuccess) return address;
+  if (status == cudaSuccess && found == cudaDriverEntryPointSuccess) return reinterpret_cast<Function>(address);
   static_cast<void>(cudaGetLastError());
   return nullptr;
 }

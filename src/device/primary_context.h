@@ -31,14 +31,10 @@ class PrimaryContext {
 
  private:
   struct Driver {
-    template <class Function>
-    static Function find(const char* name) {
-      return reinterpret_cast<Function>(driver_function(name));
-    }
-    decltype(&::cuCtxGetCurrent) get = find<decltype(get)>("cuCtxGetCurrent");
-    decltype(&::cuDevicePrimaryCtxRetain) retain = find<decltype(retain)>("cuDevicePrimaryCtxRetain");
-    decltype(&::cuCtxPushCurrent) push = find<decltype(push)>("cuCtxPushCurrent");
-    decltype(&::cuCtxPopCurrent) pop = find<decltype(pop)>("cuCtxPopCurrent");
+    decltype(&::cuCtxGetCurrent) get = driver_function<decltype(get)>("cuCtxGetCurrent");
+    decltype(&::cuDevicePrimaryCtxRetain) retain = driver_function<decltype(retain)>("cuDevicePrimaryCtxRetain");
+    decltype(&::cuCtxPushCurrent) push = driver_function<decltype(push)>("cuCtxPushCurrent");
+    decltype(&::cuCtxPopCurrent) pop = driver_function<decltype(pop)>("cuCtxPopCurrent");
     bool complete = get != nullptr && retain != nullptr && push != nullptr && pop != nullptr;
   };
   static const Driver& driver() {

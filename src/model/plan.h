@@ -30,6 +30,9 @@ struct CollectiveWork {
   Reduction reduction;
   int root = 0;
   Plan plan;
+
+  /// Whether the result does not depend on the order of ranks.
+  constexpr bool any_order() const { return !reduces(what) || reduction.order_free(type); }
 };
 
 /// One send or receive of one rank. Messages with the same peer and direction run in the order given.

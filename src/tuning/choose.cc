@@ -280,7 +280,7 @@ Question question_of(const CollectiveWork& work, int ranks) {
   return {.what = work.what,
           .count = work.count,
           .type = work.type,
-          .order_free = !reduces(work.what) || work.reduction.order_free(work.type),
+          .order_free = work.any_order(),
           .sum = !reduces(work.what) || work.reduction.combine == Combine::kSum,
           .scaled = work.reduction.scalar != Reduction::Scalar::kNone,
           .ranks = ranks,

@@ -156,7 +156,7 @@ class Cluster {
   std::string run(const Case& test) {
     const CollectiveWork& work = test.work;
     const bool canonical = algorithm::canonical(work.what, work.plan.algorithm, work.type, work.root, ranks_.size());
-    const std::vector<Launch> launches = set_up(test, !canonical && !work.reduction.order_free(work.type));
+    const std::vector<Launch> launches = set_up(test, !canonical && !work.any_order());
     ranks_.prepare(launches);
     ranks_.launch(launches);
     ranks_.synchronize();

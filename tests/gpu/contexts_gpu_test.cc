@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds kAWhile{300};
 
 bool has_context(int device) {
   using GetState = int (*)(int device, unsigned* flags, int* active);
-  const auto get_state = reinterpret_cast<GetState>(nitinol::driver_function("cuDevicePrimaryCtxGetState"));
+  const auto get_state = nitinol::driver_function<GetState>("cuDevicePrimaryCtxGetState");
   unsigned flags = 0;
   int active = 0;
   if (get_state == nullptr || get_state(device, &flags, &active) != 0) throw std::runtime_error("no driver");

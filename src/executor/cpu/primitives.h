@@ -34,7 +34,7 @@ class Primitives : public algorithm::Verbs<Primitives> {
   int rank() const { return rank_.rank(); }
   int ranks() const { return rank_.ranks(); }
   int root() const { return work_.root; }
-  bool any_order() const { return work_.reduction.order_free(work_.type); }
+  bool any_order() const { return work_.any_order(); }
 
   template <algorithm::Flow flow>
   void transfer(const algorithm::Operands& operands) {

@@ -49,12 +49,11 @@ size_t Rank::index_of(const CollectiveWork& work) const {
   const auto what = static_cast<size_t>(work.what);
   const auto algorithm = static_cast<size_t>(work.plan.algorithm);
   const size_t for_root = (what * kAlgorithms + algorithm) * reached_.size() + static_cast<size_t>(work.root);
-  return 2 * for_root + (work.reduction.order_free(work.type) ? 1 : 0);
+  return 2 * for_root + (work.any_order() ? 1 : 0);
 }
 
 std::vector<bool> Rank::needed_for(const CollectiveWork& work) const {
-  const bool any_order = work.reduction.order_free(work.type);
-  return peers_of(work.what, work.plan.algorithm, {rank_, ranks(), work.root, any_order});
+  return peers_of(work.what, work.plan.algorithm, {rank_, ranks(), work.root, work.any_order()});
 }
 
 void Rank::reach_for(const CollectiveWork& work) {

@@ -336,8 +336,7 @@ class CudaExecutor : public Executor {
   const void* kernel_for(const CollectiveWork& work) const { return kernel_of(work, queue_for(work), ranks_); }
 
   bool goes_along_line(const CollectiveWork& work) const {
-    return algorithm::goes_along_line(work.what, work.plan.algorithm, ranks_, work.root,
-                                      work.reduction.order_free(work.type));
+    return algorithm::goes_along_line(work.what, work.plan.algorithm, ranks_, work.root, work.any_order());
   }
   Queue queue_for(const CollectiveWork& work) const {
     if (const std::optional<Queue> brief = brief_queue_for(work)) return *brief;
@@ -470,7 +469,7 @@ class CudaExecutor : public Executor {
     work.combine = from.reduction.combine;
     work.average = from.reduction.average;
     work.is_unsigned = is_unsigned(from.type);
-    work.any_order = from.reduction.order_free(from.type);
+    work.any_order = from.any_order();
     work.scalar = from.reduction.scalar;
     work.immediate = from.reduction.scalar == Reduction::Scalar::kDevice
                          ? reinterpret_cast<uint64_t>(from.reduction.pointer)

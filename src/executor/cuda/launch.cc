@@ -14,7 +14,7 @@ namespace {
 using DriversLaunch = decltype(&::cuLaunchKernelEx);
 
 DriversLaunch drivers_launch() {
-  static const auto found = reinterpret_cast<DriversLaunch>(driver_function("cuLaunchKernelEx"));
+  static const auto found = driver_function<DriversLaunch>("cuLaunchKernelEx");
   if (found == nullptr) fail(ncclUnhandledCudaError, "the CUDA driver has no cuLaunchKernelEx: it is too old");
   return found;
 }

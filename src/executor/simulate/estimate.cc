@@ -57,8 +57,8 @@ class Sample {
       Share share = share_;
       share.end = share.begin + count;
       share.turn = algorithm::turn_of(static_cast<int>(channel), ranks_);
-      const bool any_order = work_.reduction.order_free(work_.type);
-      programs.push_back(algorithm::record(work_.plan.algorithm, {work_.what, ranks_, work_.root, share, any_order}));
+      programs.push_back(
+          algorithm::record(work_.plan.algorithm, {work_.what, ranks_, work_.root, share, work_.any_order()}));
     }
     return simulate(programs, model_);
   }

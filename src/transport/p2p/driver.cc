@@ -9,7 +9,7 @@ namespace {
 
 template <class Function>
 bool find(const char* name, Function& function) {
-  function = reinterpret_cast<Function>(driver_function(name));
+  function = driver_function<Function>(name);
   return function != nullptr;
 }
 
