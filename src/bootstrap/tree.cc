@@ -351,9 +351,7 @@ void Tree::tell_of_awaited(const std::string& ranks) {
   told_of_awaited_ = true;
   const Frame frame = control_frame(FrameType::kAwaits, encode(Failure{rank_, ncclRemoteError, ranks}));
   for (const auto& [rank, neighbour] : neighbours_) {
-    if (!are_same_process(neighbour.identity, self_) && neighbour.connection && !neighbour.gone) {
-      neighbour.connection->send(frame);
-    }
+    if (neighbour.connection && !neighbour.gone) neighbour.connection->send(frame);
   }
 }
 
@@ -477,15 +475,13 @@ std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, D
       if (!from.mailbox.empty()) break;
     }
     wait.leave_out(wait.attendance.missed(Clock::now()));
-    if (!from.gone && !is_revoked_locked(step, wait) && !is_over_locked(neighbour, step, wait)) {
+    const bool comes = !from.gone && !is_about_to_leave(from, step);
+    if (comes && !is_revoked_locked(step, wait) && !is_over_locked(neighbour, step, wait)) {
       const auto words = [&](auto waited) { return complaint_locked(neighbour, step, waited); };
       if (!warn_if_long(lock, step.operation, wait, words)) wait_slice(lock, wait.deadline);
       continue;
     }
-    const bool revoked = !from.gone && is_revoked_locked(step, wait);
-    const Failure failure = revoked
-                                ? Failure{revoke_->rank, ncclRemoteError, word_of_revoke_locked(neighbour, step)}
-                                : Failure{neighbour, ncclRemoteError, complaint_locked(neighbour, step, wait.so_far())};
+    const Failure failure = blame_locked(neighbour, step, wait);
     lock.unlock();
     fail_operation(failure);
   }
@@ -494,6 +490,12 @@ std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, D
   lock.unlock();
   expect_step(frame, neighbour, step);
   return std::move(frame.payload);
+}
+
+/// Whether the neighbour takes part in nothing any more but leaving: what it sent for this step would have come before
+/// word of that.
+bool Tree::is_about_to_leave(const Neighbour& neighbour, const OperationStep& step) {
+  return !neighbour.awaited.empty() && step.operation != Operation::kLeave;
 }
 
 /// Whether the neighbour is to be blamed now. Not as soon as the time is over: this process may have stood still, and
@@ -518,6 +520,18 @@ bool Tree::is_revoked_locked(const OperationStep& step, Wait& wait) const {
   if (!concerns || !revoke_ || has_revoked_) return false;
   if (!wait.revoked_since) wait.revoked_since = Clock::now();
   return Clock::now() - *wait.revoked_since >= kPatienceWithFailed;
+}
+
+/// What is wrong if the neighbour is not waited for any longer.
+Failure Tree::blame_locked(int neighbour, const OperationStep& step, Wait& wait) const {
+  const Neighbour& from = neighbours_.at(neighbour);
+  if (!from.gone && is_about_to_leave(from, step)) {
+    return difference(neighbour, step, operation_text(Operation::kLeave, step.sequence));
+  }
+  if (!from.gone && is_revoked_locked(step, wait)) {
+    return {revoke_->rank, ncclRemoteError, word_of_revoke_locked(neighbour, step)};
+  }
+  return {neighbour, ncclRemoteError, complaint_locked(neighbour, step, wait.so_far())};
 }
 
 /// Whether nothing is to be hoped for from a rank that is still there.
@@ -555,7 +569,7 @@ std::string Tree::complaint_locked(int neighbour, const OperationStep& step, std
                      step.text());
   }
   std::string doings = doings_ ? doings_(neighbour).text : "";
-  if (step.operation == Operation::kLeave && !from.awaited.empty()) {
+  if (!from.awaited.empty()) {
     doings = formatted("it has come, but waits for {} of its process", from.awaited);
   }
   const std::string complaint =
@@ -584,13 +598,16 @@ std::chrono::milliseconds Tree::grace_for(int neighbour) const {
   return steps * kGracePerLevel;
 }
 
+Failure Tree::difference(int neighbour, const OperationStep& step, const std::string& theirs) const {
+  return {neighbour, ncclInvalidUsage,
+          formatted("ranks {} and {} do different things: rank {} is in {}, rank {} in {}; all ranks must make the "
+                    "same calls in the same order",
+                    rank_, neighbour, rank_, step.text(), neighbour, theirs)};
+}
+
 void Tree::expect_step(const Frame& frame, int neighbour, const OperationStep& step) {
   if (frame.operation == step.operation && frame.sequence == step.sequence) return;
-  fail_operation(
-      {neighbour, ncclInvalidUsage,
-       formatted("ranks {} and {} do different things: rank {} is in {}, rank {} in {}; all ranks must make the same "
-                 "calls in the same order",
-                 rank_, neighbour, rank_, step.text(), neighbour, operation_text(frame.operation, frame.sequence))});
+  fail_operation(difference(neighbour, step, operation_text(frame.operation, frame.sequence)));
 }
 
 void Tree::fail_operation(const Failure& failure) {

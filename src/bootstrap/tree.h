@@ -126,7 +126,7 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
   /// shares with this rank's program for long.
   void report_revoke();
   /// This rank has come to leave, but waits for these others of its process ("": for none any more): who waits for it
-  /// elsewhere says so.
+  /// says so, and does not wait for it in anything else.
   void tell_of_awaited(const std::string& ranks);
   bool is_connected_to(int neighbour) const;
   void shutdown();
@@ -170,6 +170,7 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
   std::chrono::milliseconds grace_for(int neighbour) const;
   bool wait_slice(std::unique_lock<std::mutex>& lock, Deadline deadline);
   const char* name_of_timeout(Operation operation) const;
+  Failure difference(int neighbour, const OperationStep& step, const std::string& theirs) const;
   void expect_step(const Frame& frame, int neighbour, const OperationStep& step);
   /// How long an operation waits for a neighbour.
   struct Wait {
@@ -193,11 +194,13 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
   };
   template <typename Words>
   bool warn_if_long(std::unique_lock<std::mutex>& lock, Operation operation, Wait& wait, const Words& words) const;
+  static bool is_about_to_leave(const Neighbour& neighbour, const OperationStep& step);
   bool is_over_locked(int neighbour, const OperationStep& step, Wait& wait) const;
   bool is_revoked_locked(const OperationStep& step, Wait& wait) const;
   bool given_up_locked(int neighbour, const OperationStep& step, Wait& wait) const;
   bool is_frozen_for_long_locked(int neighbour, const OperationStep& step, Wait& wait) const;
   bool may_tell_locked(int neighbour, Wait& wait) const;
+  Failure blame_locked(int neighbour, const OperationStep& step, Wait& wait) const;
   std::string complaint_locked(int neighbour, const OperationStep& step, std::chrono::milliseconds waited) const;
   std::string absence_locked(int child, const std::string& within) const;
   std::string word_of_revoke_locked(int neighbour, const OperationStep& step) const;

@@ -174,12 +174,25 @@ bool Communicator::plan_and_prepare(Launch& launch, cudaStream_t stream, IfNotRe
 void Communicator::enqueue(const Launch& launch, const std::vector<cudaStream_t>& streams) {
   if (launch.collectives.empty() && launch.messages.empty()) return;
   if (ranks_ > 1 && log_enabled(LogLevel::kInfo, Subsystem::kTuning)) log_plans(launch);
-  const cudaStream_t stream = order_.enter(streams, [&] { return executor_->memory_of_kernels(); });
-  const auto launching = kernels_.begin_launch();
-  recorder_.note(launch, stream, order_.captured());
-  executor_->note(launch, stream, order_.stream_ids(), order_.captured());
-  executor_->launch(launch, stream);
-  order_.leave(streams);
+  try {
+    const cudaStream_t stream = order_.enter(streams, [&] { return executor_->memory_of_kernels(); });
+    const auto launching = kernels_.begin_launch();
+    recorder_.note(launch, stream, order_.captured());
+    executor_->note(launch, stream, order_.stream_ids(), order_.captured());
+    executor_->launch(launch, stream);
+    order_.leave(streams);
+  } catch (const Error& error) {
+    if (error.code() == ncclUnhandledCudaError) object_to(streams, error);
+    throw;
+  }
+}
+
+/// CUDA says of a stream that cannot be used no more than that a handle is invalid.
+void Communicator::object_to(const std::vector<cudaStream_t>& streams, const Error& error) const {
+  for (const cudaStream_t stream : streams) {
+    const std::string objection = objection_to(stream, device_);
+    if (!objection.empty()) fail(error.code(), "{} ({})", objection, error.what());
+  }
 }
 
 bool Communicator::run(Launch& launch, const std::vector<cudaStream_t>& streams, IfNotReady otherwise) {

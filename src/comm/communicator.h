@@ -247,6 +247,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void plan(Launch& launch);
   bool plan_and_prepare(Launch& launch, cudaStream_t stream, IfNotReady otherwise);
   void enqueue(const Launch& launch, const std::vector<cudaStream_t>& streams);
+  void object_to(const std::vector<cudaStream_t>& streams, const Error& error) const;
   void stop_operations();
   void end_executor();
   template <class Step>

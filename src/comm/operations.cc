@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "comm/handle.h"
+#include "device/memory_range.h"
 
 namespace nitinol {
 namespace {
@@ -26,7 +27,8 @@ void check_rank(const char* function, const char* what, int rank, int ranks) {
   }
 }
 
-void check_buffer(const char* function, const char* name, const void* buffer, const Communicator& communicator) {
+void check_buffer(const char* function, const char* name, const void* buffer, size_t bytes,
+                  const Communicator& communicator) {
   if (buffer == nullptr) fail(ncclInvalidArgument, "{} : {} argument is NULL", function, name);
   static const bool check_pointers = settings().flag(Setting::kCheckPointers) ||
                                      settings().text_if_set(Setting::kCheckMode).value_or("").starts_with("DEBUG_");
@@ -40,6 +42,9 @@ void check_buffer(const char* function, const char* name, const void* buffer, co
   if (attributes.type == cudaMemoryTypeDevice && attributes.device != communicator.device()) {
     fail(ncclInvalidArgument, "{} : {} lies on device {}, the communicator uses device {}", function, name,
          attributes.device, communicator.device());
+  }
+  if (const size_t there = bytes_in_memory(buffer, bytes); there < bytes) {
+    fail(ncclInvalidArgument, "{} : {} is to hold {} bytes, its memory ends after {}", function, name, bytes, there);
   }
 }
 
@@ -117,8 +122,13 @@ void record_collective(const CollectiveCall& call, Communicator& communicator) {
   if (logs_operations()) write_down(call, ranks);
   if (call.count == 0 && ranks == 1) return;
   const Blocks blocks = blocks_of(call.what, call.root == communicator.rank(), ranks);
-  if (call.count > 0 && blocks.send > 0) check_buffer(call.function, "sendbuff", call.send, communicator);
-  if (call.count > 0 && blocks.receive > 0) check_buffer(call.function, "recvbuff", call.receive, communicator);
+  const auto check = [&](const char* name, const void* buffer, int held) {
+    if (bytes > 0 && held > 0) {
+      check_buffer(call.function, name, buffer, bytes * static_cast<size_t>(held), communicator);
+    }
+  };
+  check("sendbuff", call.send, blocks.send);
+  check("recvbuff", call.receive, blocks.receive);
   group::add_task({communicator, call.stream, work_of(call, blocks, type, bytes, reduction)});
 }
 
@@ -126,7 +136,7 @@ void record_message(const MessageCall& call, Communicator& communicator) {
   check_rank(call.function, "peer", call.peer, communicator.ranks());
   const DataType type = checked_type(call.type, call.function);
   const size_t bytes = checked_bytes(call.function, call.count, type, 1);
-  if (bytes > 0) check_buffer(call.function, "buffer", call.buffer, communicator);
+  if (bytes > 0) check_buffer(call.function, "buffer", call.buffer, bytes, communicator);
   if (logs_operations()) write_down(call);
   const MessageWork work{
       .direction = call.direction, .peer = call.peer, .buffer = call.buffer, .bytes = bytes, .stated = type};

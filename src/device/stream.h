@@ -2,6 +2,7 @@
 #pragma once
 
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "device/guards.h"
@@ -53,6 +54,18 @@ inline unsigned long long stream_id(cudaStream_t stream) {
   if (cudaStreamGetId(stream, &id) == cudaSuccess) return id;
   static_cast<void>(cudaGetLastError());
   return kNoStreamId;
+}
+
+/// Why work for `device` cannot go into the stream; "" if that is not the stream's fault.
+inline std::string objection_to(cudaStream_t stream, int device) {
+  int of_stream = device;
+  if (cudaStreamGetDevice(stream, &of_stream) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return formatted("CUDA knows no stream {}: has it been destroyed?", static_cast<const void*>(stream));
+  }
+  if (of_stream == device) return "";
+  return formatted("stream {} is of device {}, the communicator of device {}", static_cast<const void*>(stream),
+                   of_stream, device);
 }
 
 /// Whether the stream is being captured into a graph, be it in vain.

@@ -127,6 +127,12 @@ void expect_that(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what + " (last error: " + ncclGetLastError(nullptr) + ")");
 }
 
+void expect_refusal(ncclResult_t result, ncclResult_t code, const std::string& words) {
+  expect_that(result == code, "code " + std::to_string(result) + " instead of " + std::to_string(code));
+  const std::string sentence = ncclGetLastError(nullptr);
+  expect_that(sentence.find(words) != std::string::npos, "the sentence lacks '" + words + "'");
+}
+
 ncclResult_t state_of(ncclComm_t comm) {
   ncclResult_t state = ncclInternalError;
   EXPECT_CALL(ncclCommGetAsyncError(comm, &state));

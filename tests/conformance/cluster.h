@@ -27,6 +27,8 @@ void expect(cudaError_t result, const char* call);
 #define EXPECT_CALL(call) ::nitinol::testing::expect(call, #call)
 /// The same unless something holds.
 void expect_that(bool holds, const std::string& what);
+/// The same unless the calling thread's last call was refused with that code and a sentence that has the words.
+void expect_refusal(ncclResult_t result, ncclResult_t code, const std::string& words);
 
 /// Throws unless this is that rank of so many.
 void expect_place(ncclComm_t comm, int rank, int ranks);

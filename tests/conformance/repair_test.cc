@@ -21,11 +21,6 @@
 namespace nitinol::testing {
 namespace {
 
-void refuses(ncclResult_t got, ncclResult_t wanted, const char* part) {
-  expect_that(got == wanted, "code " + std::to_string(got) + " instead of " + std::to_string(wanted));
-  expect_that(std::strstr(ncclGetLastError(nullptr), part) != nullptr, std::string("the sentence lacks ") + part);
-}
-
 /// Sums rank + 1 over the communicator with so many ranks, of which this one is to be `rank`.
 void must_work(ncclComm_t comm, int rank, int ranks, cudaStream_t stream) {
   expect_place(comm, rank, ranks);
@@ -134,13 +129,14 @@ TEST(Shrink, RefusesWhatMakesNoSense) {
               int self_list[] = {self.rank};
               int wild[] = {7};
               ncclComm_t smaller = nullptr;
-              refuses(ncclCommShrink(nullptr, list, 1, &smaller, nullptr, 0), ncclInvalidArgument, "NULL");
-              refuses(ncclCommShrink(self.comm, nullptr, 1, &smaller, nullptr, 0), ncclInvalidArgument, "NULL");
-              refuses(ncclCommShrink(self.comm, list, 0, &smaller, nullptr, 0), ncclInvalidArgument, "exclude");
-              refuses(ncclCommShrink(self.comm, list, 1, nullptr, nullptr, 0), ncclInvalidArgument, "NULL");
-              refuses(ncclCommShrink(self.comm, wild, 1, &smaller, nullptr, 0), ncclInvalidArgument, "rank 7");
-              refuses(ncclCommShrink(self.comm, self_list, 1, &smaller, nullptr, 0), ncclInvalidArgument, "itself");
-              refuses(ncclCommShrink(self.comm, list, 1, &smaller, nullptr, 2), ncclInvalidArgument, "flags");
+              expect_refusal(ncclCommShrink(nullptr, list, 1, &smaller, nullptr, 0), ncclInvalidArgument, "NULL");
+              expect_refusal(ncclCommShrink(self.comm, nullptr, 1, &smaller, nullptr, 0), ncclInvalidArgument, "NULL");
+              expect_refusal(ncclCommShrink(self.comm, list, 0, &smaller, nullptr, 0), ncclInvalidArgument, "exclude");
+              expect_refusal(ncclCommShrink(self.comm, list, 1, nullptr, nullptr, 0), ncclInvalidArgument, "NULL");
+              expect_refusal(ncclCommShrink(self.comm, wild, 1, &smaller, nullptr, 0), ncclInvalidArgument, "rank 7");
+              expect_refusal(ncclCommShrink(self.comm, self_list, 1, &smaller, nullptr, 0), ncclInvalidArgument,
+                             "itself");
+              expect_refusal(ncclCommShrink(self.comm, list, 1, &smaller, nullptr, 2), ncclInvalidArgument, "flags");
               must_work(self.comm, self.rank, 2, self.stream);
               EXPECT_CALL(ncclCommShrink(self.comm, list, 1, &smaller, nullptr, 0));  // alone
               must_work(smaller, 0, 1, self.stream);
@@ -167,7 +163,7 @@ void shrink_after_death(int process, int victim, const ncclUniqueId& id, bool re
   const std::string name = "rank " + std::to_string(victim) + " (";
   expect_that(std::strstr(ncclGetLastError(comm), name.c_str()) != nullptr, "the sentence does not name the victim");
   ncclComm_t smaller = nullptr;
-  refuses(ncclCommShrink(comm, &victim, 1, &smaller, nullptr, NCCL_SHRINK_DEFAULT), ncclRemoteError, "failed");
+  expect_refusal(ncclCommShrink(comm, &victim, 1, &smaller, nullptr, NCCL_SHRINK_DEFAULT), ncclRemoteError, "failed");
   if (revoke_first) {
     EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
     expect_that(state_of(comm) == ncclSuccess, "revoked, but not quiet");
@@ -203,11 +199,12 @@ TEST(Revoke, StopsWhatRunsAndLeavesSplittingAndShrinking) {
               EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
               EXPECT_CALL(cudaStreamSynchronize(self.stream));
               expect_that(state_of(comm) == ncclSuccess, "state");
-              refuses(ncclAllReduce(data, data, 8, ncclInt, ncclSum, comm, self.stream), ncclInvalidUsage, "revoked");
-              refuses(ncclSend(data, 8, ncclInt, 0, comm, self.stream), ncclInvalidUsage, "revoked");
-              refuses(ncclCommFinalize(comm), ncclInvalidUsage, "revoked");
+              expect_refusal(ncclAllReduce(data, data, 8, ncclInt, ncclSum, comm, self.stream), ncclInvalidUsage,
+                             "revoked");
+              expect_refusal(ncclSend(data, 8, ncclInt, 0, comm, self.stream), ncclInvalidUsage, "revoked");
+              expect_refusal(ncclCommFinalize(comm), ncclInvalidUsage, "revoked");
               void* registration = nullptr;
-              refuses(ncclCommRegister(comm, data, 64, &registration), ncclInvalidUsage, "revoked");
+              expect_refusal(ncclCommRegister(comm, data, 64, &registration), ncclInvalidUsage, "revoked");
               EXPECT_CALL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));  // no second effect
               ncclComm_t again = nullptr;
               EXPECT_CALL(ncclCommSplit(comm, 0, self.rank, &again, nullptr));
@@ -482,7 +479,7 @@ TEST(NonBlocking, CallsOfAGroupThatIsRefusedLeaveNobodyPolling) {
               EXPECT_CALL(ncclGroupStart());
               EXPECT_CALL(ncclCommInitRankConfig(&first, 2, id, 0, &config));
               EXPECT_CALL(ncclCommRevoke(alone, NCCL_REVOKE_DEFAULT));
-              refuses(ncclCommInitRankConfig(&second, 2, id, 2, &config), ncclInvalidArgument, "invalid rank 2");
+              expect_refusal(ncclCommInitRankConfig(&second, 2, id, 2, &config), ncclInvalidArgument, "invalid rank 2");
               expect_that(ncclGroupEnd() == ncclInvalidArgument, "the group");
               expect_that(first != nullptr && second == nullptr, "handles");
               expect_that(wait_for_state(first) == ncclInvalidArgument, "the first one's state");
@@ -659,7 +656,7 @@ TEST(Revoke, OfANonBlockingCommunicatorIsPolled) {
               ncclComm_t comm = nullptr;
               EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, &config));
               expect_that(wait_for_state(comm) == ncclSuccess, "init");
-              refuses(ncclCommRevoke(comm, 1), ncclInvalidArgument, "flags");
+              expect_refusal(ncclCommRevoke(comm, 1), ncclInvalidArgument, "flags");
               const ncclResult_t revoked = ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);
               expect_that(revoked == ncclSuccess || revoked == ncclInProgress, "revoke");
               expect_that(wait_for_state(comm) == ncclSuccess, "revoked");

@@ -95,6 +95,31 @@ TEST(Streams, OneThatIsDestroyedWhileItWaitsHoldsUpNoFirstUse) {
   }
 }
 
+void refuses_to_sum_in(cudaStream_t stream, const Rank& self, const char* why) {
+  const Ints from(1);
+  const Ints to(1);
+  expect_refusal(ncclAllReduce(from.data(), to.data(), 1, ncclInt, ncclSum, self.comm, stream), ncclUnhandledCudaError,
+                 why);
+}
+
+TEST(Streams, OneOfAnotherDeviceIsNamed) {
+  EXPECT_EQ("", run_ranks({1}, [](Rank& self) {
+              EXPECT_CALL(cudaSetDevice(1));
+              const OwnStream foreign;
+              EXPECT_CALL(cudaSetDevice(0));
+              refuses_to_sum_in(foreign.get(), self, "is of device 1, the communicator of device 0");
+            }));
+}
+
+TEST(Streams, OneThatIsDestroyedIsNamed) {
+  EXPECT_EQ("", run_ranks({1}, [](Rank& self) {
+              cudaStream_t stream = nullptr;
+              EXPECT_CALL(cudaStreamCreate(&stream));
+              EXPECT_CALL(cudaStreamDestroy(stream));
+              refuses_to_sum_in(stream, self, "has it been destroyed?");
+            }));
+}
+
 TEST(Streams, PerThreadOnesOfTwoThreadsAreTwo) {
   EXPECT_EQ("", run_ranks({2, 1}, [](Rank& self) {
               Dally dally;

@@ -10,6 +10,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "cluster.h"
 #include "nccl.h"
@@ -279,6 +280,35 @@ TEST(Leaving, FinalizeNamesTheRankForWhichOthersOfItsProcessWait) {
               expect_that(sentence.find("it has come, but waits for rank 1 (host") != std::string::npos, sentence);
               EXPECT_CALL(ncclCommDestroy(comm));
             }));
+}
+
+/// One that has come waits for the others of its process, which come to something else: nobody is to wait for it.
+void split_beside_a_rank_that_leaves(const std::vector<int>& ranks_in_process, int leaver,
+                                     ncclResult_t (*leave)(ncclComm_t)) {
+  EXPECT_EQ("", run_ranks(ranks_in_process, [&](Rank& self) {
+              ncclComm_t comm = nullptr;
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+              if (self.rank == leaver) {
+                EXPECT_CALL(leave(comm));
+                if (leave == ncclCommFinalize) EXPECT_CALL(ncclCommDestroy(comm));
+                return;
+              }
+              ncclComm_t half = nullptr;
+              const auto begin = std::chrono::steady_clock::now();
+              expect_refusal(ncclCommSplit(comm, self.rank % 2, 0, &half, nullptr), ncclInvalidUsage,
+                             "in ncclCommFinalize or ncclCommDestroy");
+              expect_that(std::chrono::steady_clock::now() - begin < kInTime, "it took too long");
+              EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
+TEST(Leaving, IsNotWaitedForByRanksOfTheSameProcessThatSplit) {
+  for (const int leaver : {0, 1, 2}) split_beside_a_rank_that_leaves({3}, leaver, ncclCommDestroy);
+  split_beside_a_rank_that_leaves({3}, 1, ncclCommFinalize);
+}
+
+TEST(Leaving, IsNotWaitedForByOtherProcessesThatSplit) {
+  for (const int leaver : {0, 1, 2}) split_beside_a_rank_that_leaves({2, 2}, leaver, ncclCommDestroy);
 }
 
 /// What finalize waits for fails, which it finds out before it waits for others.
