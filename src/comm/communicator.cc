@@ -222,8 +222,7 @@ void Communicator::plan_to_estimate(Launch& launch) {
 
 double Communicator::estimate(const CollectiveWork& planned) {
   const Visit visit(*this);
-  const size_t grain = std::max<size_t>(1, limits_.grain_bytes / bytes_of(planned.type));
-  return simulate::estimate(planned, ranks_, grain, executor_->topology(planned.plan.protocol));
+  return simulate::estimate(planned, ranks_, limits_.grain(planned.type), executor_->topology(planned.plan.protocol));
 }
 
 double Communicator::estimate(std::span<const MessageWork> messages) {

@@ -17,27 +17,20 @@ struct Kind {
   DataType type;
   int root;
   bool any_order;
-  Algorithm algorithm;
-  Protocol protocol;
-  int channels;
-  size_t chunk;
   bool in_place;
+  Plan plan;
 
   auto operator<=>(const Kind&) const = default;
 };
 
 Kind kind_of(const CollectiveWork& work) {
-  const Plan& plan = work.plan;
   return {.what = work.what,
           .count = work.count,
           .type = work.type,
           .root = work.root,
           .any_order = work.any_order(),
-          .algorithm = plan.algorithm,
-          .protocol = plan.protocol,
-          .channels = plan.channels,
-          .chunk = plan.chunk,
-          .in_place = work.input == work.output};
+          .in_place = work.input == work.output,
+          .plan = work.plan};
 }
 
 /// The times of one communicator's collectives, which are the same on all its ranks.

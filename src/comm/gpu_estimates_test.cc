@@ -126,8 +126,8 @@ double estimated(const cuda::Machine& machine, const Measured& one) {
   work.count = one.bytes / bytes_of(work.type);
   if (has_block_per_rank(one.what)) work.count /= static_cast<size_t>(one.ranks);
   work.plan = choose(question_of(work, one.ranks), sizes.limits, Rules::any());
-  const size_t grain = sizes.limits.grain_bytes / bytes_of(work.type);
-  return simulate::estimate(work, one.ranks, grain, cuda::topology_of(machine, true, work.plan.protocol));
+  return simulate::estimate(work, one.ranks, sizes.limits.grain(work.type),
+                            cuda::topology_of(machine, true, work.plan.protocol));
 }
 
 void expect_near(std::span<const Measured> all, bool in_host_memory) {

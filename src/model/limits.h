@@ -1,6 +1,7 @@
 // What an executor offers and where its algorithms and protocols cross over: what tuning needs to know of it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -16,7 +17,8 @@ struct Limits {
   std::array<size_t, kProtocols> slot_bytes{};  ///< most payload bytes of one chunk; 0: the protocol is not offered
   int channels = 1;                             ///< most channels (CTAs) of one operation,
   int simple_channels = 64;                     ///< and with Simple, if that is less
-  size_t grain_bytes = 64;                      ///< channels start at multiples of this
+  size_t grain_bytes = 64;                      ///< channels start at multiples of this,
+  size_t grain(DataType type) const { return std::max<size_t>(1, grain_bytes / bytes_of(type)); }  ///< in elements
 
   /// What small CTAs use with Simple.
   struct Small {

@@ -1,6 +1,7 @@
 // What an executor is asked to do: operations with their buffers, and how each is to be carried out.
 #pragma once
 
+#include <compare>
 #include <vector>
 
 #include "model/types.h"
@@ -16,6 +17,8 @@ struct Plan {
   bool apart = false;   ///< parts of a rank's program at the same time (algorithm/parts.h), each with so many channels
   bool joined = false;  ///< the parts of a channel share a CTA, and each copies from or to one peer by itself
   bool small = false;   ///< by CTAs of few threads, of which there are many
+
+  auto operator<=>(const Plan&) const = default;
 };
 
 /// One collective of one rank. Counts are in elements of `type`, as in the API: `count` is the size of one rank's

@@ -315,7 +315,7 @@ class CudaExecutor : public Executor {
   void reach_for_use(Queue queue) { sizes_.ranks_share_gpus ? domain_->reach(queue) : domain_->reach_and_probe(queue); }
 
   size_t elements_per_channel(const CollectiveWork& work, const QueueLayout& layout) const {
-    const size_t grain = std::max<size_t>(1, sizes_.limits.grain_bytes / bytes_of(work.type));
+    const size_t grain = sizes_.limits.grain(work.type);
     const auto channels = static_cast<size_t>(channels_of(work, layout));
     const size_t grains = (work.count + grain - 1) / grain;
     return (grains + channels - 1) / channels * grain;
