@@ -112,6 +112,9 @@ TEST(Streams, OneOfAnotherDeviceIsNamed) {
 }
 
 TEST(Streams, OneThatIsDestroyedIsNamed) {
+#if defined(NITINOL_CUDA)
+  GTEST_SKIP() << "CUDA crashes in any call with such a stream";
+#endif
   EXPECT_EQ("", run_ranks({1}, [](Rank& self) {
               cudaStream_t stream = nullptr;
               EXPECT_CALL(cudaStreamCreate(&stream));
