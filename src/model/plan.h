@@ -66,6 +66,7 @@ struct Share {
   size_t chunk = 1;   ///< most elements a primitive may move at once
   size_t stride = 0;  ///< elements from one rank's block to the next in an n-fold buffer
   int turn = 0;  ///< which of the others comes first, from 0 to ranks - 2: channels differ, to use all links at once
+  int channels = 1;  ///< among which the work is split
 };
 
 /// Splits [0, count) over channels in multiples of `grain` elements (so that every channel but the last starts
@@ -75,7 +76,7 @@ NITINOL_HOST_DEVICE Share share_of(size_t count, size_t chunk, int channel, int 
   const size_t per_channel = (grains + channels - 1) / channels * grain;
   const size_t begin = per_channel * channel < count ? per_channel * channel : count;
   const size_t end = begin + per_channel < count ? begin + per_channel : count;
-  return Share{begin, end, chunk, count};
+  return Share{.begin = begin, .end = end, .chunk = chunk, .stride = count, .channels = channels};
 }
 
 }  // namespace nitinol

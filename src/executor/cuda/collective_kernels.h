@@ -58,7 +58,12 @@ __device__ __forceinline__ void run_all(P& p, const CollectiveParameters& parame
   for (int i = 0; i < parameters.works; ++i) {
     const Work& work = parameters.work[i];
     const size_t begin = min(work.per_channel * channel, work.count);
-    const Share share{begin, min(begin + work.per_channel, work.count), work.chunk, work.count, turn};
+    const Share share{.begin = begin,
+                      .end = min(begin + work.per_channel, work.count),
+                      .chunk = work.chunk,
+                      .stride = work.count,
+                      .turn = turn,
+                      .channels = parameters.channels};
     if (share.begin == share.end) continue;
     p.begin(work, i);
     if constexpr (kAlone) {

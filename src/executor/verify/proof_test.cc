@@ -189,7 +189,7 @@ TEST_P(Proof, HoldsForEveryRootChunkAndChannelSplitOfFewRanks) {
   });
 }
 
-/// Channels differ in the peer that comes first.
+/// Channels differ in the peer that comes first, and go another way where there are many of them.
 TEST_P(Proof, HoldsWhicheverPeerComesFirst) {
   const Collective what = GetParam();
   for_each_row(what, [&](auto entry) {
@@ -199,8 +199,11 @@ TEST_P(Proof, HoldsWhicheverPeerComesFirst) {
       for (int turn = 1; turn < ranks - 1; ++turn) {
         Share share = share_of(test.count, test.chunk, 0, 1, 16);
         share.turn = turn;
-        prove(entry, test, share);
-        prove(entry, test, share, {.seed = 1});
+        for (const int channels : {1, 64}) {
+          share.channels = channels;
+          prove(entry, test, share);
+          prove(entry, test, share, {.seed = 1});
+        }
       }
     }
   });
@@ -237,15 +240,35 @@ TEST(ProofOfReduceRing, NeverComesBackInAnyOrder) {
   }
 }
 
-/// As where ranks pass on what has arrived of a chunk: the root begins with fewer chunks.
-TEST(ProofOfReduceRing, HoldsWithFewerChunksUnderWay) {
-  for (int ranks = 2; ranks <= 16; ++ranks) {
-    for (const int root : {0, 1, ranks / 2, ranks - 1}) {
-      const Case test{.what = Collective::kReduce, .ranks = ranks, .root = root, .count = size_t{32} * ranks * 3 + 7};
-      using Ahead = algorithm::BasicRecorder<false, false>;
-      const Task task{test.what, test.ranks, test.root, share_in(test)};
-      prove(algorithm::record<algorithm::ReduceRing, Ahead>(task), algorithm::ReduceRing::row, test, {});
+/// As by LL128, where transfers begin with what has arrived of a chunk: some rows order them in another way.
+TEST_P(Proof, HoldsWhereChunksNeedNotBeWhole) {
+  const Collective what = GetParam();
+  for_each_row(what, [&](auto entry) {
+    using Entry = decltype(entry);
+    using Notes = algorithm::BasicRecorder<false, false>;
+    for (int ranks = 2; ranks <= 16; ++ranks) {
+      for (const int root : {0, 1, ranks / 2, ranks - 1}) {
+        const auto n = static_cast<size_t>(cuts_blocks(entry.row) ? ranks : 1);
+        for (const size_t rounds : {3, 8}) {
+          const Case test{.what = what, .ranks = ranks, .root = root, .count = 32 * n * rounds + 7};
+          const Task task{what, ranks, root, share_in(test)};
+          prove(algorithm::record<Entry, Notes>(task), Entry::row, test, {});
+        }
+      }
     }
+  });
+}
+
+/// A launch has as many channels as any of its operations, and ranks may put others into one.
+TEST(ProofOfReduceTwoShot, HoldsWhereRanksDoNotHaveAsManyChannels) {
+  for (int ranks = 3; ranks <= 9; ++ranks) {
+    const Case test{.what = Collective::kReduce, .ranks = ranks, .root = 1, .count = size_t{32} * ranks * 5 + 7};
+    Share share = share_in(test);
+    share.channels = 64;
+    Program program = program_of<algorithm::ReduceTwoShot>(test, share);
+    const Program others = program_of<algorithm::ReduceTwoShot>(test, share_in(test));
+    for (size_t rank = 0; rank < program.traces.size(); rank += 2) program.traces[rank] = others.traces[rank];
+    for (const uint64_t seed : {0, 1, 2}) prove(program, algorithm::ReduceTwoShot::row, test, {.seed = seed});
   }
 }
 
