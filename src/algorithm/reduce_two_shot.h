@@ -42,8 +42,8 @@ struct ReduceTwoShot {
     }
   }
 
-  /// Each round's blocks are sent before the sums of the round before are awaited. With a block of the root's, whoever
-  /// sends to it a contribution and a sum by the same connection reduces first before it sends on.
+  /// Each round's blocks are sent before the sums of the round before are awaited, or meanwhile. With a block of the
+  /// root's, whoever sends to it a contribution and a sum by the same connection reduces first before it sends on.
   template <class P>
   static NITINOL_HOST_DEVICE void run_in_rounds(P& p, const Share& whole, bool beside_root) {
     const int blocks = p.ranks() - (beside_root ? 1 : 0);
@@ -58,7 +58,7 @@ struct ReduceTwoShot {
       };
       if constexpr (P::kWholeChunks) {
         run_in_turns(p, share.turn, beside_root && share.channels >= kManyChannels, mine, theirs, gather);
-      } else {
+      } else {  // it takes longer in turn
         scatter_each(p, share.turn, theirs);
         gather();
         if (mine.count > 0) reduce_block(p, mine);
@@ -68,18 +68,18 @@ struct ReduceTwoShot {
     }
   }
 
-  /// The same, or the sum goes to the root `in_turn`, in place of a block: so no two ranks send to it at once. Each
-  /// transfer stands in one place, as kernels have its code as often.
+  /// A round, in which the sum goes to the root behind all blocks, or `in_turn`, in place of one: so no two ranks send
+  /// to it at once. Each transfer stands in one place, as kernels have its code as often.
   template <class P, class BlockOfRank, class Gather>
   static NITINOL_HOST_DEVICE void run_in_turns(P& p, int turn, bool in_turn, const Run& mine, const BlockOfRank& theirs,
                                                const Gather& gather) {
     for (int i = 1; i <= p.ranks(); ++i) {
-      const bool last = i == p.ranks();
-      const int peer = last ? p.root() : rank_after(p.rank(), distance_at(i, turn, p.ranks()), p.ranks());
-      if (last) gather();
-      if (last || (in_turn && peer == p.root())) {
-        if (last != in_turn && mine.count > 0) reduce_block(p, mine);
-      } else {
+      const bool behind_all = i == p.ranks();
+      if (behind_all) gather();
+      const int peer = behind_all ? p.root() : rank_after(p.rank(), distance_at(i, turn, p.ranks()), p.ranks());
+      if (in_turn ? !behind_all && peer == p.root() : behind_all) {
+        if (mine.count > 0) reduce_block(p, mine);
+      } else if (!behind_all) {
         const Run run = theirs(peer);
         if (run.count > 0) p.send(peer, input(run.offset, run.count));
       }

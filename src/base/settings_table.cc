@@ -68,7 +68,7 @@ constexpr SettingRow kRows[] = {
     {kMultiRankGpuEnable, "NCCL_MULTI_RANK_GPU_ENABLE", kSwitch, "1", "0: a communicator is refused of which two ranks use one GPU; 1: they may", "2.30"},
     {kSpin, "NITINOL_SPIN", kInteger, "", "how often a rank that waits looks before it sleeps (flavour vgpu); not set: by the numbers of ranks and of cores", "Nitinol", 0, kMost},
     {kWinEnable, "NCCL_WIN_ENABLE", kSwitch, "1", "0: window registration succeeds but yields no window; 1: it fails in this version", "2.27"},
-    {kCheckPointers, "NCCL_CHECK_POINTERS", kSwitch, "0", "1: every call checks that its buffers are memory of the communicator's GPU, all of them", "2.2.12"},
+    {kCheckPointers, "NCCL_CHECK_POINTERS", kSwitch, "0", "1: every call checks that its buffers are memory that CUDA knows, of no other GPU, and, but for host memory, as much as the call needs", "2.2.12"},
     one_of("DEFAULT, DEBUG_LOCAL, DEBUG_GLOBAL", {kCheckMode, "NCCL_CHECK_MODE", kText, "", "DEFAULT, DEBUG_LOCAL (buffers are checked in every call) or DEBUG_GLOBAL (that, and NITINOL_CHECK=strict)", "2.29.7"}),
     {kSetThreadName, "NCCL_SET_THREAD_NAME", kSwitch, "0", "1: all helper threads carry names, also those that have none otherwise", "2.12"},
     {kVgpus, "NITINOL_VGPUS", kInteger, "8", "number of virtual GPUs (flavour vgpu), up to 1024; counted at the first call of the CUDA runtime, so in a file it counts only if the first call of NCCL comes before", "Nitinol", 1, 1024},

@@ -348,10 +348,12 @@ void Tree::report_revoke() {
 void Tree::tell_of_awaited(const std::string& ranks) {
   const std::lock_guard lock(mutex_);
   if (failure_ || shut_down_ || (ranks.empty() && !told_of_awaited_)) return;
-  told_of_awaited_ = true;
+  const bool news = !std::exchange(told_of_awaited_, true) || ranks.empty();
   const Frame frame = control_frame(FrameType::kAwaits, encode(Failure{rank_, ncclRemoteError, ranks}));
   for (const auto& [rank, neighbour] : neighbours_) {
-    if (neighbour.connection && !neighbour.gone) neighbour.connection->send(frame);
+    // To those of the same process, of whom there may be many, it does not matter for whom.
+    const bool matters = news || !are_same_process(neighbour.identity, self_);
+    if (matters && neighbour.connection && !neighbour.gone) neighbour.connection->send(frame);
   }
 }
 

@@ -30,7 +30,7 @@ Gatherings& gatherings() {
   return instance;
 }
 
-/// Other processes wait for those who are there, and are to know for whom these wait.
+/// Others wait for those who are there, and are to know that they have come, and for whom they wait.
 void tell_of_awaited(const Gathering& gathering) {
   for (const Gathering::Leaver& leaver : gathering.leavers) {
     try {

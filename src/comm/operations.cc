@@ -43,8 +43,9 @@ void check_buffer(const char* function, const char* name, const void* buffer, si
     fail(ncclInvalidArgument, "{} : {} lies on device {}, the communicator uses device {}", function, name,
          attributes.device, communicator.device());
   }
-  if (const size_t there = bytes_in_memory(buffer, bytes); there < bytes) {
-    fail(ncclInvalidArgument, "{} : {} is to hold {} bytes, its memory ends after {}", function, name, bytes, there);
+  if (attributes.type == cudaMemoryTypeHost) return;  // it may be registered piece by piece
+  if (const auto there = bytes_to_end_of_memory(buffer); there && *there < bytes) {
+    fail(ncclInvalidArgument, "{} : {} is to hold {} bytes, its memory ends after {}", function, name, bytes, *there);
   }
 }
 

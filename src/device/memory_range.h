@@ -14,8 +14,8 @@
 
 namespace nitinol {
 
-/// The bytes from `pointer` to the end of what was allocated, mapped or registered with it; nothing if CUDA does not
-/// tell.
+/// The bytes from `pointer` to the end of what was allocated with it, of memory that was mapped to the end of the range
+/// of addresses that was reserved for it; nothing if CUDA does not tell.
 inline std::optional<size_t> bytes_to_end_of_memory(const void* pointer) {
 #if defined(NITINOL_CUDA)
   static const auto ask = driver_function<decltype(&::cuPointerGetAttribute)>("cuPointerGetAttribute");
@@ -31,18 +31,6 @@ inline std::optional<size_t> bytes_to_end_of_memory(const void* pointer) {
   if (vgpuMemoryShareable(pointer, nullptr, nullptr, &size) == 0) return std::nullopt;
   return size;
 #endif
-}
-
-/// How many of the `bytes` from `pointer` on are memory: that of an address range may be mapped piece by piece. All of
-/// them if CUDA does not tell.
-inline size_t bytes_in_memory(const void* pointer, size_t bytes) {
-  size_t found = 0;
-  while (found < bytes) {
-    const std::optional<size_t> piece = bytes_to_end_of_memory(static_cast<const char*>(pointer) + found);
-    if (!piece) return found == 0 ? bytes : found;
-    found += *piece;
-  }
-  return bytes;
 }
 
 }  // namespace nitinol

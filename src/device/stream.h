@@ -59,11 +59,12 @@ inline unsigned long long stream_id(cudaStream_t stream) {
 /// Why work for `device` cannot go into the stream; "" if that is not the stream's fault.
 inline std::string objection_to(cudaStream_t stream, int device) {
   int of_stream = device;
-  if (cudaStreamGetDevice(stream, &of_stream) != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());
+  const cudaError_t status = cudaStreamGetDevice(stream, &of_stream);
+  if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
+  if (status == cudaErrorInvalidResourceHandle) {
     return formatted("CUDA knows no stream {}: has it been destroyed?", static_cast<const void*>(stream));
   }
-  if (of_stream == device) return "";
+  if (status != cudaSuccess || of_stream == device) return "";
   return formatted("stream {} is of device {}, the communicator of device {}", static_cast<const void*>(stream),
                    of_stream, device);
 }

@@ -66,7 +66,7 @@ struct Share {
   size_t chunk = 1;   ///< most elements a primitive may move at once
   size_t stride = 0;  ///< elements from one rank's block to the next in an n-fold buffer
   int turn = 0;  ///< which of the others comes first, from 0 to ranks - 2: channels differ, to use all links at once
-  int channels = 1;  ///< among which the work is split
+  int channels = 1;  ///< of the launch: the work may be split among fewer
 };
 
 /// Splits [0, count) over channels in multiples of `grain` elements (so that every channel but the last starts

@@ -112,14 +112,15 @@ class Buffers : public Ranks {
 TEST_F(Buffers, ThatEndTooEarlyAreRefused) {
   make(2);
   if (IsSkipped()) return;
-  constexpr size_t kSmall = 4096;
+  constexpr size_t kSmall = 4000;
   for (const Kind& kind : kinds()) {
+    if (kind.name.starts_with("cudaHost")) continue;  // it may be registered piece by piece
     void* buffer = nullptr;
     each([&](size_t rank) {
       if (rank == 0) kind.allocate(&buffer, kSmall);
     });
-    // Memory comes in pages of up to some megabytes.
-    const size_t beyond = kind.name == "cudaMalloc" ? kSmall / sizeof(int) + 1 : size_t{1} << 30;
+    // That comes in pages of some megabytes.
+    const size_t beyond = kind.name == "ncclMemAlloc" ? size_t{1} << 30 : kSmall / sizeof(int) + 1;
     EXPECT_EQ(ncclAllReduce(buffer, buffer, beyond, ncclInt, ncclSum, comms[0], streams[0]), ncclInvalidArgument)
         << kind.name;
     EXPECT_NE(std::string(ncclGetLastError(comms[0])).find("its memory ends after"), std::string::npos) << kind.name;
