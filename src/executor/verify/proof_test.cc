@@ -248,9 +248,8 @@ TEST_P(Proof, HoldsWhereChunksNeedNotBeWhole) {
     using Notes = algorithm::BasicRecorder<false, false>;
     for (int ranks = 2; ranks <= 16; ++ranks) {
       for (const int root : {0, 1, ranks / 2, ranks - 1}) {
-        const auto n = static_cast<size_t>(cuts_blocks(entry.row) ? ranks : 1);
         for (const size_t rounds : {3, 8}) {
-          const Case test{.what = what, .ranks = ranks, .root = root, .count = 32 * n * rounds + 7};
+          const Case test{.what = what, .ranks = ranks, .root = root, .count = size_t{32} * ranks * rounds + 7};
           const Task task{what, ranks, root, share_in(test)};
           prove(algorithm::record<Entry, Notes>(task), Entry::row, test, {});
         }
