@@ -69,11 +69,17 @@ inline std::string objection_to(cudaStream_t stream, int device) {
                    of_stream, device);
 }
 
-/// Whether the stream is being captured into a graph, be it in vain.
+/// Whether the stream is being captured into a graph, be it in vain. One that CUDA does not know is not: whoever puts
+/// work into it is told.
 inline bool is_being_captured(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  cuda_check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
-  return status != cudaStreamCaptureStatusNone;
+  cudaStreamCaptureStatus captured = cudaStreamCaptureStatusNone;
+  const cudaError_t status = cudaStreamIsCapturing(stream, &captured);
+  if (status == cudaErrorInvalidResourceHandle) {
+    static_cast<void>(cudaGetLastError());
+    return false;
+  }
+  cuda_check(status, "cudaStreamIsCapturing");
+  return captured != cudaStreamCaptureStatusNone;
 }
 
 /// Whether work put into the stream is being captured into a graph, and into which capture (0: none).

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cluster.h"
@@ -65,6 +66,27 @@ TEST(NonBlocking, AFirstCollectiveIsPolledAndLaterOnesAreInTheirStreamAtOnce) {
               EXPECT_CALL(self.sum(data));
               EXPECT_CALL(cudaStreamSynchronize(self.stream));
               data.must_be(kSum, "the second result");
+            }));
+}
+
+/// One rank's stream is gone: the state of all says so.
+TEST(NonBlocking, ADestroyedStreamIsNamedToWhoPolls) {
+#if defined(NITINOL_CUDA)
+  GTEST_SKIP() << "CUDA crashes in any call with such a stream";
+#endif
+  EXPECT_EQ("", with_members([](const Member& self) {
+              const Ints data(kCount, self.rank + 1);
+              cudaStream_t stream = self.stream;
+              if (self.rank == 0) {
+                EXPECT_CALL(cudaStreamCreate(&stream));
+                EXPECT_CALL(cudaStreamDestroy(stream));
+              }
+              ncclResult_t state = settled(
+                  ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, self.comm, stream), self.comm);
+              for (; state == ncclSuccess; state = state_of(self.comm)) std::this_thread::yield();  // another's error
+              expect_that(state == (self.rank == 0 ? ncclUnhandledCudaError : ncclRemoteError), "not told");
+              const std::string said = ncclGetLastError(self.comm);
+              expect_that(said.find("has it been destroyed?") != std::string::npos, said);
             }));
 }
 
