@@ -4,22 +4,11 @@
 #include <limits>
 
 #include "executor/cuda/arena.h"
+#include "executor/cuda/machine.h"
 #include "executor/cuda/parameters.h"
 #include "executor/executor.h"
 
 namespace nitinol::cuda {
-
-struct Machine {
-  int ranks = 1;
-  int ranks_per_gpu = 1;         ///< most ranks that share one GPU: the CTAs of all must be resident at once
-  int multiprocessors = 64;      ///< of the smallest GPU
-  bool lines_stay_whole = true;  ///< 128-byte stores arrive at once: LL128 may be used
-  bool has_clusters = false;     ///< CTAs form clusters where that is good (clusters.h), as the user has no other wish
-  size_t bulk_bytes = 0;        ///< of shared memory for a CTA, where all kernels use copy units (bulk copies in ptx.h)
-  bool in_host_memory = false;  ///< what ranks exchange goes through host memory
-  int max_channels = 0;         ///< 0: free to choose
-  size_t buffer_bytes = 0;      ///< for the slots of one connection (Simple); 0: free to choose
-};
 
 struct Sizes {
   Layouts layouts{};
