@@ -9,22 +9,9 @@
 
 #include "comm/batch.h"
 #include "comm/communicator.h"
+#include "comm/jobs.h"
 
 namespace nitinol {
-
-/// Work on one communicator that may wait for other ranks: initialising, splitting, finalising, destroying.
-struct Job {
-  std::shared_ptr<Communicator> communicator;  ///< the one whose blocking mode and state count
-  std::function<void()> run;                   ///< on a thread of its own; may throw Error
-  std::function<void(bool)> finished{};  ///< on the calling thread, for blocking communicators: whether it succeeded
-  std::function<void()> begin{};   ///< on the calling thread at the group's end: what takes effect before any job runs
-  std::function<void()> let_go{};  ///< on the calling thread: it has begun and will never run
-  /// On the calling thread: it will never run, because of this; null: the program does not want it to.
-  std::function<void(const std::exception* why)> dropped{};
-  Communicator::Awaits awaits = Communicator::Awaits::kRanks;  ///< in the background
-  std::shared_ptr<Communicator> made{};  ///< what it makes, if the caller has the handle already, and may poll it
-  std::optional<Stage> leads_to{};       ///< for what the group calls behind it
-};
 
 namespace group {
 
