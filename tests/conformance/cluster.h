@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdlib>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -38,6 +39,20 @@ ncclResult_t state_of(ncclComm_t comm);
 
 /// What a call has come to in the end, which on a non-blocking communicator may be later than it returns.
 ncclResult_t settled(ncclResult_t called, ncclComm_t comm);
+
+/// While it lives ranks that never come are given up soon, though not before all have had the time to join: on GPUs each
+/// process makes a context first, perhaps beside those of many others.
+class ShortInitTimeout {
+ public:
+#if defined(NITINOL_CUDA)
+  ShortInitTimeout() { setenv("NITINOL_INIT_TIMEOUT", "12", 1); }
+#else
+  ShortInitTimeout() { setenv("NITINOL_INIT_TIMEOUT", "3", 1); }
+#endif
+  ~ShortInitTimeout() { unsetenv("NITINOL_INIT_TIMEOUT"); }
+  ShortInitTimeout(const ShortInitTimeout&) = delete;
+  ShortInitTimeout& operator=(const ShortInitTimeout&) = delete;
+};
 
 /// Makes the rank's device current: they are dealt in turn.
 void use_device_of(int rank);

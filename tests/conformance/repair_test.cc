@@ -573,9 +573,8 @@ std::string shrink_without_word_of(int missing) {
 }
 
 TEST(Shrink, NamesARankThatNeverCallsByItsOldNumber) {
-  setenv("NITINOL_INIT_TIMEOUT", "3", 1);
+  const ShortInitTimeout soon;
   EXPECT_EQ("", run_at_once({[] { return shrink_without_word_of(0); }, [] { return shrink_without_word_of(2); }}));
-  unsetenv("NITINOL_INIT_TIMEOUT");
 }
 
 /// Rank 3 is left out. One is late for the first time, and all come for the second.
@@ -597,9 +596,8 @@ std::string shrink_again_with(int late) {
 }
 
 TEST(Shrink, SucceedsWithARankThatWasLateForAnEarlierOne) {
-  setenv("NITINOL_INIT_TIMEOUT", "3", 1);
+  const ShortInitTimeout soon;
   EXPECT_EQ("", run_at_once({[] { return shrink_again_with(0); }, [] { return shrink_again_with(2); }}));
-  unsetenv("NITINOL_INIT_TIMEOUT");
 }
 
 // The call that made the child may not have ended yet when its state says that it is there.

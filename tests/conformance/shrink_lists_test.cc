@@ -198,7 +198,7 @@ TEST(ShrinkLists, AreToldToARankThatWaitsForOnesThatHaveShrunkWithoutItAndLeft) 
 
 // They may call again, with it: so it waits, and hears of their list in the end.
 TEST(ShrinkLists, OfRanksThatHaveLeftOutAnotherAreInTheSentenceOfItsTimeout) {
-  setenv("NITINOL_INIT_TIMEOUT", "3", 1);
+  const ShortInitTimeout soon;
   EXPECT_EQ("", run_all_ways(4, [&](const std::vector<int>& processes) {
               const SharedCount done;
               return run_ranks(processes, [&](Rank& self) {
@@ -216,7 +216,6 @@ TEST(ShrinkLists, OfRanksThatHaveLeftOutAnotherAreInTheSentenceOfItsTimeout) {
                 done.meet(4);
               });
             }));
-  unsetenv("NITINOL_INIT_TIMEOUT");
 }
 
 // Rank 2 has no part in the first call and waits in the second for rank 0, which is still in the first.
