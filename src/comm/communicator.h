@@ -260,6 +260,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   bool wait_until_idle(std::chrono::steady_clock::time_point deadline);
   bool wait_until_quiet(std::chrono::steady_clock::time_point deadline);
   bool is_quiet() const;
+  static constexpr const char* kAborted = "aborted its communicator";  ///< what others hear of it then
   std::string self_description() const;
   std::string name_in_log() const;
   /// "comm ... - STEP COMPLETE", as scripts that read logs expect it: Init, Destroy if all was done that had been
