@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "cluster.h"
+#include "copy_to_device.h"
 #include "nccl.h"
 
 namespace nitinol::testing {
@@ -31,7 +32,7 @@ void with_two_ranks(const std::function<void(Rank&, void* buffer)>& body) {
               body(self, buffer);
               const int32_t one = 1;
               int32_t sum = 0;
-              EXPECT_CALL(cudaMemcpy(buffer, &one, sizeof(one), cudaMemcpyHostToDevice));
+              EXPECT_CALL(copy_to_device(buffer, &one, sizeof(one)));
               EXPECT_CALL(ncclAllReduce(buffer, buffer, 1, ncclInt32, ncclSum, self.comm, self.stream));
               EXPECT_CALL(cudaStreamSynchronize(self.stream));
               EXPECT_CALL(cudaMemcpy(&sum, buffer, sizeof(sum), cudaMemcpyDeviceToHost));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cluster.h"
+#include "copy_to_device.h"
 #include "ints.h"
 #include "nccl.h"
 #include "shared_count.h"
@@ -184,7 +185,7 @@ TEST(Group, IsCarriedOutThoughCallsInItThatAreNoneOfItsOwnHaveFailed) {
               int32_t sum = 0;
               const auto fails = [](ncclResult_t result) { expect_that(result != ncclSuccess, "no error"); };
               EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), sizeof(*data)));
-              EXPECT_CALL(cudaMemcpy(data, &one, sizeof(one), cudaMemcpyHostToDevice));
+              EXPECT_CALL(copy_to_device(data, &one, sizeof(one)));
               EXPECT_CALL(ncclGroupStart());
               fails(ncclMemAlloc(&memory, SIZE_MAX));  // a pool gives back what it can spare then, and tries again
               fails(ncclMemFree(&number));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cluster.h"
+#include "copy_to_device.h"
 
 namespace nitinol::testing {
 
@@ -22,7 +23,7 @@ class Ints {
   int* data() const { return data_; }
   void fill(int value) const {
     const std::vector<int> values(static_cast<size_t>(count_), value);
-    EXPECT_CALL(cudaMemcpy(data_, values.data(), sizeof(int) * values.size(), cudaMemcpyHostToDevice));
+    EXPECT_CALL(copy_to_device(data_, values.data(), sizeof(int) * values.size()));
   }
   /// Throws unless elements [from, from + count) are all `value`.
   void must_be(int value, int from, int count, const char* what) const {

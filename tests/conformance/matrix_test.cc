@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "cluster.h"
+#include "copy_to_device.h"
 #include "elements.h"
 
 namespace nitinol::testing {
@@ -47,7 +48,7 @@ class DeviceBuffer {
     EXPECT_CALL(cudaMemset(memory_, kPoison, bytes_));
   }
   void write(size_t offset, const Buffer& from) const {
-    if (!from.empty()) EXPECT_CALL(cudaMemcpy(data() + offset, from.data(), from.size(), cudaMemcpyHostToDevice));
+    if (!from.empty()) EXPECT_CALL(copy_to_device(data() + offset, from.data(), from.size()));
   }
   Buffer read_all() const {
     Buffer all(bytes_);
@@ -174,7 +175,7 @@ void make_operator(const Case& c, const Rank& self, Buffers& buffers, uint64_t s
   if (c.in_place) {
     buffers.scalar.renew(sizeof(scalar));
     EXPECT_CALL(ncclRedOpCreatePreMulSum(&op, buffers.scalar.data(), c.type, ncclScalarDevice, self.comm));
-    EXPECT_CALL(cudaMemcpy(buffers.scalar.data(), &scalar, sizeof(scalar), cudaMemcpyHostToDevice));
+    EXPECT_CALL(copy_to_device(buffers.scalar.data(), &scalar, sizeof(scalar)));
   } else {
     EXPECT_CALL(ncclRedOpCreatePreMulSum(&op, &scalar, c.type, ncclScalarHostImmediate, self.comm));
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cluster.h"
+#include "copy_to_device.h"
 #include "ints.h"
 #include "nccl.h"
 
@@ -48,7 +49,7 @@ TEST(Messages, WithOnePeerKeepTheirOrder) {
                 const size_t count = static_cast<size_t>(25 * i);
                 if (self.rank == 0) {
                   const std::vector<int> values(1000, i);
-                  EXPECT_CALL(cudaMemcpy(piece, values.data(), 4000, cudaMemcpyHostToDevice));
+                  EXPECT_CALL(copy_to_device(piece, values.data(), 4000));
                   EXPECT_CALL(ncclSend(piece, count, ncclInt, peer, self.comm, self.stream));
                 } else {
                   EXPECT_CALL(ncclRecv(piece, count, ncclInt, peer, self.comm, self.stream));

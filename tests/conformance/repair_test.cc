@@ -14,6 +14,7 @@
 
 #include "base/temporary_folder_testing.h"
 #include "cluster.h"
+#include "copy_to_device.h"
 #include "nccl.h"
 #include "shared_count.h"
 #include "shrink_attempt.h"
@@ -233,7 +234,7 @@ void give_up_behind_another(Rank& self, bool shrinks, const SharedCount& called,
   int* data = nullptr;
   EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 2 * sizeof(int)));
   const int before[2] = {self.rank, 5};
-  EXPECT_CALL(cudaMemcpy(data, before, sizeof(before), cudaMemcpyHostToDevice));
+  EXPECT_CALL(copy_to_device(data, before, sizeof(before)));
   if (self.rank == 0) {
     EXPECT_CALL(ncclRecv(data, 1, ncclInt, 1, self.comm, self.stream));
     EXPECT_CALL(ncclAllReduce(data + 1, data + 1, 1, ncclInt, ncclSum, comm, self.stream));

@@ -56,7 +56,7 @@ class Communicators : public testing::Test {
         CUDA_OK(cudaMalloc(reinterpret_cast<void**>(&place.output), kMost * sizeof(int)));
         std::vector<int> numbers(kMost);
         for (size_t i = 0; i < kMost; ++i) numbers[i] = number(c, i) * (device + 1);
-        CUDA_OK(cudaMemcpy(place.input, numbers.data(), kMost * sizeof(int), cudaMemcpyHostToDevice));
+        CUDA_OK(nitinol::copy_to_device(place.input, numbers.data(), kMost * sizeof(int)));
         places_.push_back(place);
       }
     }

@@ -88,7 +88,7 @@ TEST(CudaExecutor, WhatAnAbortedRankDidNotSendIsNotTakenForMessages) {
     std::mt19937 random(7);
     const size_t total = bytes * static_cast<size_t>(messages);
     const Bytes data = random_elements(DataType::kUint8, total, false, random);
-    cuda_check(cudaMemcpy(cluster.input(1), data.data(), total, cudaMemcpyHostToDevice), "cudaMemcpy");
+    cuda_check(copy_to_device(cluster.input(1), data.data(), total), "cudaMemcpy");
     cuda_check(cudaMemset(cluster.output(0), kPoison, total), "cudaMemset");
     Launch send;
     Launch later;

@@ -155,8 +155,7 @@ void expect_that_a_group_is_right(int ranks, size_t most, int repeats, Vary&& va
       work.input = cluster.input(rank) + at;
       work.output = cluster.output(rank) + at;
       const Bytes& input = inputs[static_cast<size_t>(i)].back();
-      cuda_check(cudaMemcpy(cluster.input(rank) + at, input.data(), input.size(), cudaMemcpyHostToDevice),
-                 "cudaMemcpy");
+      cuda_check(copy_to_device(cluster.input(rank) + at, input.data(), input.size()), "cudaMemcpy");
       launches[static_cast<size_t>(rank)].collectives.push_back(work);
     }
   }
@@ -312,8 +311,7 @@ void run_large_group(Cluster& cluster) {
       inputs[i].push_back(random_elements(work.type, blocks * work.count, exact, random));
       work.input = cluster.input(rank) + i * room;
       work.output = cluster.output(rank) + i * room;
-      cuda_check(cudaMemcpy(cluster.input(rank) + i * room, inputs[i].back().data(), inputs[i].back().size(),
-                            cudaMemcpyHostToDevice),
+      cuda_check(copy_to_device(cluster.input(rank) + i * room, inputs[i].back().data(), inputs[i].back().size()),
                  "cudaMemcpy");
       launches[static_cast<size_t>(rank)].collectives.push_back(work);
     }

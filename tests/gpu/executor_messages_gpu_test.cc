@@ -34,7 +34,7 @@ std::vector<Launch> message_launches(Cluster& cluster, int per_pair, size_t base
         in_at[f] += bytes + static_cast<size_t>(k % 3);
         out_at[t] += bytes + static_cast<size_t>(k % 2);
         Bytes data = random_elements(DataType::kUint8, bytes, false, random);
-        cuda_check(cudaMemcpy(source, data.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+        cuda_check(copy_to_device(source, data.data(), bytes), "cudaMemcpy");
         launches[f].messages.push_back({MessageWork::Direction::kSend, to, source, bytes});
         launches[t].messages.push_back({MessageWork::Direction::kReceive, from, target, bytes});
         expected[target] = std::move(data);
@@ -86,7 +86,7 @@ TEST(Messages, OfAllSizesArriveInOneGroup) {
     size_t at = 0;
     for (const size_t bytes : {size_t{100}, (size_t{17} << 20) + 5, size_t{300'001}}) {
       Bytes data = random_elements(DataType::kUint8, bytes, false, random);
-      cuda_check(cudaMemcpy(cluster.input(from) + at, data.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+      cuda_check(copy_to_device(cluster.input(from) + at, data.data(), bytes), "cudaMemcpy");
       const auto send = MessageWork::Direction::kSend;
       const auto receive = MessageWork::Direction::kReceive;
       launches[static_cast<size_t>(from)].messages.push_back({send, 1 - from, cluster.input(from) + at, bytes});
@@ -115,7 +115,7 @@ TEST(Messages, OfAGroupMeetThoseOfAPeerThatMakesThemOneByOneInAnotherOrder) {
     size_t at = 0;
     for (const size_t bytes : {(size_t{20} << 20) + 5, size_t{8} << 20, size_t{100}}) {
       Bytes data = random_elements(DataType::kUint8, bytes, false, random);
-      cuda_check(cudaMemcpy(cluster.input(from) + at, data.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+      cuda_check(copy_to_device(cluster.input(from) + at, data.data(), bytes), "cudaMemcpy");
       const MessageWork send{MessageWork::Direction::kSend, 1 - from, cluster.input(from) + at, bytes};
       const MessageWork receive{MessageWork::Direction::kReceive, from, cluster.output(1 - from) + at, bytes};
       one_by_one.push_back(Launch{.collectives = {}, .messages = {first_sends ? send : receive}});

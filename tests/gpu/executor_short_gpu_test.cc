@@ -82,8 +82,7 @@ class ShortOperations {
       CollectiveWork mine = work;
       mine.input = cluster_.input(rank) + place_ + shift;
       mine.output = cluster_.output(rank) + place_ + shift;
-      cuda_check(cudaMemcpy(cluster_.input(rank) + place_ + shift, inputs.back().data(), inputs.back().size(),
-                            cudaMemcpyHostToDevice),
+      cuda_check(copy_to_device(cluster_.input(rank) + place_ + shift, inputs.back().data(), inputs.back().size()),
                  "cudaMemcpy");
       launches_[static_cast<size_t>(launch)][static_cast<size_t>(rank)].collectives.push_back(mine);
       of_ranks.push_back(mine);

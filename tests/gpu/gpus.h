@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include "copy_to_device.h"
+
 /// In a function that returns nothing, of a test whose file includes nccl.h and gtest.h.
 #define CUDA_OK(call) ASSERT_EQ(call, cudaSuccess)
 #define NCCL_OK(call) ASSERT_EQ(call, ncclSuccess) << ncclGetLastError(nullptr)

@@ -77,7 +77,7 @@ TEST_F(Ranks, AThreadThatCallsNothingElseOfCudaMayLaunch) {
   if (IsSkipped()) return;
   const std::vector<int> sent(1000, 7);
   std::vector<int> got(sent.size());
-  CUDA_OK(cudaMemcpy(inputs[0], sent.data(), sent.size() * sizeof(int), cudaMemcpyHostToDevice));
+  CUDA_OK(nitinol::copy_to_device(inputs[0], sent.data(), sent.size() * sizeof(int)));
   for (const cudaStream_t stream : {cudaStream_t{}, cudaStreamPerThread, streams[0]}) {
     CUDA_OK(cudaMemset(outputs[0], 0, got.size() * sizeof(int)));
     CUDA_OK(cudaDeviceSynchronize());
@@ -178,7 +178,7 @@ TEST_F(Ranks, AGraphMayOutliveItsCommunicator) {
   std::vector<cudaGraphExec_t> graphs(ranks());
   each([&](size_t rank) {
     const std::vector<int> ones(kCount, static_cast<int>(rank) + 1);
-    CUDA_OK(cudaMemcpy(inputs[rank], ones.data(), kCount * sizeof(int), cudaMemcpyHostToDevice));
+    CUDA_OK(nitinol::copy_to_device(inputs[rank], ones.data(), kCount * sizeof(int)));
     cudaGraph_t graph = nullptr;
     capture_three(rank, kCount, graph);
     size_t nodes = 0;

@@ -44,7 +44,7 @@ class PeerAccess : public Ranks {
     constexpr size_t kCount = 100'000;
     each([&](size_t rank) {
       const std::vector<int> mine(kCount, static_cast<int>(rank) + 1);
-      CUDA_OK(cudaMemcpy(inputs[rank], mine.data(), kCount * sizeof(int), cudaMemcpyHostToDevice));
+      CUDA_OK(nitinol::copy_to_device(inputs[rank], mine.data(), kCount * sizeof(int)));
       NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], kCount, ncclInt, ncclSum, comms[rank], streams[rank]));
       CUDA_OK(cudaStreamSynchronize(streams[rank]));
       std::vector<int> sums(kCount);

@@ -118,9 +118,9 @@ class Rank {
     for (cudaStream_t& stream : streams_) CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     std::vector<int> data(kLargest);
     for (size_t i = 0; i < data.size(); ++i) data[i] = value(rank_, i);
-    CUDA_OK(cudaMemcpy(integers_, data.data(), data.size() * sizeof(int), cudaMemcpyHostToDevice));
+    CUDA_OK(nitinol::copy_to_device(integers_, data.data(), data.size() * sizeof(int)));
     const std::vector<float> same(data.begin(), data.end());
-    CUDA_OK(cudaMemcpy(floats_, same.data(), same.size() * sizeof(float), cudaMemcpyHostToDevice));
+    CUDA_OK(nitinol::copy_to_device(floats_, same.data(), same.size() * sizeof(float)));
     NCCL_OK(nitinolCommSetTimeout(comm_, 30));  // after a failure the others are not to wait for ever
   }
   void tear_down() {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cluster.h"
+#include "copy_to_device.h"
 #include "nccl.h"
 #include "nitinol.h"
 #include "pipe.h"
@@ -172,7 +173,7 @@ void go_on_without(int victim, Scene& s) {
   EXPECT_CALL(nitinolCommSetTimeout(s.comm, kPatience));
   const float one = 1;
   float sum = 0;
-  EXPECT_CALL(cudaMemcpy(s.data, &one, sizeof(one), cudaMemcpyHostToDevice));
+  EXPECT_CALL(copy_to_device(s.data, &one, sizeof(one)));
   EXPECT_CALL(all_reduce(s, 1));
   EXPECT_CALL(cudaStreamSynchronize(s.stream));
   EXPECT_CALL(cudaMemcpy(&sum, s.data, sizeof(sum), cudaMemcpyDeviceToHost));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cluster.h"
+#include "copy_to_device.h"
 #include "mismatches.h"
 #include "nccl.h"
 #include "nitinol.h"
@@ -162,7 +163,7 @@ TEST(Mismatch, InStrictModeThoseWhoWaitHearWhatTheOddRankDoes) {
 
 void must_not_run(Rank& self, int* data) {
   const int before = 41 + self.rank;
-  EXPECT_CALL(cudaMemcpy(data, &before, sizeof(int), cudaMemcpyHostToDevice));
+  EXPECT_CALL(copy_to_device(data, &before, sizeof(int)));
   Rank mine = self;
   EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &mine.comm, nullptr));
   const ncclResult_t called =

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cluster.h"
+#include "copy_to_device.h"
 #include "nccl.h"
 
 namespace nitinol::testing {
@@ -30,7 +31,7 @@ TEST(WithoutSharedFolder, ProcessesShareMemory) {
               std::iota(values.begin(), values.end(), self.rank);
               int* data = nullptr;
               EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), kCount * sizeof(int)));
-              EXPECT_CALL(cudaMemcpy(data, values.data(), kCount * sizeof(int), cudaMemcpyHostToDevice));
+              EXPECT_CALL(copy_to_device(data, values.data(), kCount * sizeof(int)));
               EXPECT_CALL(ncclAllReduce(data, data, kCount, ncclInt, ncclSum, self.comm, self.stream));
               EXPECT_CALL(cudaStreamSynchronize(self.stream));
               EXPECT_CALL(cudaMemcpy(values.data(), data, kCount * sizeof(int), cudaMemcpyDeviceToHost));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cluster.h"
+#include "copy_to_device.h"
 #include "nccl.h"
 
 namespace nitinol::testing {
@@ -37,7 +38,7 @@ Scene make_scene(const Rank& rank) {
   EXPECT_CALL(ncclCommSplit(rank.comm, 0, rank.rank, &s.self.comm, nullptr));
   EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&s.data), kValues * sizeof(int)));
   const std::vector<int> values(kValues, rank.rank);
-  EXPECT_CALL(cudaMemcpy(s.data, values.data(), kValues * sizeof(int), cudaMemcpyHostToDevice));
+  EXPECT_CALL(copy_to_device(s.data, values.data(), kValues * sizeof(int)));
   return s;
 }
 
