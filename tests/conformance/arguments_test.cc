@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "cluster.h"
-#include "copy_to_device.h"
+#include "device_memory.h"
 #include "nccl.h"
 
 namespace nitinol::testing {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cluster.h"
-#include "copy_to_device.h"
+#include "device_memory.h"
 #include "ints.h"
 #include "nccl.h"
 #include "shared_count.h"

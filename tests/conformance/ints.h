@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cluster.h"
-#include "copy_to_device.h"
+#include "device_memory.h"
 
 namespace nitinol::testing {
 

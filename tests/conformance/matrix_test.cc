@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "cluster.h"
-#include "copy_to_device.h"
+#include "device_memory.h"
 #include "elements.h"
 
 namespace nitinol::testing {
@@ -45,7 +45,7 @@ class DeviceBuffer {
   /// From now on it counts as `bytes` large, with guards around, all poisoned.
   void renew(size_t bytes) {
     bytes_ = bytes + 2 * kGuard;
-    EXPECT_CALL(cudaMemset(memory_, kPoison, bytes_));
+    EXPECT_CALL(set_on_device(memory_, kPoison, bytes_));
   }
   void write(size_t offset, const Buffer& from) const {
     if (!from.empty()) EXPECT_CALL(copy_to_device(data() + offset, from.data(), from.size()));

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cluster.h"
-#include "copy_to_device.h"
+#include "device_memory.h"
 #include "ints.h"
 #include "nccl.h"
 

@@ -14,7 +14,7 @@
 
 #include "base/temporary_folder_testing.h"
 #include "cluster.h"
-#include "copy_to_device.h"
+#include "device_memory.h"
 #include "nccl.h"
 #include "shared_count.h"
 #include "shrink_attempt.h"

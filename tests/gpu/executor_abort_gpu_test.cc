@@ -89,7 +89,7 @@ TEST(CudaExecutor, WhatAnAbortedRankDidNotSendIsNotTakenForMessages) {
     const size_t total = bytes * static_cast<size_t>(messages);
     const Bytes data = random_elements(DataType::kUint8, total, false, random);
     cuda_check(copy_to_device(cluster.input(1), data.data(), total), "cudaMemcpy");
-    cuda_check(cudaMemset(cluster.output(0), kPoison, total), "cudaMemset");
+    cuda_check(set_on_device(cluster.output(0), kPoison, total), "cudaMemset");
     Launch send;
     Launch later;
     Launch receive;
@@ -133,7 +133,7 @@ TEST(CudaExecutor, WhatAnAbortedRankWasToPassOnIsNotSent) {
       std::vector<Launch> pass_on(2);
       for (int rank = 0; rank < 2; ++rank) {
         const DeviceGuard on(ranks.device(rank));
-        cuda_check(cudaMemset(cluster.output(rank), rank == 0 ? kPoison : 1, bytes), "cudaMemset");
+        cuda_check(set_on_device(cluster.output(rank), rank == 0 ? kPoison : 1, bytes), "cudaMemset");
         Launch& launch = pass_on[static_cast<size_t>(rank)];
         if (protocol == kProtocols) {
           const auto direction = rank == 1 ? MessageWork::Direction::kSend : MessageWork::Direction::kReceive;

@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-#include "copy_to_device.h"
+#include "device_memory.h"
 
 /// In a function that returns nothing, of a test whose file includes nccl.h and gtest.h.
 #define CUDA_OK(call) ASSERT_EQ(call, cudaSuccess)

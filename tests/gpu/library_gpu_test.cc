@@ -224,7 +224,7 @@ TEST_F(Ranks, MemoryOfNcclMemAllocWorks) {
   void* memory = nullptr;
   CUDA_OK(cudaSetDevice(device(0)));
   NCCL_OK(ncclMemAlloc(&memory, 1000001));
-  CUDA_OK(cudaMemset(memory, 7, 1000001));
+  CUDA_OK(nitinol::set_on_device(memory, 7, 1000001));
   each([&](size_t rank) {
     void* const buffer = rank == 0 ? memory : outputs[rank];
     NCCL_OK(ncclBroadcast(buffer, buffer, 1000001, ncclInt8, 0, comms[rank], streams[rank]));

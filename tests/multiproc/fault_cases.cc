@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cluster.h"
-#include "copy_to_device.h"
+#include "device_memory.h"
 #include "nccl.h"
 #include "nitinol.h"
 #include "pipe.h"

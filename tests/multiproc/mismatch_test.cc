@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cluster.h"
-#include "copy_to_device.h"
+#include "device_memory.h"
 #include "mismatches.h"
 #include "nccl.h"
 #include "nitinol.h"

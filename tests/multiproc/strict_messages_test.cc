@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cluster.h"
-#include "copy_to_device.h"
+#include "device_memory.h"
 #include "nccl.h"
 
 namespace nitinol::testing {
