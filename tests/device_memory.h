@@ -1,5 +1,5 @@
-// Fills device memory for tests whose streams do not block: they do not wait for what CUDA's own calls may still have to
-// do when they return (CUDA Runtime API, "API synchronization behavior").
+// Fills device memory for tests whose streams do not block: they do not wait for what CUDA's own calls may still have
+// to do when they return (CUDA Runtime API, "API synchronization behavior").
 #pragma once
 
 #include <cuda_runtime.h>

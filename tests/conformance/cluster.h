@@ -40,8 +40,8 @@ ncclResult_t state_of(ncclComm_t comm);
 /// What a call has come to in the end, which on a non-blocking communicator may be later than it returns.
 ncclResult_t settled(ncclResult_t called, ncclComm_t comm);
 
-/// While it lives ranks that never come are given up soon, though not before all have had the time to join: on GPUs each
-/// process makes a context first, perhaps beside those of many others.
+/// While it lives ranks that never come are given up soon, though not before all have had the time to join: on GPUs
+/// each process makes a context first, perhaps beside those of many others.
 class ShortInitTimeout {
  public:
 #if defined(NITINOL_CUDA)
