@@ -289,8 +289,13 @@ void split_beside_a_rank_that_leaves(const std::vector<int>& ranks_in_process, i
               ncclComm_t comm = nullptr;
               EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
               if (self.rank == leaver) {
-                EXPECT_CALL(leave(comm));
-                if (leave == ncclCommFinalize) EXPECT_CALL(ncclCommDestroy(comm));
+                const ncclResult_t left = leave(comm);
+                if (leave == ncclCommFinalize) {  // before which the others may have found out
+                  expect_that(left == ncclSuccess || left == ncclInvalidUsage, ncclGetLastError(comm));
+                  EXPECT_CALL(ncclCommDestroy(comm));
+                } else {
+                  EXPECT_CALL(left);
+                }
                 return;
               }
               ncclComm_t half = nullptr;
