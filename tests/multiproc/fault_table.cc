@@ -47,7 +47,8 @@ std::string cause_of(const Case& c, const std::string& sentence) {
       return c.blocking || sentence.find("exited or closed") == std::string::npos ? "V failed.*Cannot allocate memory"
                                                                                   : "V exited or closed its connection";
     case Fault::kKill:
-    case Fault::kExit: return "V exited or closed its connection";
+    case Fault::kExit:  // what is left of a process may keep its connections open for a while
+      return "V exited or closed its connection|but the process of V is dead";
     case Fault::kClosesSockets: return "V (exited or )?closed its connection";
     case Fault::kWrongCall:  // which notices it, unless the deadline is first
       if (c.moment != Moment::kFinalize || sentence.find("is in ReduceScatter") != std::string::npos) return "";
