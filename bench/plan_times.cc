@@ -17,8 +17,8 @@ namespace {
 using namespace nitinol;
 
 struct Options {
-  std::string what = "AllReduce";
-  std::string algorithm = "TwoShot";
+  std::string what;
+  std::string algorithm;
   int ranks = 4;
   int root = 0;
   int channels = 128;
@@ -41,18 +41,13 @@ void parse(CLI::App& app, Options& o) {
   app.add_option("--element", o.element_bytes, "bytes of an element")->check(CLI::Range(1, 8))->capture_default_str();
   app.add_option("--chunks", o.chunks, "KB")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--sizes", o.sizes, "MB of the larger buffer")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--rate", o.rate, "GB/s of a link in each direction")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--memory", o.memory, "GB/s at which a CTA reads and writes memory")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--latency", o.latency, "us until a message and word of it have arrived")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--step", o.step, "us that a transfer costs a CTA besides")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  const auto add_figure = [&app](const char* name, double& figure, const char* meaning) {
+    app.add_option(name, figure, meaning)->check(CLI::NonNegativeNumber)->capture_default_str();
+  };
+  add_figure("--rate", o.rate, "GB/s of a link in each direction");
+  add_figure("--memory", o.memory, "GB/s at which a CTA reads and writes memory");
+  add_figure("--latency", o.latency, "us until a message and word of it have arrived");
+  add_figure("--step", o.step, "us that a transfer costs a CTA besides");
   app.add_option("--slots", o.slots, "of a connection")->check(CLI::Range(2, 1024))->capture_default_str();
 }
 

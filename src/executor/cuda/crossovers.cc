@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "executor/cuda/kernel_shapes.h"
-
 namespace nitinol::cuda {
 
 namespace {
@@ -192,7 +190,7 @@ void set_crossovers_through_host(const Machine& m, Limits& limits) {
     set_crossovers_of_pair_through_host(limits);
     return;
   }
-  limits.least_rounds = kRoundsThroughHost;
+  limits.least_rounds = size_t{1} << 20;  // chunks are as short as can be, however long the operation
   // Between 4 all-gather of 4 MB took 121 us with 24 channels and 130 with 32, reduce-scatter 120 and 132, all-to-all
   // 121 and 126; of 8 MB 230 and 226, 213 and 216, 231 and 225.
   limits.few_channels = 24;

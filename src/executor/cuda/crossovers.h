@@ -16,7 +16,6 @@ inline constexpr size_t kMega = size_t{1} << 20;
 /// slots of 32 KB: broadcast of 64 MB took 1575 us, with 16 KB 1753 and with 128 KB 2065, messages of 16 MB to a
 /// neighbour 510, 521 and 705.
 inline constexpr size_t kChunkThroughHost = 16 * kKi;
-inline constexpr size_t kRoundsThroughHost = size_t{1} << 20;
 inline constexpr uint32_t kSlotThroughHost = 32 * kKi;
 inline constexpr size_t kUnderWayThroughHost = 48 * kMega;
 
