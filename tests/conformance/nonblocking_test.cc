@@ -1,6 +1,7 @@
 // Operations on communicators that do not block: what has to be waited for is waited for in the background.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -10,6 +11,7 @@
 
 #include "cluster.h"
 #include "ints.h"
+#include "must_work.h"
 #include "nccl.h"
 #include "shared_count.h"
 
@@ -298,6 +300,77 @@ TEST(NonBlocking, AGroupThatShrinksInAbortModeIsInProgressUntilItsLastChildIsRea
                 for (const ncclComm_t child : of_rank) EXPECT_CALL(ncclCommAbort(child));
               }
               for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommAbort(comm));
+            }));
+}
+
+TEST(NonBlocking, CallsOfAGroupThatIsRefusedLeaveNobodyPolling) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              ncclComm_t alone = nullptr;
+              ncclUniqueId own;
+              EXPECT_CALL(ncclGetUniqueId(&own));
+              expect_that(ncclCommInitRankConfig(&alone, 1, own, 0, &config) == ncclInProgress, "init");
+              expect_that(wait_for_state(alone) == ncclSuccess, "not ready");
+              ncclComm_t first = nullptr;
+              ncclComm_t second = nullptr;
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclCommInitRankConfig(&first, 2, id, 0, &config));
+              EXPECT_CALL(ncclCommRevoke(alone, NCCL_REVOKE_DEFAULT));
+              expect_refusal(ncclCommInitRankConfig(&second, 2, id, 2, &config), ncclInvalidArgument, "invalid rank 2");
+              expect_that(ncclGroupEnd() == ncclInvalidArgument, "the group");
+              expect_that(first != nullptr && second == nullptr, "handles");
+              expect_that(wait_for_state(first) == ncclInvalidArgument, "the first one's state");
+              expect_that(wait_for_state(alone) == ncclSuccess, "revoking does not end");
+              EXPECT_CALL(ncclCommAbort(first));
+              EXPECT_CALL(ncclCommDestroy(alone));
+            }));
+}
+
+// The call that made the child may not have ended yet when its state says that it is there.
+TEST(NonBlocking, AChildThatIsReadyOutlivesAnAbortOfItsParent) {
+  EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
+              constexpr int kRounds = 40;
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              for (int round = 0; round < kRounds; ++round) {
+                ncclComm_t parent = nullptr;
+                ncclComm_t child = nullptr;
+                EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &parent, &config));
+                expect_that(wait_for_state(parent) == ncclSuccess, "the parent");
+                const ncclResult_t split = ncclCommSplit(parent, 0, self.rank, &child, nullptr);
+                expect_that(split == ncclInProgress, "split");
+                while (state_of(child) == ncclInProgress) std::this_thread::yield();
+                expect_that(state_of(child) == ncclSuccess, "the child");
+                EXPECT_CALL(ncclCommAbort(parent));
+                must_work(child, self.rank, 2, self.stream);
+                EXPECT_CALL(ncclCommDestroy(child));
+              }
+            }));
+}
+
+// Whoever polls the child is not to wait for a split that was aborted before it began.
+TEST(NonBlocking, AnAbortOfItsParentRightBehindTheSplitFailsTheChild) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              constexpr int kRounds = 20;
+              for (int round = 0; round < kRounds; ++round) {
+                const std::vector<ncclComm_t> parents = make_non_blocking(2);
+                std::vector<ncclComm_t> children(parents.size());
+                EXPECT_CALL(ncclGroupStart());
+                for (size_t i = 0; i < parents.size(); ++i) {
+                  EXPECT_CALL(ncclCommSplit(parents[i], 0, 0, &children[i], nullptr));
+                }
+                expect_that(ncclGroupEnd() == ncclInProgress, "split");
+                for (const ncclComm_t parent : parents) EXPECT_CALL(ncclCommAbort(parent));
+                for (const ncclComm_t child : children) {
+                  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+                  while (state_of(child) == ncclInProgress && std::chrono::steady_clock::now() < deadline) {
+                    std::this_thread::yield();
+                  }
+                  expect_that(state_of(child) != ncclInProgress, "the child is in progress for ever");
+                  EXPECT_CALL(ncclCommAbort(child));
+                }
+              }
             }));
 }
 

@@ -1,0 +1,39 @@
+// Communicators that must work, and what their states become.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cluster.h"
+#include "nccl.h"
+
+namespace nitinol::testing {
+
+/// Sums rank + 1 over the communicator with so many ranks, of which this one is to be `rank`.
+inline void must_work(ncclComm_t comm, int rank, int ranks, cudaStream_t stream) {
+  expect_place(comm, rank, ranks);
+  constexpr int kCount = 5000;
+  std::vector<int> values(kCount, rank + 1);
+  int* data = nullptr;
+  // In the stream's order: cudaFree would wait for kernels of other ranks on the same GPU, and so do calls of other
+  // threads while this one waits in a copy to pageable memory.
+  EXPECT_CALL(cudaMallocAsync(reinterpret_cast<void**>(&data), kCount * sizeof(int), stream));
+  EXPECT_CALL(cudaMemcpyAsync(data, values.data(), kCount * sizeof(int), cudaMemcpyHostToDevice, stream));
+  EXPECT_CALL(settled(ncclAllReduce(data, data, kCount, ncclInt, ncclSum, comm, stream), comm));
+  EXPECT_CALL(cudaStreamSynchronize(stream));
+  EXPECT_CALL(cudaMemcpyAsync(values.data(), data, kCount * sizeof(int), cudaMemcpyDeviceToHost, stream));
+  EXPECT_CALL(cudaFreeAsync(data, stream));
+  EXPECT_CALL(cudaStreamSynchronize(stream));
+  for (const int value : values) expect_that(value == ranks * (ranks + 1) / 2, "sum is " + std::to_string(value));
+}
+
+inline ncclResult_t wait_for_state(ncclComm_t comm) { return settled(ncclInProgress, comm); }
+
+inline ncclResult_t wait_for_failure(ncclComm_t comm) {
+  while (state_of(comm) == ncclSuccess) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return state_of(comm);
+}
+
+}  // namespace nitinol::testing
