@@ -1,6 +1,7 @@
 // The C API: thin functions over comm/. Each body is one expression of what the call means.
 #include "nccl.h"
 
+#include <cstddef>
 #include <memory>
 
 #include "api/entry.h"
@@ -329,7 +330,8 @@ NITINOL_ENTRY(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * simInfo)) {
     constexpr unsigned kMagic = 0x74685283;
     const group::Simulated simulated = group::simulate();
     if (!simulated.outermost) return ncclSuccess;
-    if (simInfo != nullptr && simInfo->magic != kMagic) {
+    const std::size_t needed = offsetof(ncclSimInfo_t, estimatedTime) + sizeof simInfo->estimatedTime;
+    if (simInfo != nullptr && (simInfo->magic != kMagic || simInfo->size < needed)) {
       fail(ncclInvalidArgument, "ncclGroupSimulateEnd : simInfo was not initialised with NCCL_SIM_INFO_INITIALIZER");
     }
     if (simulated.jobs) {

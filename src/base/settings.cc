@@ -179,7 +179,9 @@ void Settings::forget() const { cache_ = std::make_unique<Cache>(); }
 
 std::string_view nearest_setting_name(std::string_view name) {
   std::string_view nearest;
-  std::size_t least = 4;  // a word more or less is no mistake in writing
+  // A word more or less is no mistake in writing, and most short words are near another.
+  const std::size_t letters = name.size() - std::min(name.size(), name.find('_') + 1);
+  std::size_t least = letters > 8 ? 4 : 2;
   for (const SettingRow& row : settings_table()) {
     const std::size_t distance = edit_distance(name, row.name);
     if (distance < least) {
@@ -195,7 +197,8 @@ bool belongs_to_another_program(std::string_view name) {
       "NCCL_VERSION", "NCCL_ROOT", "NCCL_ROOT_DIR", "NCCL_HOME", "NCCL_DIR", "NCCL_INCLUDE_DIR", "NCCL_LIB_DIR",
       "NCCL_LIBRARY", "NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT", "NCCL_ENABLE_TIMING", "NCCL_DESYNC_DEBUG",
       // NCCL's own, not documented
-      "NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE", "NCCL_P2P_NVL_CHUNKSIZE", "NCCL_P2P_PCI_CHUNKSIZE"};
+      "NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE", "NCCL_P2P_NVL_CHUNKSIZE", "NCCL_P2P_PCI_CHUNKSIZE", "NCCL_GIN_ENABLE",
+      "NCCL_PAT_ENABLE", "NCCL_SYM_CTAS", "NCCL_IB_MERGE_VFS"};
   constexpr std::string_view kPrefixes[] = {"NCCL_TESTS_", "NCCL_OFI_", "NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_"};
   if (std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames)) return true;
   return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),

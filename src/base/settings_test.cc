@@ -219,6 +219,9 @@ TEST(NearestSettingName, IsNoneForFarNames) {
   EXPECT_EQ(nearest_setting_name("NITINOL_SPINS"), "NITINOL_SPIN");
   EXPECT_EQ(nearest_setting_name("NCCL_P2P_NET_DISABLE"), "") << "an undocumented one, which means something else";
   EXPECT_EQ(nearest_setting_name("SOMETHING_ELSE_ALTOGETHER"), "");
+  for (const char* const of_users : {"NCCL_LIB", "NCCL_INC", "NCCL_TEST", "NCCL_FOO"}) {
+    EXPECT_EQ(nearest_setting_name(of_users), "") << of_users << ": short words are near others";
+  }
 }
 
 // UPDATE_DOCS=1 in the environment writes the page anew.

@@ -137,6 +137,10 @@ void record_message(const MessageCall& call, Communicator& communicator) {
   check_rank(call.function, "peer", call.peer, communicator.ranks());
   const DataType type = checked_type(call.type, call.function);
   const size_t bytes = checked_bytes(call.function, call.count, type, 1);
+  if (bytes > MessageWork::kMostBytes) {
+    fail(ncclInvalidArgument, "{} : count {} is too large: a message has {} bytes at most", call.function, call.count,
+         MessageWork::kMostBytes);
+  }
   if (bytes > 0) check_buffer(call.function, "buffer", call.buffer, bytes, communicator);
   if (logs_operations()) write_down(call);
   const MessageWork work{

@@ -40,6 +40,9 @@ struct CollectiveWork {
 
 /// One send or receive of one rank. Messages with the same peer and direction run in the order given.
 struct MessageWork {
+  /// More than any GPU has: executors keep other things beside it in a word.
+  static constexpr size_t kMostBytes = (size_t{1} << 40) - 1;
+
   enum class Direction : int { kSend, kReceive } direction = Direction::kSend;
   int peer = 0;
   void* buffer = nullptr;  ///< a send only reads it

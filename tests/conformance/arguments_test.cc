@@ -136,6 +136,8 @@ TEST(Arguments, BadRootPeerTypeOperatorAndCountAreRefused) {
     refuses(ncclAllReduce(b, b, 1, ncclInt, static_cast<ncclRedOp_t>(-3), c, s), ncclInvalidArgument, "operator");
     refuses(ncclAllReduce(b, b, static_cast<size_t>(-1), ncclInt, ncclSum, c, s), ncclInvalidArgument, "count");
     refuses(ncclAllGather(b, b, SIZE_MAX / 8, ncclInt, c, s), ncclInvalidArgument, "count");
+    refuses(ncclSend(b, size_t{1} << 38, ncclInt, 1 - self.rank, c, s), ncclInvalidArgument, "1099511627775 bytes");
+    refuses(ncclRecv(b, size_t{1} << 38, ncclInt, 1 - self.rank, c, s), ncclInvalidArgument, "1099511627775 bytes");
     refuses(ncclAllReduce(nullptr, b, 1, ncclInt, ncclSum, c, s), ncclInvalidArgument, "sendbuff");
     refuses(ncclAllReduce(b, nullptr, 1, ncclInt, ncclSum, c, s), ncclInvalidArgument, "recvbuff");
   });

@@ -2,6 +2,7 @@
 // revoke they revoke at their end.
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <string>
@@ -262,6 +263,11 @@ TEST(SimulatedGroup, OfWhatCannotBeCarriedOutHasNoTime) {
               EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, comms[0], nullptr));
               info.magic = 0;
               expect_that(ncclGroupSimulateEnd(&info) == ncclInvalidArgument, "of which nobody knows what it is");
+              info = NCCL_SIM_INFO_INITIALIZER;
+              info.size = offsetof(ncclSimInfo_t, estimatedTime);
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, comms[0], nullptr));
+              expect_that(ncclGroupSimulateEnd(&info) == ncclInvalidArgument, "that has no room for a time");
               expect_that(info.estimatedTime == NCCL_UNDEF_FLOAT, "a time");
               must_work(comms);
               for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));

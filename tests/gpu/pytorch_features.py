@@ -176,9 +176,14 @@ def check_tensor_parallel(world):
 
 def check_abort_and_anew(rank, world, store):
     """What follows a failure in practice: the group is aborted while an operation waits, and made anew in the same process."""
+    words = dist.distributed_c10d._get_default_store()
     if rank == 0:
         dist.all_reduce(values(1 << 22, rank), async_op=True)  # the others never call it
+    else:
+        words.wait(['aborted'])  # whose communicator fails before it calls, or while it waits, is told so
     dist.distributed_c10d._abort_process_group()
+    if rank == 0:
+        words.set('aborted', 'yes')
     start(rank, world, store)
     x = values(1000, rank)
     dist.all_reduce(x)

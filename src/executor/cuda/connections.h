@@ -65,8 +65,9 @@ class Connections {
   __device__ __forceinline__ int ranks() const { return queue_.layout.ranks; }
   __device__ __forceinline__ bool is_clerk() const { return Wire::kCounted && warp_ == workers_; }
 
-  /// Reads the steps where the last operation left them. All warps of the channel. What the rank keeps of itself is
-  /// OwnState, of which `stopped` stands where `sent` does.
+  /// Reads the steps where the last operation left them. All warps of the channel, and before the barrier: behind it
+  /// the first one may be through with all that it does, and write them back, before another goes on. What the rank
+  /// keeps of itself is OwnState, of which `stopped` stands where `sent` does.
   __device__ __forceinline__ void resume() {
     const int peer = lane_;
     const bool takes = peer < ranks() && peer != rank();
@@ -76,18 +77,19 @@ class Connections {
       refresh_credit(peer);
       locate(peer);  // while the steps are on their way
     }
-    barrier();
-    if (takes) keep(peer, c, true);
-    bool stopped = peer == rank() && c.sent != 0;
+    bool stopped = false;
     for (int more = lane_ + 32; more < ranks(); more += 32) {
-      c = read(more);
+      const Counters of_more = read(more);
       if (more == rank()) {
-        stopped = c.sent != 0;
+        stopped = of_more.sent != 0;
       } else {
         locate(more);
-        keep(more, c, true);
+        keep(more, of_more, true);
       }
     }
+    barrier();
+    if (takes) keep(peer, c, true);
+    stopped = stopped || (peer == rank() && c.sent != 0);
     __syncwarp();
     stopped_ = __any_sync(0xffffffffU, stopped);
   }
@@ -95,6 +97,14 @@ class Connections {
   /// of each warp while its steps are on their way.
   template <class Meanwhile>
   __device__ __forceinline__ void resume_lane(int peer, bool sends, Meanwhile&& meanwhile) {
+    Counters c{};
+    if (lane_ == 0) {
+      c = read(peer);
+      const bool stopped = read(rank()).sent != 0;
+      refresh_credit(peer);
+      meanwhile();
+      if (stopped) c.sent = c.credit + kBeyondReach;  // so that no slot is free
+    }
     barrier();
     for (int other = lane_; other < ranks(); other += 32) {
       counters_[other] = Counters{};
@@ -102,12 +112,7 @@ class Connections {
     }
     __syncwarp();
     if (lane_ == 0) {
-      Counters c = read(peer);
-      const bool stopped = read(rank()).sent != 0;
-      refresh_credit(peer);
-      meanwhile();
       locate(peer);
-      if (stopped) c.sent = c.credit + kBeyondReach;  // so that no slot is free
       keep(peer, c, !sends);
     }
     __syncwarp();

@@ -12,6 +12,8 @@ namespace nitinol::cuda {
 namespace {
 
 /// A message as one direction of a connection carries it.
+static_assert(MessageWork::kMostBytes >> Message::kTagShift == 0);
+
 struct Carried {
   int receives;
   int peer;
@@ -29,10 +31,6 @@ std::vector<Carried> sorted(const std::vector<MessageWork>& work) {
   std::vector<Carried> all;
   all.reserve(work.size());
   for (const MessageWork& one : work) {
-    if (one.bytes >> Message::kTagShift != 0) {
-      fail(ncclInvalidArgument, "a message of {} bytes: fewer than {} are possible", one.bytes,
-           uint64_t{1} << Message::kTagShift);
-    }
     const int receives = one.direction == MessageWork::Direction::kSend ? 0 : 1;
     all.push_back({receives, one.peer, all.size(), Message::of(one.buffer, {.bytes = one.bytes, .type = one.stated})});
   }

@@ -43,14 +43,13 @@ TEST(MessagePlan, MessagesOfALaneKeepTheirOrder) {
 
 TEST(MessagePlan, MessagesKeepTheirSizeAndTag) {
   const QueueLayout layout = make_layout(2, 1, 4, 8192);
-  const size_t most = (size_t{1} << 40) - 1;
+  constexpr size_t most = MessageWork::kMostBytes;
   const auto batches = plan_messages({message(kSend, 1, 8), message(kSend, 1, most)}, kGrain, layout);
   const MessageSignature signature{.bytes = most};
   EXPECT_EQ(batches[0].messages[0].bytes(), 8U);
   EXPECT_EQ(batches[0].messages[1].bytes(), most);
   EXPECT_EQ(batches[0].messages[1].mark(), signature.tag() << 8);
   EXPECT_NE(batches[0].messages[0].mark(), batches[0].messages[1].mark());
-  EXPECT_THROW(plan_messages({message(kSend, 1, most + 1)}, kGrain, layout), Error) << "more than any GPU has";
 }
 
 TEST(MessagePlan, LongMessagesTakeSeveralChannelsOnBothSidesAlike) {
