@@ -16,8 +16,8 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// For the root of a fixed address, which answers those who came late.
-constexpr auto kRootsPatience = 3s;
+// How long rank 0 waits until its root is through where that has a fixed address.
+constexpr auto kPatienceWithRoot = 3s;
 
 }  // namespace
 
@@ -39,7 +39,7 @@ std::unique_ptr<Bootstrap> Bootstrap::join(const JoinArguments& arguments) {
   const UniqueId& id = arguments.ids.front();
   if (id.from_address && arguments.rank == 0) {
     // The address may serve the next communicator as soon as this root is through.
-    const Deadline deadline = Clock::now() + kRootsPatience;
+    const Deadline deadline = Clock::now() + kPatienceWithRoot;
     while (has_root(id.secret) && Clock::now() < deadline) sleep_interruptibly(1ms, deadline, {});
   }
   return bootstrap;

@@ -15,35 +15,16 @@
 #include <mutex>
 #include <ostream>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "cluster.h"
 #include "devices.h"
+#include "must_work.h"
 #include "nccl.h"
 #include "shared_count.h"
 
 namespace nitinol::testing {
 namespace {
-
-/// Throws unless an all-reduce over the communicator gives the sum of rank + 1.
-void must_work(ncclComm_t comm, cudaStream_t stream) {
-  int rank = 0;
-  int ranks = 0;
-  EXPECT_CALL(ncclCommUserRank(comm, &rank));
-  EXPECT_CALL(ncclCommCount(comm, &ranks));
-  int value = rank + 1;
-  int* data = nullptr;
-  EXPECT_CALL(cudaMallocAsync(reinterpret_cast<void**>(&data), sizeof(int), stream));
-  EXPECT_CALL(cudaMemcpyAsync(data, &value, sizeof(int), cudaMemcpyHostToDevice, stream));
-  EXPECT_CALL(settled(ncclAllReduce(data, data, 1, ncclInt, ncclSum, comm, stream), comm));
-  // Not in the copy, which holds up CUDA calls of other threads while it waits for ranks on the same GPU.
-  EXPECT_CALL(cudaStreamSynchronize(stream));
-  EXPECT_CALL(cudaMemcpyAsync(&value, data, sizeof(int), cudaMemcpyDeviceToHost, stream));
-  EXPECT_CALL(cudaFreeAsync(data, stream));
-  EXPECT_CALL(cudaStreamSynchronize(stream));
-  if (value != ranks * (ranks + 1) / 2) throw std::runtime_error("sum is " + std::to_string(value));
-}
 
 /// Runs body(i) in `count` threads; throws what one of them threw.
 void in_threads(int count, const std::function<void(int)>& body) {

@@ -11,9 +11,12 @@
 
 namespace nitinol::testing {
 
-/// Sums rank + 1 over the communicator with so many ranks, of which this one is to be `rank`.
-inline void must_work(ncclComm_t comm, int rank, int ranks, cudaStream_t stream) {
-  expect_place(comm, rank, ranks);
+/// Throws unless an all-reduce over the communicator gives the sum of rank + 1.
+inline void must_work(ncclComm_t comm, cudaStream_t stream) {
+  int rank = 0;
+  int ranks = 0;
+  EXPECT_CALL(ncclCommUserRank(comm, &rank));
+  EXPECT_CALL(ncclCommCount(comm, &ranks));
   constexpr int kCount = 5000;
   std::vector<int> values(kCount, rank + 1);
   int* data = nullptr;
@@ -27,6 +30,12 @@ inline void must_work(ncclComm_t comm, int rank, int ranks, cudaStream_t stream)
   EXPECT_CALL(cudaFreeAsync(data, stream));
   EXPECT_CALL(cudaStreamSynchronize(stream));
   for (const int value : values) expect_that(value == ranks * (ranks + 1) / 2, "sum is " + std::to_string(value));
+}
+
+/// The same of one with so many ranks, of which this one is to be `rank`.
+inline void must_work(ncclComm_t comm, int rank, int ranks, cudaStream_t stream) {
+  expect_place(comm, rank, ranks);
+  must_work(comm, stream);
 }
 
 inline ncclResult_t wait_for_state(ncclComm_t comm) { return settled(ncclInProgress, comm); }

@@ -259,16 +259,17 @@ TEST(SimulatedGroup, OfWhatCannotBeCarriedOutHasNoTime) {
                               ncclInvalidArgument,
                           "a call");
               expect_that(ncclGroupSimulateEnd(&info) == ncclInvalidArgument, "with a call that failed");
-              EXPECT_CALL(ncclGroupStart());
-              EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, comms[0], nullptr));
-              info.magic = 0;
-              expect_that(ncclGroupSimulateEnd(&info) == ncclInvalidArgument, "of which nobody knows what it is");
-              info = NCCL_SIM_INFO_INITIALIZER;
-              info.size = offsetof(ncclSimInfo_t, estimatedTime);
-              EXPECT_CALL(ncclGroupStart());
-              EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, comms[0], nullptr));
-              expect_that(ncclGroupSimulateEnd(&info) == ncclInvalidArgument, "that has no room for a time");
               expect_that(info.estimatedTime == NCCL_UNDEF_FLOAT, "a time");
+              ncclSimInfo_t unknown = NCCL_SIM_INFO_INITIALIZER;
+              unknown.magic = 0;
+              ncclSimInfo_t without_room = NCCL_SIM_INFO_INITIALIZER;
+              without_room.size = offsetof(ncclSimInfo_t, estimatedTime);
+              for (ncclSimInfo_t* const bad : {&unknown, &without_room}) {
+                EXPECT_CALL(ncclGroupStart());
+                EXPECT_CALL(ncclAllReduce(data.data(), data.data(), kCount, ncclInt, ncclSum, comms[0], nullptr));
+                expect_that(ncclGroupSimulateEnd(bad) == ncclInvalidArgument, "into what is none");
+                expect_that(bad->estimatedTime == NCCL_UNDEF_FLOAT, "a time");
+              }
               must_work(comms);
               for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
             }));

@@ -5,20 +5,10 @@ Usage: LD_PRELOAD=.../libnccl.so.2 python3 pytorch_features.py [RANKS [GPUS]] (r
 GPU, at least two). Exits with 77, for "skipped", where PyTorch or a GPU is missing."""
 import datetime
 import os
-import sys
-import tempfile
 
-os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')  # matrix products whose bits do not vary
-try:
-    import torch
-    import torch.distributed as dist
-    import torch.multiprocessing as mp
-except ImportError:
-    sys.exit(77)
-
-
-def values(count, rank, dtype=torch.float32):
-    return (torch.arange(count, device='cuda') % 5 + rank).to(dtype)
+from pytorch_ranks import run, values  # first: it skips where PyTorch is missing
+import torch
+import torch.distributed as dist
 
 
 def sum_of(count, ranks, dtype=torch.float32):
@@ -212,9 +202,4 @@ def main(rank, world, gpus, folder):
 
 
 if __name__ == '__main__':
-    if not torch.cuda.is_available():
-        sys.exit(77)
-    gpus = int(sys.argv[2]) if len(sys.argv) > 2 else torch.cuda.device_count()
-    world = int(sys.argv[1]) if len(sys.argv) > 1 else max(2, gpus)
-    with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(main, args=(world, gpus, folder), nprocs=world)
+    run(main)

@@ -4,21 +4,11 @@ Usage: LD_PRELOAD=.../libnccl.so.2 python3 pytorch_processes.py [RANKS [GPUS]] (
 each GPU, at least two). LOSSES=file gets rank 0's losses, to be compared with another library's. Exits with 77, for
 "skipped", where PyTorch or a GPU is missing."""
 import os
-import sys
-import tempfile
 import time
 
-os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')  # matrix products whose bits do not vary
-try:
-    import torch
-    import torch.distributed as dist
-    import torch.multiprocessing as mp
-except ImportError:
-    sys.exit(77)
-
-
-def values(count, rank, dtype=torch.float32):
-    return (torch.arange(count, device='cuda') % 5 + rank).to(dtype)
+from pytorch_ranks import run, values  # first: it skips where PyTorch is missing
+import torch
+import torch.distributed as dist
 
 
 def check_reductions(rank, world):
@@ -129,10 +119,10 @@ def train(rank):
     return losses
 
 
-def main(rank, world, gpus, store):
+def main(rank, world, gpus, folder):
     torch.cuda.set_device(rank % gpus)
     start = time.time()
-    dist.init_process_group('nccl', init_method=f'file://{store}', rank=rank, world_size=world)
+    dist.init_process_group('nccl', init_method=f'file://{folder}/store', rank=rank, world_size=world)
     check_reductions(rank, world)
     check_moves(rank, world)
     check_all_to_all(rank, world)
@@ -151,9 +141,4 @@ def main(rank, world, gpus, store):
 
 
 if __name__ == '__main__':
-    if not torch.cuda.is_available():
-        sys.exit(77)
-    gpus = int(sys.argv[2]) if len(sys.argv) > 2 else torch.cuda.device_count()
-    world = int(sys.argv[1]) if len(sys.argv) > 1 else max(2, gpus)
-    with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(main, args=(world, gpus, os.path.join(folder, 'store')), nprocs=world)
+    run(main)

@@ -11,9 +11,9 @@ namespace nitinol::cuda {
 
 namespace {
 
-/// A message as one direction of a connection carries it.
 static_assert(MessageWork::kMostBytes >> Message::kTagShift == 0);
 
+/// A message as one direction of a connection carries it.
 struct Carried {
   int receives;
   int peer;
