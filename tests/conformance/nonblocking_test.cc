@@ -73,10 +73,13 @@ TEST(NonBlocking, AFirstCollectiveIsPolledAndLaterOnesAreInTheirStreamAtOnce) {
 
 /// One rank's stream is gone: the state of all says so.
 std::string sum_with_a_destroyed_stream() {
-  return with_members([](const Member& self) {
+  const SharedCount ready;  // whoever has not polled that it is would hear of the error in its place
+  return with_members([&](const Member& self) {
     const Ints data(kCount, self.rank + 1);
     cudaStream_t stream = self.stream;
+    ready.add();
     if (self.rank == 0) {
+      ready.wait_for(kProcesses);
       EXPECT_CALL(cudaStreamCreate(&stream));
       EXPECT_CALL(cudaStreamDestroy(stream));
     }
