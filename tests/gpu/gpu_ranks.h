@@ -12,6 +12,7 @@
 #include "device/check.h"
 #include "device/guards.h"
 #include "executor/executor.h"
+#include "green_contexts.h"
 
 namespace nitinol::gpu_testing {
 
@@ -20,6 +21,7 @@ struct Settings {
   bool peer_access = true;
   int cluster_ctas = -1;
   int max_channels = 0;
+  unsigned multiprocessors = 0;  ///< of each rank's stream, in green contexts; 0: all
 };
 
 class Ranks {
@@ -40,6 +42,10 @@ class Ranks {
       std::memcpy(peer.device_id.data(), &properties.uuid, sizeof(properties.uuid));
       peers.push_back(peer);
     }
+    for (int device = 0; device < gpus && settings.multiprocessors > 0; ++device) {
+      const auto sharing = static_cast<unsigned>((ranks + gpus - 1) / gpus);
+      contexts_.push_back(std::make_unique<GreenContexts>(device, sharing, settings.multiprocessors));
+    }
     for (int rank = 0; rank < ranks; ++rank) {
       ExecutorSetup setup;
       setup.rank = rank;
@@ -52,10 +58,7 @@ class Ranks {
       if (const char* text = std::getenv("NITINOL_LAUNCH_AHEAD")) setup.launch_ahead = std::atoi(text) != 0;
       executors_.push_back(make_executor(std::move(setup)));
       devices_.push_back(rank % gpus);
-      const DeviceGuard on(rank % gpus);
-      cudaStream_t stream = nullptr;
-      cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-      streams_.push_back(stream);
+      streams_.push_back(make_stream(rank, gpus));
     }
     for (const auto& executor : executors_) static_cast<void>(executor->meet());
   }
@@ -83,6 +86,17 @@ class Ranks {
   }
 
  private:
+  cudaStream_t make_stream(int rank, int gpus) const {
+    if (!contexts_.empty()) {
+      return contexts_[static_cast<size_t>(rank % gpus)]->make_stream(static_cast<size_t>(rank / gpus));
+    }
+    const DeviceGuard on(rank % gpus);
+    cudaStream_t stream = nullptr;
+    cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    return stream;
+  }
+
+  std::vector<std::unique_ptr<GreenContexts>> contexts_;  // by device
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<int> devices_;
   std::vector<cudaStream_t> streams_;

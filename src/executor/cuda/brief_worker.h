@@ -193,6 +193,7 @@ class BriefWorker : public BriefConnections<Wire, steps> {
                                        uint32_t (&words)[Wire::kWords]) const {
     if constexpr (Wire::kPerWarp) {
       if (live_) Memory::template load_pieces<kBounds>(from, bytes, unit, this->lane_, words);
+      Memory::template rejoin_lanes<Memory::template kByGrains<kBounds>>();
     } else if constexpr (cuts_words(kBounds)) {
       const uint32_t at = unit * Wire::kShape.bytes;
       if (live_) load_grains<grain_of(kBounds)>(from + at, bytes - at, words);
@@ -206,6 +207,7 @@ class BriefWorker : public BriefConnections<Wire, steps> {
                                         const uint32_t (&words)[Wire::kWords]) const {
     if constexpr (Wire::kPerWarp) {
       if (live_) Memory::template store_pieces<kBounds>(to, bytes, unit, this->lane_, words);
+      Memory::template rejoin_lanes<Memory::template kByGrains<kBounds>>();
     } else if constexpr (cuts_words(kBounds)) {
       const uint32_t at = unit * Wire::kShape.bytes;
       if (live_) store_grains<grain_of(kBounds)>(to + at, bytes - at, words);

@@ -43,11 +43,26 @@ __device__ __forceinline__ void run_one_of(algorithm::List<Entry, More...>, P& p
   }
 }
 
-/// The channel of a thread: each part of a program takes a run of CTAs.
+/// The part of a program that this CTA carries out, where each has CTAs of its own.
+__device__ __forceinline__ int part_of_cta(const CollectiveParameters& parameters) {
+  const int cta = static_cast<int>(blockIdx.x);
+  const int parts = static_cast<int>(gridDim.x) / parameters.channels;
+  return parameters.by_channel ? cta % parts : cta / parameters.channels;
+}
+
+/// The channel of a thread.
 template <class Wire>
 __device__ __forceinline__ int channel_of(const CollectiveParameters& parameters) {
-  if constexpr (shares_cta<Wire>) return static_cast<int>(blockIdx.x * blockDim.y + threadIdx.y);
-  return Wire::kApart ? static_cast<int>(blockIdx.x) % parameters.channels : static_cast<int>(blockIdx.x);
+  const int cta = static_cast<int>(blockIdx.x);
+  if constexpr (shares_cta<Wire>) {
+    return cta * static_cast<int>(blockDim.y) + static_cast<int>(threadIdx.y);
+  } else if constexpr (joins_parts<Wire> || !Wire::kApart) {
+    return cta;
+  } else if (parameters.by_channel) {
+    return cta / (static_cast<int>(gridDim.x) / parameters.channels);
+  } else {
+    return cta % parameters.channels;
+  }
 }
 
 template <class Wire, class Entries, bool kAlone, class P>
@@ -93,7 +108,7 @@ __device__ __forceinline__ Connections<Wire> connect(const CollectiveParameters&
   } else {
     // Each stream has a run of channels of its own.
     constexpr bool reduction = Wire::kReducesApart;
-    const int part = static_cast<int>(blockIdx.x) / parameters.channels;
+    const int part = joins_parts<Wire> ? 0 : part_of_cta(parameters);
     return Connections<Wire>(parameters.queue, channel + algorithm::stream_in(reduction, part) * parameters.channels,
                              channel + algorithm::stream_out(reduction, part) * parameters.channels, part);
   }

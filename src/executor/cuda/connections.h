@@ -98,12 +98,12 @@ class Connections {
   template <class Meanwhile>
   __device__ __forceinline__ void resume_lane(int peer, bool sends, Meanwhile&& meanwhile) {
     Counters c{};
+    uint32_t stopped = 0;
     if (lane_ == 0) {
       c = read(peer);
-      const bool stopped = read(rank()).sent != 0;
+      stopped = read(rank()).sent;
       refresh_credit(peer);
       meanwhile();
-      if (stopped) c.sent = c.credit + kBeyondReach;  // so that no slot is free
     }
     barrier();
     for (int other = lane_; other < ranks(); other += 32) {
@@ -112,6 +112,7 @@ class Connections {
     }
     __syncwarp();
     if (lane_ == 0) {
+      if (stopped != 0) c.sent = c.credit + kBeyondReach;  // so that no slot is free
       locate(peer);
       keep(peer, c, !sends);
     }

@@ -15,6 +15,7 @@
 #include "executor/cuda/call_watch.h"
 #include "executor/cuda/clusters.h"
 #include "executor/cuda/domain.h"
+#include "executor/cuda/green_context.h"
 #include "executor/cuda/hardware_queues.h"
 #include "executor/cuda/kernel_choice.h"
 #include "executor/cuda/kernel_shapes.h"
@@ -313,6 +314,7 @@ class CudaExecutor : public Executor {
       shape.shared_bytes = joined_shared_bytes(works[0].what, ranks_);
     } else if (plan.apart) {
       shape.ctas = channels * algorithm::parts_of(algorithm::division_of(reduces(works[0].what)), ranks_);
+      parameters.by_channel = is_of_green_context(stream);
       shape.threads = kSmallThreads;
     } else if (plan.small) {
       const int per_cta = sizes_.limits.small(goes_along_line(works[0])).per_cta;
@@ -380,7 +382,8 @@ class CudaExecutor : public Executor {
     // A peer may send one by one, in any order, what this rank takes in one group: no protocol is to wait for another.
     // If not all CTAs can be resident at once, it is more important that those of one launch are; and where one does
     // wait for another, that all ranks begin with the same.
-    const MessagePlan plan = plan_messages(all, rank_, sizes_);
+    MessagePlan plan = plan_messages(all, rank_, sizes_);
+    if (is_of_green_context(stream)) put_partners_first(plan, rank_, ranks_);
     const bool together = may_run_together(plan, sizes_) && may_fork(stream);
     const cudaStream_t beside = together ? beside_->fork(stream) : stream;
     const std::optional<Role> shared = together ? std::optional(role_of(plan)) : std::nullopt;

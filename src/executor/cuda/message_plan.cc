@@ -89,6 +89,20 @@ MessagePlan plan_messages(const std::vector<MessageWork>& all, int rank, const S
   return plan;
 }
 
+void put_partners_first(MessagePlan& plan, int rank, int ranks) {
+  // Of the two ends of a lane each finds the other at the same place.
+  const auto place = [&](const Lane& lane) {
+    const int distance = lane.sends != 0 ? lane.peer - rank : rank - lane.peer;
+    return std::tuple(lane.channel, (distance + ranks) % ranks, lane.sends);
+  };
+  for (std::vector<MessageBatch>& batches : plan) {
+    for (MessageBatch& batch : batches) {
+      std::sort(batch.lanes.begin(), batch.lanes.end(),
+                [&](const Lane& one, const Lane& other) { return place(one) < place(other); });
+    }
+  }
+}
+
 uint32_t protocols_of(const MessagePlan& plan) {
   uint32_t bits = 0;
   for (size_t i = 0; i < plan.size(); ++i) {

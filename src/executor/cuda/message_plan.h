@@ -23,6 +23,10 @@ std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, co
 using MessagePlan = std::array<std::vector<MessageBatch>, kProtocols>;
 MessagePlan plan_messages(const std::vector<MessageWork>& all, int rank, const Sizes& sizes);
 
+/// Puts lanes that wait for each other first in the launches of all ranks: however few CTAs each has resident, if two,
+/// there are always some that can go on.
+void put_partners_first(MessagePlan& plan, int rank, int ranks);
+
 /// A bit for each protocol that has a launch; none at all if there are several by one protocol.
 uint32_t protocols_of(const MessagePlan& plan);
 

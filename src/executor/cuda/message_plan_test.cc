@@ -94,6 +94,58 @@ TEST(MessagePlan, WhatALaunchAwaitsIsInThePeersLaunchOfTheSameNumber) {
   EXPECT_EQ(sent, received);
 }
 
+/// Messages from all to all, long enough for several channels; each rank's launch.
+std::vector<MessagePlan> plans_from_all_to_all(int ranks, const Sizes& sizes) {
+  std::vector<MessagePlan> plans;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<MessageWork> work;
+    for (int peer = 0; peer < ranks; ++peer) {
+      if (peer == rank) continue;
+      work.push_back(message(kSend, peer, 32 << 20));
+      work.push_back(message(kReceive, peer, 32 << 20));
+    }
+    plans.push_back(plan_messages(work, rank, sizes));
+  }
+  return plans;
+}
+
+/// Whether all lanes come to their end where each rank has so many at work at a time, and a lane ends once its partner
+/// is at work too.
+bool all_lanes_end(const std::vector<MessagePlan>& plans, size_t at_work) {
+  using Key = std::tuple<int, int, int>;  // from, to, channel
+  std::vector<std::vector<Lane>> left;
+  for (const MessagePlan& plan : plans) left.push_back(plan[static_cast<size_t>(Protocol::kSimple)].at(0).lanes);
+  while (true) {
+    std::map<Key, int> ends;
+    const auto key_of = [](int rank, const Lane& lane) {
+      return lane.sends != 0 ? Key(rank, lane.peer, lane.channel) : Key(lane.peer, rank, lane.channel);
+    };
+    for (size_t rank = 0; rank < left.size(); ++rank) {
+      const size_t some = std::min(at_work, left[rank].size());
+      for (size_t i = 0; i < some; ++i) ++ends[key_of(static_cast<int>(rank), left[rank][i])];
+    }
+    if (ends.empty()) return true;
+    bool any = false;
+    for (size_t rank = 0; rank < left.size(); ++rank) {
+      any |= std::erase_if(left[rank], [&](const Lane& lane) {
+               const auto found = ends.find(key_of(static_cast<int>(rank), lane));
+               return found != ends.end() && found->second == 2;
+             }) > 0;
+    }
+    if (!any) return false;
+  }
+}
+
+TEST(MessagePlan, WithPartnersFirstTwoLanesAtATimeAreEnough) {
+  for (const int ranks : {2, 3, 4, 8}) {
+    const Sizes sizes = sizes_for({.ranks = ranks, .multiprocessors = 132, .lines_stay_whole = true});
+    std::vector<MessagePlan> plans = plans_from_all_to_all(ranks, sizes);
+    EXPECT_EQ(all_lanes_end(plans, 2), false) << ranks << " ranks, whose sends stand before their receives";
+    for (int rank = 0; rank < ranks; ++rank) put_partners_first(plans[static_cast<size_t>(rank)], rank, ranks);
+    EXPECT_EQ(all_lanes_end(plans, 2), true) << ranks << " ranks";
+  }
+}
+
 TEST(MessagePlan, ChunksOfSimpleAreShortEnoughForFourRoundsAndNotShorterThanAllowed) {
   const QueueLayout layout = make_layout(2, 8, 4, 131072);
   const MessageGrain grain{.channel_bytes = 8192, .least_chunk_bytes = 8192};

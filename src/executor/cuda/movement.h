@@ -115,12 +115,14 @@ class WorkerBase : public Link {
       Memory::store(job.into, Memory::aligned(job.into), job.bytes, unit, this->lane_, words);
     }
   }
+  template <Access kAccess>
+  static constexpr bool kAsksLanes = kAccess == Access::kAny || Memory::template kByGrains<kBounds>;
   template <int kUnits, Access kAccess>
   __device__ __forceinline__ void give(const Job& job, uint32_t unit, int sinks,
                                        const uint32_t (&words)[kUnits][kWords]) const {
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) store<kAccess>(job, unit + u * units_apart(), words[u]);
-    if constexpr (Wire::kPerWarp && kAccess == Access::kAny) __syncwarp();  // loads may have parted the lanes
+    Memory::template rejoin_lanes<kAsksLanes<kAccess>>();
     for (int s = 0; s < sinks; ++s) {
       const Endpoint sink = this->sink(s);
 #pragma unroll
@@ -319,6 +321,7 @@ class WorkerBase : public Link {
     uint32_t words[kUnits][kWords];
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) load<kAccess>(job, unit + u * units_apart(), words[u]);
+    Memory::template rejoin_lanes<kAsksLanes<kAccess>>();
     Raw raw[1][kUnits];
     if (!fetch<1, kUnits>(0, 1, unit, raw)) return false;
 #pragma unroll
@@ -377,6 +380,7 @@ class WorkerBase : public Link {
     uint32_t words[kUnits][kWords];
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) load<kAccess>(job, unit + u * units_apart(), words[u]);
+    Memory::template rejoin_lanes<kAsksLanes<kAccess>>();
     Accumulator values[kUnits][kElements];
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {

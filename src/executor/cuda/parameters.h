@@ -84,7 +84,8 @@ struct CollectiveParameters {
   QueueView queue;
   CallName name = 0;
   int works = 0;
-  int channels = 1;             ///< of each part, where parts have CTAs of their own
+  int channels = 1;             ///< of each part, where parts have CTAs of their own,
+  bool by_channel = false;      ///< and whether the parts of a channel stand beside each other, or all of one part
   int movers = 0;               ///< of a CTA, where parts share one (mover.h),
   uint32_t piece = 0;           ///< with pieces of so many bytes
   bool next_may_begin = false;  ///< the stream's next kernel, as far as it does without memory
