@@ -187,4 +187,7 @@ void reset_log() {
 
 void note_device_of_thread(int device) { log_detail::t_device = device; }
 
+DeviceInLog::DeviceInLog(int device) : previous_(std::exchange(log_detail::t_device, device)) {}
+DeviceInLog::~DeviceInLog() { log_detail::t_device = previous_; }
+
 }  // namespace nitinol

@@ -109,6 +109,18 @@ void reset_log();
 /// line may tell of a thread that stands in CUDA for ever, with a lock.)
 void note_device_of_thread(int device);
 
+/// While it lives the calling thread's lines tell of that device, as where one thread serves the ranks of several.
+class DeviceInLog {
+ public:
+  explicit DeviceInLog(int device);
+  ~DeviceInLog();
+  DeviceInLog(const DeviceInLog&) = delete;
+  DeviceInLog& operator=(const DeviceInLog&) = delete;
+
+ private:
+  const int previous_;
+};
+
 /// The pieces of the variables' syntax.
 LogLevel parse_log_level(std::string_view word);
 std::uint32_t parse_subsystems(std::string_view list);

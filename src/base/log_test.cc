@@ -110,6 +110,17 @@ TEST_F(Log, InfoLineHasHostProcessThreadAndDevice) {
   EXPECT_EQ(written(), sender() + " [3] NCCL INFO 8 ranks\n");
 }
 
+TEST_F(Log, LinesTellOfAnotherDeviceForAWhile) {
+  start("INFO");
+  note_device_of_thread(3);
+  {
+    const DeviceInLog other(5);
+    log_info(Subsystem::kInit, "meanwhile");
+  }
+  log_info(Subsystem::kInit, "again");
+  EXPECT_EQ(written(), sender() + " [5] NCCL INFO meanwhile\n" + sender() + " [3] NCCL INFO again\n");
+}
+
 TEST_F(Log, WarningHasAnEmptyLineTimePlaceAndBecomesTheLastError) {
   start("WARN");
   log_warn("peer {} is gone", 5);

@@ -107,6 +107,13 @@ std::optional<HostAndPort> split_host_and_port(std::string_view text) {
   return result;
 }
 
+/// Of the families that NCCL_SOCKET_FAMILY leaves, what an address that has none is told.
+std::string_view only_family(int family) {
+  if (family == AF_INET) return " (NCCL_SOCKET_FAMILY allows IPv4 alone)";
+  if (family == AF_INET6) return " (NCCL_SOCKET_FAMILY allows IPv6 alone)";
+  return "";
+}
+
 SocketAddress resolve(const HostAndPort& where, int family) {
   addrinfo hints{};
   hints.ai_family = where.bracketed ? AF_INET6 : family;
@@ -118,8 +125,8 @@ SocketAddress resolve(const HostAndPort& where, int family) {
     code = getaddrinfo(nullptr, "0", &hints, &found);
   }
   if (code != 0) {
-    fail(ncclInvalidArgument, "cannot resolve the address '{}': {}; write ipv4:port, [ipv6]:port or hostname:port",
-         where.host, gai_strerror(code));
+    fail(ncclInvalidArgument, "cannot resolve the address '{}': {}; write ipv4:port, [ipv6]:port or hostname:port{}",
+         where.host, gai_strerror(code), only_family(family));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {

@@ -154,6 +154,15 @@ TEST(UniqueIds, AnAddressGivesAllTheSameId) {
   }
 }
 
+TEST(UniqueIds, AnAddressOfAnotherFamilyThanIsAllowedIsToldSo) {
+  BootstrapOptions options;
+  options.comm_id = "127.0.0.1:4711";
+  options.family = AF_INET6;
+  const Error error = error_of([&] { make_unique_id(options); });
+  EXPECT_EQ(error.code(), ncclInvalidArgument);
+  EXPECT_THAT(error.what(), ::testing::HasSubstr("(NCCL_SOCKET_FAMILY allows IPv6 alone)"));
+}
+
 TEST(TreeShapes, EveryRankIsReachedOnceAndPathsAgree) {
   for (const int n : {1, 2, 5, 6, 21, 64, 100}) {
     for (int blocks = 1; blocks <= n; blocks = blocks * 2 + 1) {

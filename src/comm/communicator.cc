@@ -275,12 +275,20 @@ bool Communicator::become_failed(ncclResult_t code, const std::string& sentence,
   try {
     failure_sentence_ = sentence;
     failure_text_.store(failure_sentence_.c_str(), std::memory_order_release);
-    if (logs) log_warn("{}: {}", name_in_log(), sentence);  // the last error, for whoever sees the state
-  } catch (const std::bad_alloc&) {                         // who polls is not to poll for ever
+    if (logs) log_failure(sentence);
+  } catch (const std::bad_alloc&) {  // who polls is not to poll for ever
     if (failure_text_.load() == nullptr) failure_text_.store("out of memory", std::memory_order_release);
   }
   state_.store(code, std::memory_order_release);
   return true;
+}
+
+/// It is the thread's last error too, for whoever sees the state there. Some sentences begin with the rank: those that
+/// were made to be told others as well.
+void Communicator::log_failure(const std::string& sentence) const {
+  const DeviceInLog device(device_);
+  const std::string beginning = name_in_log() + ": ";
+  log_warn("{}{}", sentence.starts_with(beginning) ? "" : beginning, sentence);
 }
 
 /// What the thread that makes it writes is not looked at: that need not know its rank yet.

@@ -263,6 +263,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   static constexpr const char* kAborted = "aborted its communicator";  ///< what others hear of it then
   std::string self_description() const;
   std::string name_in_log() const;
+  void log_failure(const std::string& sentence) const;
   /// "comm ... - STEP COMPLETE", as scripts that read logs expect it: Init, Destroy if all was done that had been
   /// called, else Abort, whichever call it was.
   void log_completion(Subsystem subsystem, const char* step) const;

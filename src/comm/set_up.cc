@@ -334,7 +334,10 @@ void Communicator::make_executor_for(std::vector<Peer> peers, bool peer_access) 
     };
   }
   setup.failed = [this](ncclResult_t code, const std::string& sentence) { fail_in_operation(code, sentence); };
-  setup.warned = [](const std::string& sentence) { log_note("{}", sentence); };
+  setup.warned = [device = device_](const std::string& sentence) {
+    const DeviceInLog of_rank(device);
+    log_note("{}", sentence);
+  };
   std::unique_ptr<Executor> executor = make_executor(std::move(setup));
   limits_ = executor->limits();
   bootstrap_->ask_for_doings([this](int rank) { return doings_of(rank); });

@@ -117,6 +117,14 @@ LaunchOrder::Place LaunchOrder::place_of(cudaStream_t stream, bool alone) const 
 
 cudaEvent_t LaunchOrder::next(cudaStream_t stream, int ctas) {
   if (gpu_ == nullptr) return nullptr;
+  std::vector<std::shared_ptr<Event>> before;
+  const cudaEvent_t begun = find_place(stream, ctas, before);
+  // Not while others are kept from launching: where a stream has no room for more CUDA waits until it has.
+  for (const auto& event : before) event->make_wait(stream);
+  return begun;
+}
+
+cudaEvent_t LaunchOrder::find_place(cudaStream_t stream, int ctas, std::vector<std::shared_ptr<Event>>& before) {
   const bool always = options_.ordering == LaunchOrdering::kAlways;
   const std::lock_guard lock(gpu_->mutex);
   most_ctas_ = std::max(most_ctas_, ctas);
@@ -134,7 +142,7 @@ cudaEvent_t LaunchOrder::next(cudaStream_t stream, int ctas) {
   for (; used.waited < awaited_.size(); ++used.waited) {
     for (const Kernel& kernel : awaited_[used.waited].kernels) {
       const bool comes_after_it = kernel.place == place && place != kNoStreamId;
-      if (!comes_after_it) kernel.begun->make_wait(stream);
+      if (!comes_after_it) before.push_back(kernel.begun);
     }
   }
   return used.kernel.begun->get();

@@ -82,6 +82,8 @@ class LaunchOrder {
   bool awaits(const Launch& one) const;
   void find_awaited(const Chain& chain);
   Used& enter(Place place, const Launch& last);
+  /// What next() returns; `before` gets the events that the stream has still to wait for.
+  cudaEvent_t find_place(cudaStream_t stream, int ctas, std::vector<std::shared_ptr<Event>>& before);
   void publish();
 
   const Options options_;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "cluster.h"
 #include "nccl.h"
@@ -57,6 +58,22 @@ TEST(Log, LinesNameTheDeviceOfTheirThread) {
     EXPECT_TRUE(has(log, made.c_str())) << log;
     EXPECT_TRUE(has(log, (info + "AllReduce: ").c_str())) << log;
     EXPECT_TRUE(has(log, ("\\[" + device + "\\] .* NCCL WARN ").c_str())) << log;
+  }
+}
+
+/// A thread of the library's own sees it, for all ranks of a process.
+TEST(Log, AFailureIsToldOnceWithTheDeviceOfItsRank) {
+  const std::string log = log_of(3, "WARN", "ALL", [](Rank& self) {
+    int* data = nullptr;
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 64));
+    const size_t count = self.rank == 1 ? 8 : 7;
+    EXPECT_CALL(ncclAllReduce(data, data, count, ncclInt, ncclMax, self.comm, self.stream));
+    while (state_of(self.comm) == ncclSuccess) std::this_thread::yield();
+  });
+  for (const std::string rank : {"0", "1", "2"}) {
+    const std::string line = " \\[" + rank + "\\] [a-z_.]*:[0-9]+ NCCL WARN rank " + rank + ": ";
+    EXPECT_TRUE(has(log, line.c_str())) << log;
+    EXPECT_FALSE(has(log, (line + "rank " + rank + ": ").c_str())) << log;
   }
 }
 
