@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -77,6 +78,20 @@ void take_fields(const ncclConfig_t& c, Config& config) {
   take_at_most(c.nvlsCTAs, "nvlsCTAs", 1, kMostCtas, config.nvls_ctas);
   take_at_most(c.nChannelsPerNetPeer, "nChannelsPerNetPeer", 1, 1024, config.channels_per_net_peer);
   take(c.nvlinkCentricSched, "nvlinkCentricSched", 0, 1, config.nvlink_centric);
+}
+
+/// Fields that are taken and do nothing yet, as settings of the environment are told that are so.
+void tell_of_no_effect(const ncclConfig_t& given) {
+  const auto is_set = [](int value) { return value != NCCL_CONFIG_UNDEF_INT; };
+  const std::pair<const char*, bool> fields[] = {{"netName", given.netName != nullptr},
+                                                 {"trafficClass", is_set(given.trafficClass)},
+                                                 {"collnetEnable", is_set(given.collnetEnable)},
+                                                 {"nvlsCTAs", is_set(given.nvlsCTAs)},
+                                                 {"nChannelsPerNetPeer", is_set(given.nChannelsPerNetPeer)},
+                                                 {"nvlinkCentricSched", is_set(given.nvlinkCentricSched)}};
+  for (const auto& [name, set] : fields) {
+    if (set) log_info(Subsystem::kInit, "ncclConfig_t: {} is set but has no effect in this version of Nitinol", name);
+  }
 }
 
 std::optional<int> flag_of_policy(std::string_view word) {
@@ -179,6 +194,7 @@ Config read_config(const ncclConfig_t* config, const Config& base) {
   if (config != nullptr) {
     const ncclConfig_t given = widen(*config);
     take_fields(given, result);
+    tell_of_no_effect(given);
     let_inherited_ctas_follow(given, result);
   }
   take_environment(result);

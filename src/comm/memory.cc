@@ -106,8 +106,9 @@ void release(void* pointer) {
 
 void* allocate(size_t bytes) {
   const RelaxedCaptureGuard relaxed;
+  constexpr size_t kPage = 4096;  // from which on cudaMalloc gives whole ones, as windows need and GPUs do
   void* pointer = nullptr;
-  cuda_check(cudaMalloc(&pointer, std::max<size_t>(bytes, 1)), "ncclMemAlloc: cudaMalloc");
+  cuda_check(cudaMalloc(&pointer, std::max(bytes, kPage)), "ncclMemAlloc: cudaMalloc");
   log_allocation(bytes, pointer);
   return pointer;
 }

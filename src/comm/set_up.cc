@@ -95,15 +95,17 @@ constexpr uint32_t kFlavour = 1;
 constexpr uint32_t kFlavour = 0;
 #endif
 
-/// As NCCL_MULTI_RANK_GPU_ENABLE says.
-void require_gpus_of_their_own(const std::vector<Peer>& peers) {
-  if (settings().flag(Setting::kMultiRankGpuEnable)) return;
+/// Ranks may share GPUs unless NCCL_MULTI_RANK_GPU_ENABLE says otherwise. It is seldom what was meant on real ones.
+void look_for_shared_gpus(const std::vector<Peer>& peers, int rank) {
+  const bool may_share = settings().flag(Setting::kMultiRankGpuEnable);
   std::map<decltype(Peer::device_id), int> ranks;
   for (const Peer& peer : peers) {
     const auto [other, is_first] = ranks.try_emplace(peer.device_id, peer.rank);
     if (is_first) continue;
-    fail(ncclInvalidUsage, "ranks {} and {} use one GPU, device {} of host {} (NCCL_MULTI_RANK_GPU_ENABLE=0)",
-         other->second, peer.rank, peer.device, peer.host_name.data());
+    const std::string sharing = formatted("ranks {} and {} use one GPU, device {} of host {}", other->second, peer.rank,
+                                          peer.device, peer.host_name.data());
+    if (!may_share) fail(ncclInvalidUsage, "{} (NCCL_MULTI_RANK_GPU_ENABLE=0)", sharing);
+    if (peer.rank == rank) log_info(Subsystem::kInit, "{}, and share its speed", sharing);
   }
 }
 
@@ -255,7 +257,7 @@ void Communicator::meet_peers() {
     peers[rank].rank = static_cast<int32_t>(rank);
   }
   check_peers(peers);
-  require_gpus_of_their_own(peers);
+  look_for_shared_gpus(peers, rank_);
   tell_bootstrap_of(peers);
   handles_->set_peers(peers);
   bootstrap_->ask_for_stopped([this] { return stopped_ranks_beside(""); });

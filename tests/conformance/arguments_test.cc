@@ -275,6 +275,20 @@ TEST(Arguments, RegistrationsAreHandedBackOnce) {
   });
 }
 
+/// As windows need it.
+TEST(Arguments, AllocatedMemoryBeginsWithAPage) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              for (const size_t bytes : {1UL, 100UL, 4095UL, 4096UL, 5000UL}) {
+                void* memory[3] = {};
+                for (void*& one : memory) {
+                  EXPECT_CALL(ncclMemAlloc(&one, bytes));
+                  expect_that(reinterpret_cast<uintptr_t>(one) % 4096 == 0, std::to_string(bytes) + " bytes");
+                }
+                for (void* const one : memory) EXPECT_CALL(ncclMemFree(one));
+              }
+            }));
+}
+
 TEST(Arguments, ErrorTextsAreThoseOfTheContract) {
   EXPECT_STREQ(ncclGetErrorString(ncclSuccess), "no error");
   EXPECT_STREQ(ncclGetErrorString(ncclRemoteError), "remote process exited or there was a network error");

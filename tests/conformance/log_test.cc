@@ -77,6 +77,30 @@ TEST(Log, AFailureIsToldOnceWithTheDeviceOfItsRank) {
   }
 }
 
+TEST(Log, FieldsOfAConfigurationThatDoNothingAreTold) {
+  const std::string log = log_of(1, "INFO", "INIT", [](Rank& self) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.nvlsCTAs = 4;
+    config.netName = "Socket";
+    config.minCTAs = 2;
+    ncclComm_t child = nullptr;
+    EXPECT_CALL(ncclCommSplit(self.comm, 0, 0, &child, &config));
+    EXPECT_CALL(ncclCommDestroy(child));
+  });
+  EXPECT_TRUE(has(log, "NCCL INFO ncclConfig_t: nvlsCTAs is set but has no effect")) << log;
+  EXPECT_TRUE(has(log, "NCCL INFO ncclConfig_t: netName is set but has no effect")) << log;
+  EXPECT_FALSE(has(log, "(minCTAs|trafficClass) is set but")) << log;
+}
+
+TEST(Log, RanksThatShareAGpuAreTold) {
+  const auto nothing = [](Rank&) {};
+  setenv("NITINOL_VGPUS", "2", 1);
+  const std::string log = log_of(3, "INFO", "INIT", nothing);
+  unsetenv("NITINOL_VGPUS");
+  EXPECT_TRUE(has(log, "NCCL INFO ranks 0 and 2 use one GPU, device 0 of host .*, and share its speed")) << log;
+  EXPECT_FALSE(has(log, "ranks 0 and 1 use one GPU")) << log;
+}
+
 TEST(Log, PathsAreToldToWhoAsksForThem) {
   constexpr const char* kPath = "Channel 00/0 : 0\\[0\\] -> 1\\[1\\] via P2P/direct pointer";
   for (const char* const subsystem : {"P2P", "INIT"}) {
