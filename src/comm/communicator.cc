@@ -87,11 +87,13 @@ Communicator::HostWait::HostWait(Communicator& communicator, HostCall call, std:
 }
 
 void Communicator::HostWait::tell(HostCall call) const {
+  communicator_.waits_in_.store(call);
   const std::lock_guard lock(communicator_.executor_mutex_);
   if (communicator_.executor_) communicator_.executor_->wait_on_host(call, ranks_);
 }
 
 void Communicator::announce(const CollectiveWork* next) {
+  waits_to_call_.store(next != nullptr ? name_of(next->what) : nullptr);
   const std::lock_guard lock(executor_mutex_);
   if (executor_) executor_->announce(next);
 }

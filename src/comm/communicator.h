@@ -263,6 +263,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   static constexpr const char* kAborted = "aborted its communicator";  ///< what others hear of it then
   std::string self_description() const;
   std::string name_in_log() const;
+  std::string state_in_words() const;
   void log_failure(const std::string& sentence) const;
   /// "comm ... - STEP COMPLETE", as scripts that read logs expect it: Init, Destroy if all was done that had been
   /// called, else Abort, whichever call it was.
@@ -330,7 +331,9 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   LatestSentence failed_repairs_;
   LatestSentence failed_calls_;
   std::atomic<int> visitors_{0};
-  std::mutex making_mutex_;  // guards making_
+  std::atomic<HostCall> waits_in_{HostCall::kNone};  ///< on the host, for other ranks
+  std::atomic<const char*> waits_to_call_{nullptr};  ///< the same, in strict mode; a collective's name
+  std::mutex making_mutex_;                          // guards making_
   std::weak_ptr<Communicator> making_;
   uint64_t strict_checks_ = 0;
   std::shared_ptr<StrictBoard> strict_board_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/host.h"
 #include "base/whole_file.h"
 #include "comm/communicator.h"
@@ -49,9 +50,21 @@ std::shared_ptr<const OperationTimes> Communicator::times() const {
   return executor_ ? executor_->times() : nullptr;
 }
 
+/// Where the rank is, in a few words: what it waits for on the host is in no stream, and in no flight recorder.
+std::string Communicator::state_in_words() const {
+  if (aborted_.load()) return "aborted";
+  const Stage now = stage();
+  if (now == Stage::kReady || now == Stage::kBusy) {
+    const HostCall call = waits_in_.load();
+    if (call != HostCall::kNone) return formatted("waiting in {}", name_of(call));
+    if (const char* next = waits_to_call_.load()) return formatted("waiting to call {}", next);
+  }
+  return word_for(now);
+}
+
 ras::RankReport Communicator::health() const {
   ras::RankReport report;
-  report.state = aborted_.load() ? "aborted" : word_for(stage());
+  report.state = state_in_words();
   if (const char* failure = failure_sentence()) report.failure = failure;
   report.issued = recorder_.issued();
   const auto now = progress();

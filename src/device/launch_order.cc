@@ -115,16 +115,17 @@ LaunchOrder::Place LaunchOrder::place_of(cudaStream_t stream, bool alone) const 
   return stream == cudaStreamPerThread ? kNoStreamId : reinterpret_cast<Place>(stream);  // it is one for each thread
 }
 
-cudaEvent_t LaunchOrder::next(cudaStream_t stream, int ctas) {
+cudaEvent_t LaunchOrder::next(cudaStream_t stream, int ctas, Room room) {
   if (gpu_ == nullptr) return nullptr;
   std::vector<std::shared_ptr<Event>> before;
-  const cudaEvent_t begun = find_place(stream, ctas, before);
+  const cudaEvent_t begun = find_place(stream, ctas, room, before);
   // Not while others are kept from launching: where a stream has no room for more CUDA waits until it has.
   for (const auto& event : before) event->make_wait(stream);
   return begun;
 }
 
-cudaEvent_t LaunchOrder::find_place(cudaStream_t stream, int ctas, std::vector<std::shared_ptr<Event>>& before) {
+cudaEvent_t LaunchOrder::find_place(cudaStream_t stream, int ctas, Room room,
+                                    std::vector<std::shared_ptr<Event>>& before) {
   const bool always = options_.ordering == LaunchOrdering::kAlways;
   const std::lock_guard lock(gpu_->mutex);
   most_ctas_ = std::max(most_ctas_, ctas);
@@ -137,7 +138,7 @@ cudaEvent_t LaunchOrder::find_place(cudaStream_t stream, int ctas, std::vector<s
 
   const Place place = place_of(stream, alone);
   Chain& chain = gpu_->chain_of(capture_);
-  if (always || gpu_->most_ctas() > options_.room) find_awaited(chain);
+  if (always || room == Room::kPart || gpu_->most_ctas() > options_.room) find_awaited(chain);
   Used& used = enter(place, chain.of(this, large_));
   for (; used.waited < awaited_.size(); ++used.waited) {
     for (const Kernel& kernel : awaited_[used.waited].kernels) {

@@ -51,9 +51,11 @@ class LaunchOrder {
     LaunchOrder& order_;
   };
 
+  /// The multiprocessors that a stream's kernels may use: all, or, in a green context, some that are not known here.
+  enum class Room { kGpu, kPart };
   /// During a turn, before each kernel: the stream waits until what the kernel must not overtake has begun. What is
   /// returned is to be recorded when all CTAs of the kernel have begun; null: nothing is. Throws Error.
-  cudaEvent_t next(cudaStream_t stream, int ctas);
+  cudaEvent_t next(cudaStream_t stream, int ctas, Room room = Room::kGpu);
 
  private:
   /// Where a kernel was launched: the stream's id, or its handle where that will do, which is no such number.
@@ -83,7 +85,7 @@ class LaunchOrder {
   void find_awaited(const Chain& chain);
   Used& enter(Place place, const Launch& last);
   /// What next() returns; `before` gets the events that the stream has still to wait for.
-  cudaEvent_t find_place(cudaStream_t stream, int ctas, std::vector<std::shared_ptr<Event>>& before);
+  cudaEvent_t find_place(cudaStream_t stream, int ctas, Room room, std::vector<std::shared_ptr<Event>>& before);
   void publish();
 
   const Options options_;

@@ -43,9 +43,9 @@ class LaunchOrders : public testing::Test {
   };
 
   /// A launch of one kernel.
-  Step& launch(LaunchOrder& order, const Stream& stream, int ctas) {
+  Step& launch(LaunchOrder& order, const Stream& stream, int ctas, LaunchOrder::Room room = LaunchOrder::Room::kGpu) {
     LaunchOrder::Turn turn(order);
-    Step& step = enqueue(order, stream, ctas);
+    Step& step = enqueue(order, stream, ctas, room);
     turn.done();
     return step;
   }
@@ -54,9 +54,9 @@ class LaunchOrders : public testing::Test {
     launch(order, stream, ctas);
     return launch(order, stream, ctas);
   }
-  Step& enqueue(LaunchOrder& order, const Stream& stream, int ctas) {
+  Step& enqueue(LaunchOrder& order, const Stream& stream, int ctas, LaunchOrder::Room room = LaunchOrder::Room::kGpu) {
     Step& step = steps_.emplace_back();
-    const cudaEvent_t begun = order.next(stream.get(), ctas);
+    const cudaEvent_t begun = order.next(stream.get(), ctas, room);
     if (begun != nullptr) cuda_check(cudaEventRecord(begun, stream.get()), "cudaEventRecord");
     const auto run = [](void* pointer) {
       auto& [began, may_end] = *static_cast<Step*>(pointer);
@@ -100,6 +100,17 @@ TEST_F(LaunchOrders, KernelsThatFitTogetherDoNotWait) {
   const Step& earlier = launch_held(first, streams_[0], 80);
   EXPECT_TRUE(begins(launch(second, streams_[1], 20)));
   EXPECT_FALSE(earlier.began);
+}
+
+TEST_F(LaunchOrders, KernelsThatHaveAPartOfTheGpuWaitThoughTheyFit) {
+  LaunchOrder first(options());
+  LaunchOrder second(options());
+  const Step& earlier = launch_held(first, streams_[0], 20);
+  const Step& later = launch(second, streams_[1], 20, LaunchOrder::Room::kPart);
+  EXPECT_TRUE(stays_out(later));
+  steps_[0].may_end = true;
+  EXPECT_TRUE(begins(later));
+  EXPECT_TRUE(begins(earlier));
 }
 
 TEST_F(LaunchOrders, SmallKernelsDoNotWaitForEachOther) {

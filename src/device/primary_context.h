@@ -12,14 +12,19 @@
 
 namespace nitinol {
 
-/// For a thread that has no context: makes a device's primary one current, and leaves the thread without one again. To
-/// put back the device that the runtime names on such a thread, which is device 0, would make a context on that GPU:
-/// that takes hundreds of megabytes there.
+/// For a thread that has no context, mostly: makes a device's primary one current, and leaves the thread without one
+/// again. To put back the device that the runtime names on such a thread, which is device 0, would make a context on
+/// that GPU: that takes hundreds of megabytes there.
 class PrimaryContext {
  public:
   /// False, and nothing is changed: the thread has a context of its own, or the driver has none for it.
   bool push(int device) {
     pushed_ = is_needed() && push_retained(device);
+    return pushed_;
+  }
+  /// The same for a thread that may have one, as the program's own or a green one.
+  bool push_in_any_case(int device) {
+    pushed_ = driver().complete && push_retained(device);
     return pushed_;
   }
   /// False: nothing was pushed.
@@ -76,6 +81,7 @@ namespace nitinol {
 class PrimaryContext {
  public:
   static constexpr bool push(int) { return false; }
+  static constexpr bool push_in_any_case(int) { return false; }
   static constexpr bool pop() { return false; }
 };
 

@@ -67,7 +67,7 @@ TEST(Log, AFailureIsToldOnceWithTheDeviceOfItsRank) {
     int* data = nullptr;
     EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 64));
     const size_t count = self.rank == 1 ? 8 : 7;
-    EXPECT_CALL(ncclAllReduce(data, data, count, ncclInt, ncclMax, self.comm, self.stream));
+    static_cast<void>(ncclAllReduce(data, data, count, ncclInt, ncclMax, self.comm, self.stream));  // others fail first
     while (state_of(self.comm) == ncclSuccess) std::this_thread::yield();
   });
   for (const std::string rank : {"0", "1", "2"}) {

@@ -21,7 +21,8 @@ struct Settings {
   bool peer_access = true;
   int cluster_ctas = -1;
   int max_channels = 0;
-  unsigned multiprocessors = 0;  ///< of each rank's stream, in green contexts; 0: all
+  unsigned multiprocessors = 0;  ///< of a rank's stream, in green contexts; 0: all
+  int apart = 1;                 ///< every so many'th rank has such a stream
 };
 
 class Ranks {
@@ -58,7 +59,7 @@ class Ranks {
       if (const char* text = std::getenv("NITINOL_LAUNCH_AHEAD")) setup.launch_ahead = std::atoi(text) != 0;
       executors_.push_back(make_executor(std::move(setup)));
       devices_.push_back(rank % gpus);
-      streams_.push_back(make_stream(rank, gpus));
+      streams_.push_back(make_stream(rank, gpus, settings));
     }
     for (const auto& executor : executors_) static_cast<void>(executor->meet());
   }
@@ -86,8 +87,8 @@ class Ranks {
   }
 
  private:
-  cudaStream_t make_stream(int rank, int gpus) const {
-    if (!contexts_.empty()) {
+  cudaStream_t make_stream(int rank, int gpus, const Settings& settings) const {
+    if (!contexts_.empty() && rank % settings.apart == 0) {
       return contexts_[static_cast<size_t>(rank % gpus)]->make_stream(static_cast<size_t>(rank / gpus));
     }
     const DeviceGuard on(rank % gpus);

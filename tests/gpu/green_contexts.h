@@ -14,6 +14,16 @@ namespace nitinol::gpu_testing {
 
 class GreenContexts {
  public:
+  /// Whether that many can be made.
+  static bool there_are(int device, unsigned contexts, unsigned multiprocessors) {
+    try {
+      const GreenContexts some(device, contexts, multiprocessors);
+    } catch (const std::runtime_error&) {
+      return false;
+    }
+    return true;
+  }
+
   /// So many contexts of at least so many multiprocessors each. Throws std::runtime_error where there are none.
   GreenContexts(int device, unsigned contexts, unsigned multiprocessors) {
     CUdevResource all{};
@@ -36,6 +46,13 @@ class GreenContexts {
   GreenContexts(const GreenContexts&) = delete;
   GreenContexts& operator=(const GreenContexts&) = delete;
 
+  /// As what the thread makes from now on is to be in it, like its streams.
+  void make_current(size_t context) const {
+    CUcontext current = nullptr;
+    check(driver().convert(&current, contexts_.at(context)), "cuCtxFromGreenCtx");
+    check(driver().set_current(current), "cuCtxSetCurrent");
+  }
+
   /// A non-blocking stream of a context; to be destroyed before it.
   cudaStream_t make_stream(size_t context) const {
     CUstream stream = nullptr;
@@ -54,6 +71,8 @@ class GreenContexts {
         driver_function<decltype(describe)>("cuDevResourceGenerateDesc", kSince);
     decltype(&::cuGreenCtxCreate) create = driver_function<decltype(create)>("cuGreenCtxCreate", kSince);
     decltype(&::cuGreenCtxDestroy) destroy = driver_function<decltype(destroy)>("cuGreenCtxDestroy", kSince);
+    decltype(&::cuCtxFromGreenCtx) convert = driver_function<decltype(convert)>("cuCtxFromGreenCtx", kSince);
+    decltype(&::cuCtxSetCurrent) set_current = driver_function<decltype(set_current)>("cuCtxSetCurrent", kSince);
     decltype(&::cuGreenCtxStreamCreate) make_stream =
         driver_function<decltype(make_stream)>("cuGreenCtxStreamCreate", kSince);
   };

@@ -171,6 +171,32 @@ TEST(Ras, SaysWhichRanksLagBehindInACollective) {
   });
 }
 
+/// Neither is in a stream.
+TEST(Ras, SaysWhoWaitsOnTheHost) {
+  setenv("NITINOL_CHECK", "strict", 1);
+  run_job(3, [](RasRank& self, const std::vector<Port>& ports) {
+    ncclComm_t child = nullptr;
+    const auto split = [&] { EXPECT_CALL(ncclCommSplit(self.comm, 0, self.process, &child, nullptr)); };
+    const auto await = [&](const std::string& state) {
+      ask_until(ports[0].number(), [&](const nlohmann::json& told) {
+        const auto& ranks = told["communicators"][0]["ranks"];
+        return ranks[0]["state"] == state && ranks[1]["state"] == "ready" && ranks[2]["state"] == state;
+      });
+    };
+    if (self.process != 1) split();
+    if (self.process == 1) {
+      await("waiting in ncclCommSplit");
+      must_contain(ask(ports[2].number(), "status\n"), {"State: rank 1 ready; ranks 0, 2 waiting in ncclCommSplit."});
+      split();
+    }
+    EXPECT_CALL(ncclCommDestroy(child));
+    if (self.process == 1) await("waiting to call AllReduce");
+    self.reduce(5);
+    self.wait();
+  });
+  unsetenv("NITINOL_CHECK");
+}
+
 TEST(Ras, ProtocolOfLines) {
   run_job(2, [](RasRank& self, const std::vector<Port>& ports) {
     if (self.process != 0) return;

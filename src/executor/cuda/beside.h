@@ -8,7 +8,8 @@
 
 namespace nitinol::cuda {
 
-/// Of one rank's GPU, which is current when it is made.
+/// Of one rank's GPU, which is current when it is made; its primary context should be, as in a green one what runs
+/// beside each other would have to share few multiprocessors.
 class Beside {
  public:
   Beside()

@@ -169,7 +169,7 @@ class CudaExecutor : public Executor {
       if (work.bytes == 0 || work.peer == rank_) continue;
       reach_for_use(queue_for(work));
     }
-    if (has_several_protocols(launch) && !beside_) beside_ = std::make_unique<Beside>();
+    if (has_several_protocols(launch) && !beside_) beside_ = make_beside();
   }
 
   void note(const Launch& launch, cudaStream_t stream, std::span<const unsigned long long> ids,
@@ -184,6 +184,7 @@ class CudaExecutor : public Executor {
     if (ranks_ == 1) prepare(launch, stream);  // waits for nobody
     const LaunchTurns::Turn turn(turns_);
     LaunchOrder::Turn order(order_);
+    has_part_of_gpu_ = is_of_green_context(stream);
     if (!captured_) watch_->begin_launch(stream);
     launch_collectives(launch.collectives, stream);
     if (!launch.messages.empty()) launch_messages(launch.messages, stream);
@@ -207,6 +208,14 @@ class CudaExecutor : public Executor {
   std::shared_ptr<void> memory_of_kernels() const override { return domain_; }
 
  private:
+  std::unique_ptr<Beside> make_beside() const {
+    PrimaryContext own;
+    own.push_in_any_case(device_);
+    auto beside = std::make_unique<Beside>();
+    own.pop();
+    return beside;
+  }
+
   /// Where ranks share GPUs, others' kernels may run that wait for this rank: nothing is probed then.
   void reach_for_use(Queue queue) { sizes_.ranks_share_gpus ? domain_->reach(queue) : domain_->reach_and_probe(queue); }
 
@@ -314,7 +323,7 @@ class CudaExecutor : public Executor {
       shape.shared_bytes = joined_shared_bytes(works[0].what, ranks_);
     } else if (plan.apart) {
       shape.ctas = channels * algorithm::parts_of(algorithm::division_of(reduces(works[0].what)), ranks_);
-      parameters.by_channel = is_of_green_context(stream);
+      parameters.by_channel = has_part_of_gpu_;
       shape.threads = kSmallThreads;
     } else if (plan.small) {
       const int per_cta = sizes_.limits.small(goes_along_line(works[0])).per_cta;
@@ -383,7 +392,7 @@ class CudaExecutor : public Executor {
     // If not all CTAs can be resident at once, it is more important that those of one launch are; and where one does
     // wait for another, that all ranks begin with the same.
     MessagePlan plan = plan_messages(all, rank_, sizes_);
-    if (is_of_green_context(stream)) put_partners_first(plan, rank_, ranks_);
+    if (has_part_of_gpu_) put_partners_together(plan, rank_, ranks_);
     const bool together = may_run_together(plan, sizes_) && may_fork(stream);
     const cudaStream_t beside = together ? beside_->fork(stream) : stream;
     const std::optional<Role> shared = together ? std::optional(role_of(plan)) : std::nullopt;
@@ -460,7 +469,10 @@ class CudaExecutor : public Executor {
     return shape.threads * shape.rows <= kMaxMessageThreads ? (shape.ctas + 1) / 2 : shape.ctas;
   }
 
+  /// Green contexts may have no room for a cluster anywhere: of 4 CTAs there was none where multiprocessors were
+  /// divided without regard to that.
   int cluster_of(int ctas, size_t bytes) const {
+    if (has_part_of_gpu_) return 1;
     return kernels_.compiled_for(kHasClusters) ? ctas_of_cluster(asked_clusters_, ctas, bytes) : 1;
   }
 
@@ -473,7 +485,8 @@ class CudaExecutor : public Executor {
     if (shape.shared_bytes == 0) {
       shape.shared_bytes = static_cast<size_t>(shape.rows) * shared_bytes(ranks_, shape.threads / 32);
     }
-    shape.begun = order_.next(stream, places_of(shape));
+    shape.begun =
+        order_.next(stream, places_of(shape), has_part_of_gpu_ ? LaunchOrder::Room::kPart : LaunchOrder::Room::kGpu);
     shape.may_begin_early = parameters.next_may_begin;
     cuda::launch(kernels_.handle_of(kernel), shape, &parameters, stream);
   }
@@ -484,9 +497,10 @@ class CudaExecutor : public Executor {
   const Machine machine_;
   const bool linked_;
   const Sizes sizes_;
-  const int ctas_ahead_;      ///< as in Sizes; 0 if the GPU's kernels cannot wait for those before them
-  const int asked_clusters_;  ///< as ctas_of_cluster() takes it
-  bool captured_ = false;     ///< whether what is launched next is
+  const int ctas_ahead_;          ///< as in Sizes; 0 if the GPU's kernels cannot wait for those before them
+  const int asked_clusters_;      ///< as ctas_of_cluster() takes it
+  bool captured_ = false;         ///< whether what is launched next is
+  bool has_part_of_gpu_ = false;  ///< whether what is being launched is in a green context
   LaunchTurns turns_;
   LaunchOrder order_;
   std::shared_ptr<Domain> domain_;

@@ -89,7 +89,7 @@ MessagePlan plan_messages(const std::vector<MessageWork>& all, int rank, const S
   return plan;
 }
 
-void put_partners_first(MessagePlan& plan, int rank, int ranks) {
+void put_partners_together(MessagePlan& plan, int rank, int ranks) {
   // Of the two ends of a lane each finds the other at the same place.
   const auto place = [&](const Lane& lane) {
     const int distance = lane.sends != 0 ? lane.peer - rank : rank - lane.peer;

@@ -23,9 +23,10 @@ std::vector<MessageBatch> plan_messages(const std::vector<MessageWork>& work, co
 using MessagePlan = std::array<std::vector<MessageBatch>, kProtocols>;
 MessagePlan plan_messages(const std::vector<MessageWork>& all, int rank, const Sizes& sizes);
 
-/// Puts lanes that wait for each other first in the launches of all ranks: however few CTAs each has resident, if two,
-/// there are always some that can go on.
-void put_partners_first(MessagePlan& plan, int rank, int ranks);
+/// Puts lanes that wait for each other at the same place in the launches of all ranks: however few CTAs each has
+/// resident, if two, there are always some that can go on. That holds where each end has all its messages in one group;
+/// a peer that makes long ones one by one may wait for lanes that have no room yet, in whatever order they stand.
+void put_partners_together(MessagePlan& plan, int rank, int ranks);
 
 /// A bit for each protocol that has a launch; none at all if there are several by one protocol.
 uint32_t protocols_of(const MessagePlan& plan);

@@ -136,12 +136,12 @@ bool all_lanes_end(const std::vector<MessagePlan>& plans, size_t at_work) {
   }
 }
 
-TEST(MessagePlan, WithPartnersFirstTwoLanesAtATimeAreEnough) {
+TEST(MessagePlan, WithPartnersTogetherTwoLanesAtATimeAreEnough) {
   for (const int ranks : {2, 3, 4, 8}) {
     const Sizes sizes = sizes_for({.ranks = ranks, .multiprocessors = 132, .lines_stay_whole = true});
     std::vector<MessagePlan> plans = plans_from_all_to_all(ranks, sizes);
     EXPECT_EQ(all_lanes_end(plans, 2), false) << ranks << " ranks, whose sends stand before their receives";
-    for (int rank = 0; rank < ranks; ++rank) put_partners_first(plans[static_cast<size_t>(rank)], rank, ranks);
+    for (int rank = 0; rank < ranks; ++rank) put_partners_together(plans[static_cast<size_t>(rank)], rank, ranks);
     EXPECT_EQ(all_lanes_end(plans, 2), true) << ranks << " ranks";
   }
 }

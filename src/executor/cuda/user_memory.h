@@ -166,8 +166,9 @@ struct UserMemory {
   /// Whether pieces are moved by grains. Not by words that pieces of 16 bytes are made of: those go by less code.
   template <Bounds kBounds>
   static constexpr bool kByGrains = cuts_words(kBounds) || (begins_anywhere(kBounds) && kPieceWords != 4);
-  /// Behind loads or stores that ask for each lane where the buffer ends: what goes by warps is read and stored line by
-  /// line, of which each takes several lanes, so these have to be together again.
+  /// Behind loads or stores that branch: what goes by warps is read and stored line by line, of which each takes
+  /// several lanes, so these have to be together again. (What moves words and whole pieces asks too, in so few
+  /// instructions that they are predicated, as nvcc 13.0 compiles them.)
   template <bool kAsks>
   __device__ __forceinline__ static void rejoin_lanes() {
     if constexpr (Wire::kPerWarp && kAsks) __syncwarp();
