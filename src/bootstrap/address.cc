@@ -107,12 +107,16 @@ std::optional<HostAndPort> split_host_and_port(std::string_view text) {
   return result;
 }
 
+namespace {
+
 /// Of the families that NCCL_SOCKET_FAMILY leaves, what an address that has none is told.
 std::string_view only_family(int family) {
   if (family == AF_INET) return " (NCCL_SOCKET_FAMILY allows IPv4 alone)";
   if (family == AF_INET6) return " (NCCL_SOCKET_FAMILY allows IPv6 alone)";
   return "";
 }
+
+}  // namespace
 
 SocketAddress resolve(const HostAndPort& where, int family) {
   addrinfo hints{};

@@ -12,12 +12,12 @@
 
 namespace nitinol {
 
-/// For a thread that has no context, mostly: makes a device's primary one current, and leaves the thread without one
-/// again. To put back the device that the runtime names on such a thread, which is device 0, would make a context on
-/// that GPU: that takes hundreds of megabytes there.
+/// Makes a device's primary context current and leaves the thread as it was, mostly without one: to put back the device
+/// that the runtime names on such a thread, which is device 0, would make a context on that GPU, which takes hundreds
+/// of megabytes there.
 class PrimaryContext {
  public:
-  /// False, and nothing is changed: the thread has a context of its own, or the driver has none for it.
+  /// For a thread that has no context. False, and nothing is changed: it has one, or the driver has none for it.
   bool push(int device) {
     pushed_ = is_needed() && push_retained(device);
     return pushed_;

@@ -237,4 +237,8 @@ const QueueView& Domain::view(Queue queue) const {
   return *view;
 }
 
+void reach_for_use(Domain& domain, Queue queue, bool ranks_share_gpus) {
+  ranks_share_gpus ? domain.reach(queue) : domain.reach_and_probe(queue);
+}
+
 }  // namespace nitinol::cuda

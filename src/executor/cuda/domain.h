@@ -88,4 +88,8 @@ class Domain {
   bool open_ = true;
 };
 
+/// Reaches what a launch needs. Where ranks share GPUs, others' kernels may run that wait for this rank: nothing is
+/// probed then.
+void reach_for_use(Domain& domain, Queue queue, bool ranks_share_gpus);
+
 }  // namespace nitinol::cuda
