@@ -71,9 +71,11 @@ TEST(Log, AFailureIsToldOnceWithTheDeviceOfItsRank) {
     while (state_of(self.comm) == ncclSuccess) std::this_thread::yield();
   });
   for (const std::string rank : {"0", "1", "2"}) {
-    const std::string line = " \\[" + rank + "\\] [a-z_.]*:[0-9]+ NCCL WARN rank " + rank + ": ";
+    std::string line = " \\[";
+    line.append(rank).append("\\] [a-z_.]*:[0-9]+ NCCL WARN rank ").append(rank).append(": ");
     EXPECT_TRUE(has(log, line.c_str())) << log;
-    EXPECT_FALSE(has(log, (line + "rank " + rank + ": ").c_str())) << log;
+    line.append("rank ").append(rank).append(": ");
+    EXPECT_FALSE(has(log, line.c_str())) << log;
   }
 }
 

@@ -52,10 +52,7 @@ TEST_P(InGreenContexts, MessagesOfManyChannelsArrive) {
   for (const size_t base : {size_t{400}, longest}) {
     std::map<char*, Bytes> expected;
     const std::vector<Launch> launches = message_launches(cluster, 1, base, expected);
-    cluster.ranks().prepare(launches);
-    cluster.ranks().launch(launches);
-    cluster.ranks().synchronize();
-    expect_arrived(expected);
+    exchange(cluster, launches, expected);
   }
 }
 

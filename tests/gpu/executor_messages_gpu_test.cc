@@ -32,10 +32,7 @@ TEST_P(MessagesOverRanks, OfAGroupArrive) {
         cuda_check(cudaMemset(cluster.output(rank), kPoison, 32 << 20), "cudaMemset");
         cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
       }
-      cluster.ranks().prepare(launches);
-      cluster.ranks().launch(launches);
-      cluster.ranks().synchronize();
-      expect_arrived(expected);
+      exchange(cluster, launches, expected);
       if (testing::Test::HasFatalFailure()) FAIL() << per_pair << " messages per pair of " << base << " bytes and more";
     }
   }
@@ -61,10 +58,7 @@ TEST(Messages, OfAllSizesArriveInOneGroup) {
     }
   }
   for (int repeat = 0; repeat < 3; ++repeat) {
-    cluster.ranks().prepare(launches);
-    cluster.ranks().launch(launches);
-    cluster.ranks().synchronize();
-    expect_arrived(expected);
+    exchange(cluster, launches, expected);
   }
 }
 
@@ -108,10 +102,7 @@ TEST(Messages, WithoutPeerAccessGoThroughHostMemory) {
     std::map<char*, Bytes> expected;
     const std::vector<Launch> launches = message_launches(cluster, per_pair, base, expected);
     for (int repeat = 0; repeat < 5; ++repeat) {
-      cluster.ranks().prepare(launches);
-      cluster.ranks().launch(launches);
-      cluster.ranks().synchronize();
-      expect_arrived(expected);
+      exchange(cluster, launches, expected);
     }
   }
 }

@@ -50,4 +50,12 @@ inline void expect_arrived(const std::map<char*, Bytes>& expected) {
   }
 }
 
+/// Sends and receives them, and looks whether they have arrived.
+inline void exchange(Cluster& cluster, const std::vector<Launch>& launches, const std::map<char*, Bytes>& expected) {
+  cluster.ranks().prepare(launches);
+  cluster.ranks().launch(launches);
+  cluster.ranks().synchronize();
+  expect_arrived(expected);
+}
+
 }  // namespace nitinol::gpu_testing
