@@ -33,7 +33,6 @@ class InGreenContexts : public Ranks {
     }
   }
   void enter_context(size_t rank) const { contexts_of(rank).make_current(place_of(rank)); }
-  ~InGreenContexts() override = default;
 
   void poison(size_t rank) const {
     CUDA_OK(cudaMemsetAsync(outputs[rank], 0xcd, kBytes, streams[rank]));
@@ -42,7 +41,7 @@ class InGreenContexts : public Ranks {
   void fill_input(size_t rank, size_t count) const {
     std::vector<int> data(count);
     for (size_t i = 0; i < count; ++i) data[i] = value(rank, i);
-    CUDA_OK(cudaMemcpy(inputs[rank], data.data(), count * sizeof(int), cudaMemcpyHostToDevice));
+    CUDA_OK(nitinol::copy_to_device(inputs[rank], data.data(), count * sizeof(int)));
   }
   static int value(size_t rank, size_t i) { return static_cast<int>(i % 1000 * (rank + 1)); }
   void must_have(size_t rank, size_t count, const std::function<int(size_t)>& want) const {
