@@ -101,11 +101,11 @@ void look_for_shared_gpus(const std::vector<Peer>& peers, int rank) {
   std::map<decltype(Peer::device_id), int> ranks;
   for (const Peer& peer : peers) {
     const auto [other, is_first] = ranks.try_emplace(peer.device_id, peer.rank);
-    if (is_first) continue;
+    if (is_first || (may_share && peer.rank != rank)) continue;  // each tells of itself
     const std::string sharing = formatted("ranks {} and {} use one GPU, device {} of host {}", other->second, peer.rank,
                                           peer.device, peer.host_name.data());
     if (!may_share) fail(ncclInvalidUsage, "{} (NCCL_MULTI_RANK_GPU_ENABLE=0)", sharing);
-    if (peer.rank == rank) log_info(Subsystem::kInit, "{}, and share its speed", sharing);
+    log_info(Subsystem::kInit, "{}, and share its speed", sharing);
   }
 }
 

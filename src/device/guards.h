@@ -33,6 +33,18 @@ class DeviceGuard {
   bool changed_ = false;
 };
 
+/// Makes the device's primary context current for the scope, whatever context the thread has.
+class PrimaryContextGuard {
+ public:
+  explicit PrimaryContextGuard(int device) { static_cast<void>(context_.push_in_any_case(device)); }
+  ~PrimaryContextGuard() { static_cast<void>(context_.pop()); }
+  PrimaryContextGuard(const PrimaryContextGuard&) = delete;
+  PrimaryContextGuard& operator=(const PrimaryContextGuard&) = delete;
+
+ private:
+  PrimaryContext context_;
+};
+
 /// Makes `device` current for a thread of the library's own, without putting back what was. Such threads begin on
 /// device 0: whatever they call of CUDA would make a context on that GPU, which takes a tenth of a second and hundreds
 /// of megabytes for each process. If it cannot be, calls that need it will say so: much of what such threads do goes

@@ -150,7 +150,7 @@ class CudaExecutor : public Executor {
     KernelLauncher::Turn turn(launcher_, stream, captured_);
     if (!captured_) watch_->begin_launch(stream);
     launch_collectives(launch.collectives, stream);
-    if (!launch.messages.empty()) messages_->launch(launch.messages, stream, captured_);
+    if (!launch.messages.empty()) messages_->launch(launch.messages, stream);
     turn.done();
     if (!captured_) watch_->end_launch(stream);
   }
@@ -203,6 +203,7 @@ class CudaExecutor : public Executor {
     const Protocol protocol = protocol_of(work, ranks_);
     return protocol == Protocol::kLL ? queue_of_ll(sizes_, work, ranks_) : queue_of(protocol);
   }
+
   void launch_collectives(const std::vector<CollectiveWork>& all, cudaStream_t stream) {
     size_t first = 0;
     while (first < all.size()) {

@@ -2,6 +2,8 @@
 
 #include "executor/cuda/clusters.h"
 #include "executor/cuda/green_context.h"
+#include "executor/cuda/kernel_shapes.h"
+#include "executor/cuda/layout.h"
 
 namespace nitinol::cuda {
 

@@ -7,9 +7,7 @@
 
 #include "device/launch_order.h"
 #include "executor/cuda/hardware_queues.h"
-#include "executor/cuda/kernel_shapes.h"
 #include "executor/cuda/launch.h"
-#include "executor/cuda/layout.h"
 #include "executor/cuda/loaded_kernels.h"
 #include "executor/cuda/sizes.h"
 #include "executor/executor.h"
@@ -34,6 +32,8 @@ class KernelLauncher {
     LaunchOrder::Turn order_;
   };
 
+  /// Whether the launch is captured.
+  bool captured() const { return captured_; }
   /// Whether the launch is in a green context: it may have room for some CTAs alone.
   bool has_part_of_gpu() const { return has_part_of_gpu_; }
 

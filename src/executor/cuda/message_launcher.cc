@@ -3,21 +3,13 @@
 #include <algorithm>
 
 #include "device/check.h"
-#include "device/primary_context.h"
+#include "device/guards.h"
 #include "executor/cuda/kernel_choice.h"
 #include "executor/cuda/launch_names.h"
 
 namespace nitinol::cuda {
 
 namespace {
-
-std::unique_ptr<Beside> make_beside(int device) {
-  PrimaryContext own;
-  own.push_in_any_case(device);
-  auto beside = std::make_unique<Beside>();
-  own.pop();
-  return beside;
-}
 
 template <class Parameters>
 bool fits_into(const MessageBatch& batch) {
@@ -47,11 +39,12 @@ void MessageLauncher::prepare(const std::vector<MessageWork>& messages) {
     if (work.bytes == 0 || work.peer == rank_) continue;
     reach_for_use(domain_, queue_for(work), sizes_.ranks_share_gpus);
   }
-  if (has_several_protocols(messages) && !beside_) beside_ = make_beside(domain_.device());
+  if (beside_ || !has_several_protocols(messages)) return;
+  const PrimaryContextGuard primary(domain_.device());
+  beside_ = std::make_unique<Beside>();
 }
 
-void MessageLauncher::launch(const std::vector<MessageWork>& messages, cudaStream_t stream, bool captured) {
-  captured_ = captured;
+void MessageLauncher::launch(const std::vector<MessageWork>& messages, cudaStream_t stream) {
   for (const SelfMessage& one : pair_self_messages(messages, rank_)) {
     if (one.bytes == 0 || one.from == one.to) continue;
     cuda_check(cudaMemcpyAsync(one.to, one.from, one.bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
@@ -82,11 +75,13 @@ bool MessageLauncher::may_fork(cudaStream_t stream) const {
 MessageLauncher::Role MessageLauncher::role_of(const MessagePlan& plan) const {
   const uint32_t protocols = protocols_of(plan);
   if (protocols == 0) return {};
-  return {watch_.wants_names(captured_) ? watch_.name(messages_of(plan), captured_) : CallNames::kUnknown, protocols};
+  const bool captured = kernels_.captured();
+  return {watch_.wants_names(captured) ? watch_.name(messages_of(plan), captured) : CallNames::kUnknown, protocols};
 }
 
 MessageLauncher::Role MessageLauncher::role_of(const MessageBatch& batch) const {
-  return {watch_.wants_names(captured_) ? watch_.name(messages_of(batch), captured_) : CallNames::kUnknown};
+  const bool captured = kernels_.captured();
+  return {watch_.wants_names(captured) ? watch_.name(messages_of(batch), captured) : CallNames::kUnknown};
 }
 
 /// `shared`: of all of the plan's launches, if those of several protocols run beside each other.

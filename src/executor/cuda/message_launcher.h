@@ -22,13 +22,12 @@ class MessageLauncher {
   MessageLauncher(int rank, const Sizes& sizes, Domain& domain, CallWatch& watch, KernelLauncher& kernels)
       : rank_(rank), sizes_(sizes), domain_(domain), watch_(watch), kernels_(kernels) {}
 
-  Queue queue_for(const MessageWork& work) const { return message_queue_of(message_protocol(sizes_, work.bytes)); }
   /// Whether `messages` need nothing more than there is.
   bool is_ready_for(const std::vector<MessageWork>& messages) const;
   /// Makes what they need. The rank's device must be current. Throws Error.
   void prepare(const std::vector<MessageWork>& messages);
   /// During a turn of `kernels`. Throws Error.
-  void launch(const std::vector<MessageWork>& messages, cudaStream_t stream, bool captured);
+  void launch(const std::vector<MessageWork>& messages, cudaStream_t stream);
 
  private:
   /// As what a kernel of messages is launched.
@@ -36,6 +35,7 @@ class MessageLauncher {
     CallName name = CallNames::kUnknown;
     uint32_t beside = 0;  ///< as in MessageParameters
   };
+  Queue queue_for(const MessageWork& work) const { return message_queue_of(message_protocol(sizes_, work.bytes)); }
   bool has_several_protocols(const std::vector<MessageWork>& messages) const;
   bool may_fork(cudaStream_t stream) const;
   Role role_of(const MessagePlan& plan) const;
@@ -51,7 +51,6 @@ class MessageLauncher {
   Domain& domain_;
   CallWatch& watch_;
   KernelLauncher& kernels_;
-  bool captured_ = false;           ///< whether what is being launched is
   std::unique_ptr<Beside> beside_;  ///< once a group had messages of several protocols
 };
 
