@@ -147,7 +147,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {
     log_call("ncclCommFinalize(comm {})", static_cast<void*>(comm));
     Job job;
     job.communicator = shared_communicator_of(comm, "ncclCommFinalize");
-    static_cast<void>(group::require(*job.communicator, Call::kFinalise, "ncclCommFinalize"));
+    if (!group::require(*job.communicator, Call::kFinalise, "ncclCommFinalize")) return;
     job.leads_to = Stage::kFinalising;
     group::record_for(*job.communicator, [&] {
       job.run = [communicator = job.communicator] { finalise(communicator); };

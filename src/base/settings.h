@@ -53,6 +53,7 @@ enum class Setting : std::uint8_t {
   kLaunchAhead,
   kLaunchOrderImplicit,
   kLaunchRaceFatal,
+  kGraphMixingSupport,
   kP2pDisable,
   kP2pLevel,
   kP2pTry,

@@ -53,7 +53,10 @@ constexpr std::chrono::milliseconds kFailurePatience{500};
 }  // namespace
 
 Communicator::Communicator(int device, Config config)
-    : device_(device), config_(std::move(config)), rules_(make_rules(config_)) {}
+    : device_(device),
+      config_(std::move(config)),
+      rules_(make_rules(config_)),
+      order_(settings().flag(Setting::kGraphMixingSupport)) {}
 
 Communicator::~Communicator() {
   if (background_.joinable()) {

@@ -194,7 +194,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// Stops whatever runs, for good: the communicator is only to be torn down. Any thread, any time.
   void abort();
   /// Stops running operations, and a call that is still under way. The communicator counts as being revoked.
-  void begin_revoke();
+  /// `to_shrink`: by ncclCommShrink.
+  void begin_revoke(bool to_shrink);
   /// Waits until it is quiet, which makes it revoked. The state stays ncclInProgress if its call `goes_on`.
   void finish_revoke(bool goes_on = false);
   /// A communicator of the ranks that are not excluded, which alone call this; `child` is made theirs. `stop`: this one
@@ -235,7 +236,9 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
 
  private:
   /// The state is to be read before the rest: whoever has seen it change is not to see an older stage.
-  Stage stage_at(ncclResult_t state) const { return stage_of(phase(), state, regroups_.load()); }
+  Stage stage_at(ncclResult_t state) const {
+    return stage_of(phase(), state, {revoked_to_shrink_.load(), regroups_.load()});
+  }
   void enter(Phase next);
   /// False if it had failed before.
   bool become_failed(ncclResult_t code, const std::string& sentence, bool logs);
@@ -351,6 +354,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::mutex background_mutex_;  // held while background_ is started or joined
   std::thread background_;
   std::atomic<Awaits> background_awaits_{Awaits::kRanks};
+  std::atomic<bool> revoked_to_shrink_{false};
   std::atomic<bool> regroups_{false};  ///< in the background, since it was revoked
   std::map<KeyId, uint64_t> shrinks_;  ///< how often each list of ranks was excluded so far
   std::shared_ptr<RegroupDesk> desk_;  ///< for those that shrink; null: too few ranks to meet without one

@@ -19,7 +19,8 @@ const char* word_for(Stage stage) {
     case Stage::kFailed: return "failed";
     case Stage::kRevoking: return "being revoked";
     case Stage::kRevoked:
-    case Stage::kRegrouping: return "revoked";
+    case Stage::kRegrouping:
+    case Stage::kStopped: return "revoked";
     case Stage::kFinalising: return "finalizing";
     case Stage::kFinalised: return "finalized";
   }

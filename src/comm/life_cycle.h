@@ -30,10 +30,11 @@ enum class Stage : int {
   kRevoking,
   kRevoked,
   kRegrouping,  ///< revoked, and a split or shrink is still under way
+  kStopped,     ///< revoked by shrinking with abort alone
   kFinalising,
   kFinalised,
 };
-inline constexpr int kStages = 9;
+inline constexpr int kStages = 10;
 
 /// Calls on a communicator, as far as they are allowed alike. The state query, destroy and abort are always allowed.
 enum class Call : int {
@@ -58,8 +59,12 @@ enum class Verdict : int {
 
 /// Or is being.
 constexpr bool was_revoked(Phase phase) { return phase == Phase::kRevoking || phase == Phase::kRevoked; }
-/// `regroups`: a split or shrink of one that was revoked goes on in the background.
-Stage stage_of(Phase phase, ncclResult_t state, bool regroups = false);
+/// How a communicator was revoked, and what goes on since.
+struct Revocation {
+  bool to_shrink = false;  ///< by ncclCommShrink with abort, not by ncclCommRevoke
+  bool regroups = false;   ///< a split or shrink goes on in the background
+};
+Stage stage_of(Phase phase, ncclResult_t state, Revocation revocation = {});
 Verdict verdict_on(Call call, Stage stage);
 /// Throws Error if the verdict names the code; what returns the state is left to the caller. False: the call is to
 /// succeed without effect.

@@ -16,8 +16,10 @@ TEST(LifeCycle, PhaseAndStateGiveTheStage) {
   EXPECT_EQ(stage_of(Phase::kReady, ncclRemoteError), Stage::kFailed);
   EXPECT_EQ(stage_of(Phase::kRevoking, ncclInProgress), Stage::kRevoking);
   EXPECT_EQ(stage_of(Phase::kRevoked, ncclSuccess), Stage::kRevoked);
-  EXPECT_EQ(stage_of(Phase::kRevoked, ncclInProgress, true), Stage::kRegrouping);
-  EXPECT_EQ(stage_of(Phase::kRevoking, ncclInProgress, true), Stage::kRegrouping);  // a shrink that stops it first
+  EXPECT_EQ(stage_of(Phase::kRevoked, ncclSuccess, {.to_shrink = true}), Stage::kStopped);
+  EXPECT_EQ(stage_of(Phase::kRevoked, ncclInProgress, {.regroups = true}), Stage::kRegrouping);
+  // A shrink that stops it first.
+  EXPECT_EQ(stage_of(Phase::kRevoking, ncclInProgress, {.to_shrink = true, .regroups = true}), Stage::kRegrouping);
   EXPECT_EQ(stage_of(Phase::kFinalising, ncclInProgress), Stage::kFinalising);
   EXPECT_EQ(stage_of(Phase::kFinalising, ncclRemoteError), Stage::kFailed);
   EXPECT_EQ(stage_of(Phase::kFinalised, ncclSuccess), Stage::kFinalised);
@@ -27,9 +29,9 @@ TEST(LifeCycle, PhaseAndStateGiveTheStage) {
 // invalid usage, a invalid argument, n no effect.
 TEST(LifeCycle, EveryEdgeIsAsTheContractSays) {
   const std::map<Call, std::string> contract = {
-      {Call::kQuery, "syysyyyyy"},  {Call::kCommunicate, "syasuuuaa"}, {Call::kRegister, "ayasuuuaa"},
-      {Call::kSplit, "ayasayaaa"},  {Call::kShrink, "ayasayaaa"},      {Call::kShrinkAbort, "ayyyyyaaa"},
-      {Call::kRevoke, "ayyynnnaa"}, {Call::kFinalise, "ayasuuuaa"},
+      {Call::kQuery, "syysyyyyyy"},  {Call::kCommunicate, "syasuuuuaa"}, {Call::kRegister, "ayasuuuuaa"},
+      {Call::kSplit, "ayasayayaa"},  {Call::kShrink, "ayasayayaa"},      {Call::kShrinkAbort, "ayyyyyayaa"},
+      {Call::kRevoke, "ayyynnnnaa"}, {Call::kFinalise, "ayasuuunaa"},
   };
   const std::map<char, Verdict> verdicts = {{'y', Verdict::kAllowed},
                                             {'s', Verdict::kReturnsState},

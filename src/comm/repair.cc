@@ -63,8 +63,8 @@ Call checked_flags(int flags) {
 
 /// At the group's end all operations that are to stop do so before anything waits; not at the call, as the group may be
 /// refused or only simulated.
-void revoke_at_the_end(Job& job) {
-  job.begin = [communicator = job.communicator] { communicator->begin_revoke(); };
+void revoke_at_the_end(Job& job, bool to_shrink) {
+  job.begin = [communicator = job.communicator, to_shrink] { communicator->begin_revoke(to_shrink); };
   job.let_go = [communicator = job.communicator] { communicator->finish_revoke(); };
   job.leads_to = Stage::kRevoking;
 }
@@ -100,7 +100,7 @@ void record_shrink(const std::shared_ptr<Communicator>& parent, const ShrinkCall
     if (why != nullptr) parent->tell_of_failed_shrink(excluded, *why);
   };
   hand_over(job, child, call.handle);
-  if (stop) revoke_at_the_end(job);
+  if (stop) revoke_at_the_end(job, true);
   group::add(std::move(job));
 }
 
@@ -125,7 +125,7 @@ void revoke(ncclComm_t handle, int flags) {
     job.communicator = communicator;
     job.run = [communicator] { communicator->finish_revoke(!communicator->config().blocking); };
     job.awaits = Communicator::Awaits::kNoRank;
-    revoke_at_the_end(job);
+    revoke_at_the_end(job, false);
     group::add(std::move(job));
   });
 }
@@ -136,12 +136,13 @@ const char* Communicator::last_error() const {
   return failed_calls_.get();
 }
 
-void Communicator::begin_revoke() {
+void Communicator::begin_revoke(bool to_shrink) {
   const Visit visit(*this);
   const Stage before = stage();
   {
     const std::lock_guard lock(failure_mutex_);
     if (was_revoked(phase())) return;
+    revoked_to_shrink_.store(to_shrink);
     phase_.store(Phase::kRevoking, std::memory_order_release);
     state_.store(ncclInProgress, std::memory_order_release);
   }

@@ -26,7 +26,7 @@ void StreamOrder::begin_graphs() {
 
 /// What comes next in the stream waits for all earlier launches.
 void StreamOrder::await_earlier(cudaStream_t stream) const {
-  if (in_graphs_) {
+  if (done_counts_) {
     events_->done.make_wait(stream);
   } else if (launches_ > 0) {
     events_->after(launches_).make_wait(stream);
@@ -68,10 +68,10 @@ void StreamOrder::forget_capture() {
 void StreamOrder::enter_stream(cudaStream_t stream) {
   forget_capture();
   const unsigned long long id = nitinol::stream_id(stream);
-  const bool same_stream = id == last_id_ && id != kNoStreamId && !in_graphs_;
+  const bool same_stream = id == last_id_ && id != kNoStreamId && !done_counts_;
   if (!same_stream) await_earlier(stream);
   last_id_ = id;
-  if (in_graphs_ || events_->after(launches_ + 1)) return;
+  if (done_counts_ || events_->after(launches_ + 1)) return;
   const RelaxedCaptureGuard relaxed;
   events_->after(launches_ + 1) = Event::create();
 }
@@ -91,7 +91,7 @@ void StreamOrder::enter_capture(unsigned long long id, cudaStream_t stream, cons
   capture_->stream = stream;
 }
 
-/// A graph waits once for all that was launched before it.
+/// A graph that mixes waits once for all that was launched before it.
 std::shared_ptr<StreamOrder::Capture> StreamOrder::begin_capture(cudaStream_t stream, const MemoryOfKernels& memory) {
   auto capture = std::make_shared<Capture>();
   {
@@ -101,30 +101,31 @@ std::shared_ptr<StreamOrder::Capture> StreamOrder::begin_capture(cudaStream_t st
   keep_with_graph(stream, memory(),
                   std::make_shared<std::pair<std::shared_ptr<Events>, std::shared_ptr<Capture>>>(events_, capture),
                   idle_probe());
-  if (!in_graphs_) begin_graphs();
+  if (!events_->graphs_mix) return capture;
+  if (!done_counts_) begin_graphs();
   events_->done.make_wait_external(stream);
   return capture;
 }
 
 void StreamOrder::leave(const std::vector<cudaStream_t>& streams) {
   if (capture_ == nullptr) {
-    const Event& done = in_graphs_ ? events_->done : events_->after(launches_ + 1);
+    const Event& done = done_counts_ ? events_->done : events_->after(launches_ + 1);
     done.record(last_stream_);
-    if (!in_graphs_) events_->launches.store(++launches_, std::memory_order_release);
+    if (!done_counts_) events_->launches.store(++launches_, std::memory_order_release);
     for (size_t i = 1; i < streams.size(); ++i) done.make_wait(streams[i]);
   } else {
-    events_->done.record_beside(last_stream_, capture_->record);
+    if (events_->graphs_mix) events_->done.record_beside(last_stream_, capture_->record);
     capture_->last.record(last_stream_);
-    in_graphs_ = true;
+    done_counts_ = events_->graphs_mix;
     events_->in_graphs.store(true, std::memory_order_release);
     for (size_t i = 1; i < streams.size(); ++i) capture_->last.make_wait(streams[i]);
   }
 }
 
 bool StreamOrder::idle() const {
-  if (launches_ == 0 && !in_graphs_) return true;
+  if (launches_ == 0 && !done_counts_) return true;
   const RelaxedCaptureGuard relaxed;  // the program may be capturing something else
-  const Event& last = in_graphs_ ? events_->done : events_->after(launches_);
+  const Event& last = done_counts_ ? events_->done : events_->after(launches_);
   return last.has_happened();
 }
 
@@ -144,7 +145,7 @@ std::function<bool()> StreamOrder::idle_probe() const {
   return [events = events_] {
     if (!events->made.load(std::memory_order_acquire)) return true;
     const RelaxedCaptureGuard relaxed;
-    if (events->in_graphs.load(std::memory_order_acquire)) return is_over(events->done).value_or(false);
+    if (events->done_counts()) return is_over(events->done).value_or(false);
     const uint64_t launches = events->launches.load(std::memory_order_acquire);
     return launches == 0 || is_over(events->after(launches)).value_or(false);
   };

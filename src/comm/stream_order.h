@@ -20,7 +20,10 @@ class StreamOrder {
  public:
   using MemoryOfKernels = std::function<std::shared_ptr<void>()>;
 
-  StreamOrder() : events_(std::make_shared<Events>()) {}
+  /// `graphs_mix`: graphs run in the order in which they are launched, among each other and with launches in any
+  /// streams. Else they record and await nothing outside of themselves, which nodes of conditional bodies must not, and
+  /// the program sees to their order.
+  explicit StreamOrder(bool graphs_mix = true) : events_(std::make_shared<Events>(graphs_mix)) {}
 
   /// Begins a launch: what is enqueued in the stream that it returns until leave() comes after everything that was
   /// enqueued before in any of the streams and by earlier launches, and before anything that is enqueued in any of the
@@ -33,7 +36,8 @@ class StreamOrder {
   /// The stream in which it runs (device/stream.h), kNoStreamId if it goes into a graph; else behind that the others.
   std::span<const unsigned long long> stream_ids() const { return ids_; }
 
-  /// Whether all launches so far are done. Graphs count as often as they were launched until now.
+  /// Whether all launches so far are done. Graphs that mix count as often as they were launched until now, others do
+  /// not.
   bool idle() const;
   /// Asks that from any thread, and as long as it is kept. Errors count as "not".
   std::function<bool()> idle_probe() const;
@@ -49,15 +53,20 @@ class StreamOrder {
   static constexpr uint64_t kRemembered = 128;
 
   struct Events {
-    /// Recorded after launches in turn, until something is captured; each made when first needed.
+    explicit Events(bool mix) : graphs_mix(mix) {}
+
+    const bool graphs_mix;
+    /// Recorded after launches in turn, until a graph that mixes is captured; each made when first needed.
     std::array<Event, kRemembered> one_by_one;
     std::atomic<uint64_t> launches{0};  ///< how many of those there were
     /// Recorded after every launch from then on, in graphs too (by an external record).
     Event done;
     Event fork;  ///< gathers the other streams of a launch
     std::atomic<bool> made{false};
-    std::atomic<bool> in_graphs{false};  ///< some launch was captured: a graph may record `done` at any time
+    std::atomic<bool> in_graphs{false};  ///< some launch was captured
 
+    /// Whether a graph may record `done` at any time.
+    bool done_counts() const { return graphs_mix && in_graphs.load(std::memory_order_acquire); }
     Event& after(uint64_t launch) { return one_by_one[(launch - 1) % kRemembered]; }
   };
   /// What has been captured into one graph. There may be several such captures at once, which take turns.
@@ -77,7 +86,7 @@ class StreamOrder {
 
   std::shared_ptr<Events> events_;  ///< graphs use them too; made when first needed
   uint64_t launches_ = 0;           ///< as the events count them
-  bool in_graphs_ = false;          ///< the same
+  bool done_counts_ = false;        ///< the same
   cudaStream_t last_stream_ = nullptr;
   unsigned long long last_id_ = kNoStreamId;
   std::vector<unsigned long long> ids_;                         ///< of the last launch, that one first

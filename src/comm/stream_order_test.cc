@@ -286,6 +286,37 @@ TEST_F(StreamOrders, CapturesThatTakeTurnsAreEachInOrder) {
   for (const cudaGraphExec_t each : executables) ASSERT_EQ(cudaGraphExecDestroy(each), cudaSuccess);
 }
 
+TEST_F(StreamOrders, GraphsThatDoNotMixHoldLaunchesAlone) {
+  order_ = StreamOrder(false);
+  idle_ = order_.idle_probe();
+  const CapturedStreams captured;
+  const Stream stream = Stream::create_urgent();
+  launch({stream.get()});
+  launch({captured.first()});
+  launch({captured.second()});
+  launch({captured.first()});
+  cudaGraph_t graph = captured.end();
+  EXPECT_TRUE(nodes_of(graph, cudaGraphNodeTypeWaitEvent).empty());
+  EXPECT_TRUE(nodes_of(graph, cudaGraphNodeTypeEventRecord).empty());
+  const std::vector<cudaGraphNode_t> launches = nodes_of(graph, cudaGraphNodeTypeHost);
+  ASSERT_EQ(launches.size(), 3U);
+  EXPECT_TRUE(comes_after(launches[1], launches[0]));
+  EXPECT_TRUE(comes_after(launches[2], launches[1]));
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  EXPECT_FALSE(idle_());  // the launch that was not captured
+  EXPECT_FALSE(order_.idle());
+  ASSERT_EQ(cudaGraphLaunch(executable, stream.get()), cudaSuccess);
+  launch({stream.get()});
+  let_end(5);
+  ASSERT_EQ(cudaStreamSynchronize(stream.get()), cudaSuccess);
+  EXPECT_TRUE(idle_());
+  EXPECT_TRUE(order_.idle());
+  EXPECT_EQ(ran(), (std::vector<int>{1, 2, 3, 4, 5}));
+  ASSERT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
+}
+
 TEST_F(StreamOrders, NeverSayThatFewerAreThroughThanAreWhileOthersCome) {
   const Stream stream = Stream::create_urgent();
   std::atomic<bool> all_launched{false};

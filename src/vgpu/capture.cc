@@ -215,31 +215,6 @@ cudaError_t capture_event_node(Stream& stream, cudaGraphNodeType type, Event& ev
   return append(stream, std::move(node));
 }
 
-cudaError_t capture_subgraph(Stream& stream, std::vector<GraphNode> nodes,
-                             const std::vector<std::vector<size_t>>& dependencies) {
-  std::lock_guard lock(capture_mutex());
-  Capture* capture = nullptr;
-  if (cudaError_t error = active_capture(stream, &capture)) return error;
-  std::vector<GraphNode*> added;
-  std::vector<bool> is_last(nodes.size(), true);
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    GraphNode* node = capture->graph->add(std::move(nodes[i]));
-    node->dependencies.clear();
-    for (const size_t dependency : dependencies[i]) {
-      node->dependencies.push_back(added[dependency]);
-      is_last[dependency] = false;
-    }
-    if (dependencies[i].empty()) node->dependencies = stream.capture_dependencies;
-    added.push_back(node);
-  }
-  if (added.empty()) return cudaSuccess;
-  stream.capture_dependencies.clear();
-  for (size_t i = 0; i < added.size(); ++i) {
-    if (is_last[i]) stream.capture_dependencies.push_back(added[i]);
-  }
-  return cudaSuccess;
-}
-
 cudaError_t capture_point(Stream& stream, CapturedPoint* point) {
   std::lock_guard lock(capture_mutex());
   Capture* capture = nullptr;

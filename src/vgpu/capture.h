@@ -46,10 +46,6 @@ cudaError_t check_legacy(Stream& stream);
 cudaError_t capture_task(Stream& stream, cudaGraphNodeType type, Task& task);
 // Adds a node that records or waits for an event when the graph is launched.
 cudaError_t capture_event_node(Stream& stream, cudaGraphNodeType type, Event& event);
-// Adds nodes and makes the last ones what follows depends on. Their dependencies among each other are set; those
-// without any come after what is captured so far.
-cudaError_t capture_subgraph(Stream& stream, std::vector<GraphNode> nodes,
-                             const std::vector<std::vector<size_t>>& dependencies);
 
 // The part of an event's state that a capture gives it.
 struct CapturedPoint {

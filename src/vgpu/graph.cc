@@ -187,21 +187,6 @@ void GraphInstance::finish_launch(Submission& submission) {
   last_end_ = submission.end();
 }
 
-cudaError_t GraphInstance::capture_into(Stream& stream) {
-  std::lock_guard lock(mutex_);
-  std::vector<GraphNode> nodes;
-  std::vector<std::vector<size_t>> dependencies;
-  for (const Step& step : steps_) {
-    GraphNode node;
-    node.type = step.type;
-    node.task = step.task;
-    node.event = step.event;
-    nodes.push_back(std::move(node));
-    dependencies.push_back(step.dependencies);
-  }
-  return capture_subgraph(stream, std::move(nodes), dependencies);
-}
-
 bool GraphInstance::update(const Graph& graph) {
   const std::vector<const GraphNode*> order = in_dependency_order(graph);
   std::lock_guard lock(mutex_);

@@ -74,8 +74,6 @@ class GraphInstance {
   // False if some of the graph's nodes depend on each other in a circle.
   bool complete(const Graph& graph) const { return steps_.size() == graph.nodes.size(); }
   void launch(Stream& stream);
-  // Adds the graph's nodes to a capture of the stream.
-  cudaError_t capture_into(Stream& stream);
   // Takes over another graph's parameters, if it has the same form.
   bool update(const Graph& graph);
 

@@ -204,8 +204,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
     Stream* stream = find_stream(handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     if (exec == nullptr) return cudaErrorInvalidValue;
-    if (capturing(*stream)) return instance_of(exec)->capture_into(*stream);
-    if (cudaError_t error = check_legacy(*stream)) return error;
+    if (cudaError_t error = check_not_capturing(*stream)) return error;  // CUDA captures no launches of graphs
     instance_of(exec)->launch(*stream);
     return cudaSuccess;
   });

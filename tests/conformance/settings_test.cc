@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "base/temporary_folder_testing.h"
 #include "cluster.h"
@@ -188,6 +189,39 @@ TEST(Settings, WithoutSharedMemoryProcessesNeedGpusThatReachEachOther) {
               EXPECT_CALL(ncclCommInitAll(comms, 2, nullptr));
               for (ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
             }));
+}
+
+size_t nodes_of_a_captured_sum(ncclComm_t comm) {
+  cudaStream_t stream = nullptr;
+  cudaGraph_t graph = nullptr;
+  int* data = nullptr;
+  size_t nodes = 0;
+  EXPECT_CALL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), sizeof(int)));
+  EXPECT_CALL(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  EXPECT_CALL(ncclAllReduce(data, data, 1, ncclInt, ncclSum, comm, stream));
+  EXPECT_CALL(cudaStreamEndCapture(stream, &graph));
+  EXPECT_CALL(cudaGraphGetNodes(graph, nullptr, &nodes));
+  EXPECT_CALL(cudaGraphDestroy(graph));
+  EXPECT_CALL(cudaFree(data));
+  EXPECT_CALL(cudaStreamDestroy(stream));
+  return nodes;
+}
+
+/// But for what waits for earlier launches, and what later ones wait for.
+TEST(Settings, GraphsThatDoNotMixHoldOperationsAlone) {
+  for (const auto& [mixing, nodes] : {std::pair("1", 3U), std::pair("0", 1U)}) {
+    EXPECT_EQ("",
+              with({{"NCCL_GRAPH_MIXING_SUPPORT", mixing}}, 2, [nodes = nodes](int process, const ncclUniqueId& id) {
+                ncclComm_t comm = nullptr;
+                EXPECT_CALL(cudaSetDevice(process));
+                EXPECT_CALL(ncclCommInitRank(&comm, 2, id, process));
+                must_add_up(comm);
+                expect_that(nodes_of_a_captured_sum(comm) == nodes, "nodes");
+                must_add_up(comm);
+                EXPECT_CALL(ncclCommDestroy(comm));
+              }));
+  }
 }
 
 TEST(Settings, HostIdentityDecidesWhoSharesAHost) {

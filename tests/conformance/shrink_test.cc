@@ -269,6 +269,36 @@ TEST(Shrink, SucceedsWithARankThatWasLateForAnEarlierOne) {
   EXPECT_EQ("", run_at_once({[] { return shrink_again_with(0); }, [] { return shrink_again_with(2); }}));
 }
 
+/// As PyTorch leaves the old one. With NCCL, too, the rank that is left out need not call.
+TEST(Shrink, InAbortModeTheParentIsFinalizedAndDestroyedWithoutTheRankThatIsLeftOut) {
+  SharedCount through;
+  EXPECT_EQ("", run_ranks({1, 1, 1}, [&](Rank& self) {
+              ncclComm_t comm = nullptr;
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+              int* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 64));
+              if (self.rank == 2) {
+                through.wait_for(2);
+                EXPECT_CALL(ncclCommAbort(comm));
+              } else {
+                EXPECT_CALL(ncclAllReduce(data, data, 8, ncclInt, ncclSum, comm, self.stream));
+                ncclComm_t child = nullptr;
+                int excluded = 2;
+                EXPECT_CALL(ncclCommShrink(comm, &excluded, 1, &child, nullptr, NCCL_SHRINK_ABORT));
+                EXPECT_CALL(ncclCommFinalize(comm));
+                expect_that(state_of(comm) == ncclSuccess, "state");
+                expect_refusal(ncclAllReduce(data, data, 8, ncclInt, ncclSum, comm, self.stream), ncclInvalidUsage,
+                               "stopped by ncclCommShrink");
+                EXPECT_CALL(ncclCommDestroy(comm));
+                must_work(child, self.rank, 2, self.stream);
+                EXPECT_CALL(ncclCommDestroy(child));
+                through.add();
+              }
+              must_work(self.comm, self.rank, 3, self.stream);
+              EXPECT_CALL(cudaFree(data));
+            }));
+}
+
 TEST(Shrink, InAbortModeTheParentIsInProgressUntilTheChildIsReady) {
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
               const auto comms = make_non_blocking(3);
