@@ -123,14 +123,21 @@ class FewDescriptors {
   Limit limit_;
 };
 
-/// Until it goes: nothing large can be mapped, no thread be started. Small pieces of the heap are still there.
+inline rlim_t mapped_bytes() {
+  size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+/// Until it goes: nothing large can be mapped, no thread be started, unless another gives back as much. Small pieces of
+/// the heap are still there.
 class NoMemory {
-  static rlim_t mapped_bytes() {
-    size_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    return pages * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  }
   Limit limit_{RLIMIT_AS, mapped_bytes() + (64 << 10)};
+};
+
+/// Until it goes: nothing can be mapped, whatever is given back meanwhile, and the heap does not grow.
+class NothingToMap {
+  Limit limit_{RLIMIT_AS, mapped_bytes() / 2};
 };
 
 }  // namespace nitinol::testing

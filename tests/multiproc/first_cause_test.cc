@@ -158,7 +158,7 @@ TEST(FirstCause, OfNoMemoryToMapAPeer) {
   if (!kMemoryCanBeLimited) GTEST_SKIP() << "a sanitizer needs the memory";
   if (!kMappingTakesAddressSpace) GTEST_SKIP() << "the limit is none to CUDA";
   const Call starved = [](Scene& s) {
-    const NoMemory none;
+    const NothingToMap nothing;
     return reduce(s);
   };
   EXPECT_EQ("", all_hear({reduce,
