@@ -66,9 +66,18 @@ void Bootstrap::broadcast(void* data, std::size_t bytes, int root) {
                      tree_->operation_deadline(Operation::kBroadcast));
 }
 void Bootstrap::barrier() { exchange_barrier(*tree_, tree_->operation_deadline(Operation::kBarrier)); }
-void Bootstrap::last_barrier(bool in_a_hurry) {
+bool Bootstrap::last_barrier(bool in_a_hurry, const std::function<bool()>& goes_alone) {
+  struct GoesAlone {};
+  const Interrupt interrupt = [&] {
+    if (!tree_->was_revoked() && goes_alone()) throw GoesAlone();
+  };
   if (in_a_hurry) tree_->hurry();
-  exchange_barrier(*tree_, tree_->operation_deadline(Operation::kLeave), Operation::kLeave);
+  try {
+    exchange_barrier(*tree_, tree_->operation_deadline(Operation::kLeave), Operation::kLeave, interrupt);
+  } catch (const GoesAlone&) {
+    return false;
+  }
+  return !tree_->found_somebody_gone();
 }
 void Bootstrap::ask_for_doings(DoingsOf doings) { tree_->ask_for_doings(std::move(doings)); }
 void Bootstrap::ask_for_stopped(WhoIsStopped stopped) { tree_->ask_for_stopped(std::move(stopped)); }

@@ -97,7 +97,9 @@ class Bootstrap {
   void broadcast(void* data, std::size_t bytes, int root);
   void barrier();
   /// The last barrier before shutdown(). `in_a_hurry`: fails after two seconds if a rank's process is stopped.
-  void last_barrier(bool in_a_hurry);
+  /// `goes_alone` is asked now and then, unless another rank has revoked the communicator: whether not to wait any
+  /// longer. False if it was not waited for all.
+  bool last_barrier(bool in_a_hurry, const std::function<bool()>& goes_alone);
   /// Who knows what other ranks do. Not while operations run; it must not use this object.
   void ask_for_doings(DoingsOf doings);
   /// Who knows which ranks are stopped: those hold up ranks that wait for others, too. The same holds.

@@ -98,6 +98,13 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
     return timeout.count() > 0 ? timeout : options_.init_timeout;
   }
   Deadline operation_deadline(Operation operation) const;
+  /// Whether it has not waited for a neighbour that had left before all had come to leave.
+  bool found_somebody_gone() const { return found_somebody_gone_; }
+  /// By another rank, as far as is known.
+  bool was_revoked() const {
+    const std::lock_guard lock(mutex_);
+    return revoke_.has_value();
+  }
   /// Before operations that are to use it. It must not use this tree.
   void ask_for_doings(DoingsOf doings) { doings_ = std::move(doings); }
   /// The same.
@@ -195,6 +202,7 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
   template <typename Words>
   bool warn_if_long(std::unique_lock<std::mutex>& lock, Operation operation, Wait& wait, const Words& words) const;
   static bool is_about_to_leave(const Neighbour& neighbour, const OperationStep& step);
+  bool has_left_locked(const Neighbour& neighbour, const OperationStep& step) const;
   bool is_over_locked(int neighbour, const OperationStep& step, Wait& wait) const;
   bool is_revoked_locked(const OperationStep& step, Wait& wait) const;
   bool given_up_locked(int neighbour, const OperationStep& step, Wait& wait) const;
@@ -214,6 +222,7 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
   const std::atomic<bool>* const abort_flag_;
   std::atomic<std::chrono::milliseconds> operation_timeout_;
   std::atomic<bool> in_a_hurry_{false};
+  std::atomic<bool> found_somebody_gone_{false};
   DoingsOf doings_;
   WhoIsStopped who_is_stopped_;
   std::shared_ptr<Listener> listener_;

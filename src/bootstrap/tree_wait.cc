@@ -107,6 +107,10 @@ std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, D
       lock.lock();
       if (!from.mailbox.empty()) break;
     }
+    if (has_left_locked(from, step)) {
+      found_somebody_gone_ = true;
+      return {};
+    }
     wait.leave_out(wait.attendance.missed(Clock::now()));
     const bool comes = !from.gone && !is_about_to_leave(from, step);
     if (comes && !is_revoked_locked(step, wait) && !is_over_locked(neighbour, step, wait)) {
@@ -129,6 +133,12 @@ std::vector<std::byte> Tree::receive(int neighbour, const OperationStep& step, D
 /// word of that.
 bool Tree::is_about_to_leave(const Neighbour& neighbour, const OperationStep& step) {
   return !neighbour.awaited.empty() && step.operation != Operation::kLeave;
+}
+
+/// Whether the neighbour has left properly, without having waited for all others, and this rank is about to do so. One
+/// that has revoked the communicator leaves without having come.
+bool Tree::has_left_locked(const Neighbour& neighbour, const OperationStep& step) const {
+  return neighbour.gone && step.operation == Operation::kLeave && !revoke_;
 }
 
 /// Whether the neighbour is to be blamed now. Not as soon as the time is over: this process may have stood still, and

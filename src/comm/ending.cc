@@ -20,6 +20,9 @@ constexpr std::chrono::milliseconds kTimeToBegin{100};
 /// How long an abort waits for kernels and other threads to leave before it lets them be.
 constexpr std::chrono::milliseconds kAbortPatience{1500};
 
+/// How long a rank that nobody needs any more waits for others to leave, so that all may look whether calls matched.
+constexpr std::chrono::milliseconds kPatienceWithLeavers{1000};
+
 /// How long a communicator that is destroyed waits for operations if a rank's process is stopped.
 constexpr std::chrono::milliseconds kPatienceWithStopped{2000};
 
@@ -52,11 +55,24 @@ void Communicator::flush(std::chrono::milliseconds patience) {
   }
 }
 
-/// Others are waited for that may wait for this program, in other communicators.
+/// Others are waited for that may wait for this program, in other communicators, or come late. So a rank that they do
+/// not need goes alone after a while; but with NITINOL_TIMEOUT, and where calls are compared, it is told who does not
+/// come.
 void Communicator::wait_for_leavers(bool in_a_hurry) {
+  using Clock = std::chrono::steady_clock;
   std::optional<StrictCircle> waits;
   if (strict_board_) waits.emplace(*this);
-  bootstrap_->last_barrier(in_a_hurry);
+  const bool goes_alone = timeout_.load().count() == 0 && !strict_board_;
+  const auto deadline = Clock::now() + patience_with_leavers();
+  auto needed = Clock::now();
+  const auto is_needed = [&] {
+    if (executor_->is_needed()) needed = Clock::now();
+    return Clock::now() - needed < kPatienceWithLeavers;
+  };
+  if (bootstrap_->last_barrier(in_a_hurry, [&] { return goes_alone && !is_needed(); })) return;
+  while (is_needed() && Clock::now() < deadline && !aborted_.load()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
 }
 
 void Communicator::finish_finalise(bool in_a_hurry) {

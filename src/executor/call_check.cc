@@ -279,6 +279,17 @@ std::optional<std::string> CallCheck::different_on_host(int peer, HostCall call)
   return mismatch_sentence(rank_, collective->text(), describe(peer), name_of(call));
 }
 
+bool CallCheck::all_have_come() const {
+  const CallPage& mine = board_.page(rank_);
+  for (int peer = 0; peer < board_.ranks(); ++peer) {
+    const CallPage& theirs = board_.page(peer);
+    if (peer == rank_ || mine.captures.load() != 0 || theirs.captures.load() != 0) continue;
+    if (first_beyond(mine.calls, theirs.calls.last())) return false;
+    if (first_unmatched(board_.sent(rank_, peer), board_.received(peer, rank_).last())) return false;
+  }
+  return true;
+}
+
 /// Captured calls are not compared: whether and when they ran is not known.
 std::optional<std::string> CallCheck::difference_in_the_end() const {
   std::optional<std::string> sentence;

@@ -156,6 +156,10 @@ class Executor {
   /// Everything launched is through, and nothing will be launched any more: whoever waits for this rank is wrong.
   virtual void leave() {}
 
+  /// After leave(): whether another rank may still need this one, as it has not taken what this one has sent it, or not
+  /// come to what this one has called. True also if that cannot be known now.
+  virtual bool is_needed() const { return false; }
+
   /// After all ranks have left: what two of them called differently without either having noticed, or what one of them
   /// has sent and the other not received.
   virtual std::optional<std::string> difference_in_the_end() const { return std::nullopt; }

@@ -382,6 +382,83 @@ TEST(Leaving, FinalizeWaitsForMessagesThatAreOnTheirWay) {
   }
 }
 
+void use(const Rank& self, ncclComm_t comm) {
+  int* data = nullptr;
+  EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), sizeof(int)));
+  EXPECT_CALL(settled(ncclAllReduce(data, data, 1, ncclInt, ncclSum, comm, self.stream), comm));
+  EXPECT_CALL(cudaStreamSynchronize(self.stream));
+  EXPECT_CALL(cudaFree(data));
+}
+
+/// As a program does that keeps them in a table ordered by chance.
+TEST(Leaving, OfTwoCommunicatorsInOppositeOrdersStandsNotStill) {
+  for (const int blocking : {1, 0}) {
+    EXPECT_EQ("", run_ranks({1, 1, 1}, [&](Rank& self) {
+                std::vector<ncclComm_t> comms(2);
+                ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+                config.blocking = blocking;
+                for (ncclComm_t& comm : comms) {
+                  EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, &config));
+                  EXPECT_CALL(settled(ncclInProgress, comm));
+                  use(self, comm);
+                }
+                if (self.rank % 2 == 1) std::swap(comms[0], comms[1]);
+                const auto begin = std::chrono::steady_clock::now();
+                for (const ncclComm_t comm : comms) {
+                  EXPECT_CALL(settled(ncclCommFinalize(comm), comm));
+                  EXPECT_CALL(ncclCommDestroy(comm));
+                }
+                expect_that(std::chrono::steady_clock::now() - begin < kInTime, "it took too long");
+              }));
+  }
+}
+
+/// One that writes a checkpoint, say, while the others' processes end.
+TEST(Leaving, OfOthersLongBeforeIsNoFailure) {
+  const SharedCount gone;
+  EXPECT_EQ("", run_ranks({1, 1, 1, 1}, [&](Rank& self) {
+              ncclComm_t comm = nullptr;
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+              use(self, comm);
+              if (self.rank == 1) {
+                gone.wait_for(3);
+                expect_that(state_of(comm) == ncclSuccess, ncclGetLastError(comm));
+              }
+              EXPECT_CALL(ncclCommFinalize(comm));
+              EXPECT_CALL(ncclCommDestroy(comm));
+              gone.add();
+            }));
+}
+
+TEST(Leaving, WaitsForARankThatHasNotTakenWhatItWasSent) {
+  const SharedCount left;
+  EXPECT_EQ("", run_ranks({1, 1}, [&](Rank& self) {
+              ncclComm_t comm = nullptr;
+              int* data = nullptr;
+              const int sent = 77;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), sizeof(int)));
+              EXPECT_CALL(cudaMemcpy(data, &sent, sizeof(int), cudaMemcpyHostToDevice));
+              EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+              if (self.rank == 0) {
+                EXPECT_CALL(ncclSend(data, 1, ncclInt, 1, comm, self.stream));
+                EXPECT_CALL(ncclCommFinalize(comm));
+                left.add();
+              } else {
+                std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // longer than a rank waits for others
+                expect_that(left.value() == 0, "rank 0 has left");
+                EXPECT_CALL(cudaMemset(data, 0, sizeof(int)));
+                EXPECT_CALL(ncclRecv(data, 1, ncclInt, 0, comm, self.stream));
+                EXPECT_CALL(cudaStreamSynchronize(self.stream));
+                int got = 0;
+                EXPECT_CALL(cudaMemcpy(&got, data, sizeof(int), cudaMemcpyDeviceToHost));
+                expect_that(got == sent, "another message");
+                EXPECT_CALL(ncclCommFinalize(comm));
+              }
+              EXPECT_CALL(ncclCommDestroy(comm));
+              EXPECT_CALL(cudaFree(data));
+            }));
+}
+
 TEST(Leaving, AMessageInVainIsNothingToThoseWhoRevoke) {
   EXPECT_EQ("", run_ranks({1, 1}, [](Rank& self) {
               ncclComm_t comm = nullptr;

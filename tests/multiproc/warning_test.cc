@@ -203,14 +203,15 @@ TEST_F(Warning, TellsOnceOfARankThatIsLateToFinalize) {
   EXPECT_EQ("", run_processes(2, [&](int rank, const ncclUniqueId& id) {
               const Scene s(rank, id);
               std::thread watcher;
+              EXPECT_CALL(nitinolCommSetTimeout(s.comm, 100));  // else rank 0 goes alone
               if (rank == 0) watcher = tell(warned, ") in ncclCommFinalize");
               warned.wait_for(rank);
               if (rank == 1) come_late();
               EXPECT_CALL(ncclCommFinalize(s.comm));
               if (rank == 0) {
                 watcher.join();
-                must_have(log(), {"still waiting (NITINOL_INIT_TIMEOUT ends such waits): rank 0 waited ",
-                                  " ms for rank 1 (host "});
+                must_have(log(),
+                          {"still waiting (NITINOL_TIMEOUT ends such waits): rank 0 waited ", " ms for rank 1 (host "});
                 expect_that(warnings(") in ncclCommFinalize", log()) == 1, "it was told again");
               }
               s.end();
@@ -262,6 +263,7 @@ TEST_F(Warning, TellsOfCommunicatorsThatAreDestroyedInOppositeOrder) {
               const Scene s(rank, id);
               ncclComm_t second = nullptr;
               EXPECT_CALL(ncclCommSplit(s.comm, 0, rank, &second, nullptr));
+              EXPECT_CALL(nitinolCommSetTimeout(second, 100));  // else rank 1 goes alone
               if (rank == 1) EXPECT_CALL(ncclCommDestroy(second));
               if (rank == 0) EXPECT_CALL(nitinolCommSetTimeout(s.comm, 3));
               s.end();

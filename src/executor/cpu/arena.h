@@ -5,9 +5,9 @@
 //   from a new page   for each peer and lane: the slots' data
 //
 // A queue has kSlots slots. Slot k % kSlots is filled when its sequence is k + 1; the receiver counts in `consumed`
-// what it has taken, kSlotsToCollect at a time. Small payloads lie beside their sequence, in the same cache line. The
-// file behind the arena is sparse: what no message has touched costs nothing. Collectives and messages have lanes of
-// their own, so that their order among each other does not matter.
+// what it has taken, and wakes the sender for every kSlotsToCollect. Small payloads lie beside their sequence, in the
+// same cache line. The file behind the arena is sparse: what no message has touched costs nothing. Collectives and
+// messages have lanes of their own, so that their order among each other does not matter.
 #pragma once
 
 #include <array>

@@ -104,6 +104,7 @@ class CpuExecutor : public Executor {
   void stop_reports() override { engine_->rank().stop_reports(); }
   std::optional<std::string> difference_in_the_end() const override { return engine_->rank().difference_in_the_end(); }
   void leave() override { engine_->rank().leave(); }
+  bool is_needed() const override { return engine_->rank().is_needed(); }
   void abort() override { engine_->rank().abort(); }
   bool is_quiet() override { return engine_->rank().is_quiet(); }
 

@@ -91,6 +91,8 @@ class Rank {
   bool is_quiet();
   /// All operations are through, and no more will come: peers that wait for one are wrong.
   void leave();
+  /// As Executor::is_needed().
+  bool is_needed() const;
   /// Of calls in which nobody had to wait for the other, or of messages that nobody received; once all ranks have left.
   std::optional<std::string> difference_in_the_end() const;
   void report(ncclResult_t code, const std::string& sentence);
@@ -180,11 +182,12 @@ class Rank {
     slot.sequence.store(++link.sent);
     reached_[static_cast<size_t>(peer)]->arena->ring(bell_code(rank_, lane, Event::kFilled));
   }
-  /// The peer is told of every other slot: it waits only when all of them are full.
+  /// The peer is woken by every other slot: it waits only when all of them are full.
   void release(int peer, Lane lane) {
     Link& link = link_to(peer, lane);
-    if (++link.received % kSlotsToCollect != 0) return;
-    link.in->consumed.store(link.received);
+    const bool wakes = ++link.received % kSlotsToCollect == 0;
+    link.in->consumed.store(link.received, wakes ? std::memory_order_seq_cst : std::memory_order_release);
+    if (!wakes) return;
     reached_[static_cast<size_t>(peer)]->arena->ring(bell_code(rank_, lane, Event::kFreed));
   }
 

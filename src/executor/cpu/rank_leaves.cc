@@ -84,6 +84,19 @@ void Rank::leave() {
   own_->header().leaving.store(1, std::memory_order_release);
 }
 
+/// What others need of a rank is what it sends: it has taken all that they sent.
+bool Rank::is_needed() const {
+  const std::unique_lock lock(turn_, std::try_to_lock);
+  if (!lock) return true;
+  for (const auto& reached : reached_) {
+    if (reached == nullptr) continue;
+    for (const Link& link : reached->links) {
+      if (link.out->consumed.load() < link.sent) return true;
+    }
+  }
+  return false;
+}
+
 /// Whoever is back from ending its communicator may have launched a graph of it again, which waits for ranks that this
 /// very thread still holds up: it is not waited for.
 std::optional<std::string> Rank::difference_in_the_end() const {

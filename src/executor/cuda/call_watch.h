@@ -78,6 +78,8 @@ class CallWatch {
   /// What another rank does, as far as it can be seen. Any thread; asks the rank, for the next call.
   Executor::DoingsOfPeer doings_of(int peer);
   /// After all ranks have left.
+  /// As Executor::is_needed().
+  bool is_needed() const;
   std::optional<std::string> difference_in_the_end() const;
   /// Afterwards nobody is told of anything any more. Not under a lock that whoever is told takes.
   void stop();

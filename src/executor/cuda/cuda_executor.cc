@@ -166,6 +166,7 @@ class CudaExecutor : public Executor {
   std::optional<Progress> progress() const override { return watch_->progress(); }
   Passed passed() const override { return watch_->passed(); }
   void leave() override { watch_->leave(); }
+  bool is_needed() const override { return watch_->is_needed(); }
   void stop_reports() override { watch_->stop(); }
 
   std::shared_ptr<void> memory_of_kernels() const override { return domain_; }
