@@ -112,12 +112,17 @@ void fail_split(Communicator& parent, const std::exception& thrown) noexcept {
 
 }  // namespace
 
+namespace {
+
+void hand_over_now(Job& job, std::shared_ptr<Communicator> made, ncclComm_t* handle) {
+  *handle = make_handle(made);
+  job.made = std::move(made);
+}
+
+}  // namespace
+
 void hand_over(Job& job, std::shared_ptr<Communicator> made, ncclComm_t* handle) {
-  if (!job.communicator->config().blocking) {
-    *handle = make_handle(made);
-    job.made = std::move(made);
-    return;
-  }
+  if (!job.communicator->config().blocking) return hand_over_now(job, std::move(made), handle);
   job.finished = [made = std::move(made), handle](bool succeeded) {
     if (succeeded) {
       *handle = make_handle(made);
@@ -157,11 +162,22 @@ void record_creation(ncclComm_t* handle, int ranks, std::span<const ncclUniqueId
   communicator->place(rank, ranks);
   Job job;
   job.communicator = communicator;
-  job.run = [communicator, parsed] { communicator->set_up(*parsed); };
+  job.run = [communicator, parsed] {
+    try {
+      communicator->set_up(*parsed);
+    } catch (const std::exception& thrown) {
+      communicator->fail_because(thrown);  // who has the handle may ask
+      throw;
+    }
+  };
   job.dropped = [parsed, rank](const std::exception* why) {
     if (why != nullptr) report_absence(*parsed, rank, *why);
   };
-  hand_over(job, communicator, handle);
+  if (group::outlasts_the_call()) {
+    hand_over_now(job, communicator, handle);
+  } else {
+    hand_over(job, communicator, handle);
+  }
   group::add(std::move(job));
 }
 
@@ -227,6 +243,7 @@ void create_all(ncclComm_t* handles, int devices, const int* device_list) {
     }
   } catch (const std::exception&) {
     static_cast<void>(group::simulate());  // ends it
+    tear_down_all(handles, devices);
     throw;
   }
   ncclResult_t ended = ncclSuccess;

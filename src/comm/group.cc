@@ -294,6 +294,8 @@ void add(Job job) {
   }
 }
 
+bool outlasts_the_call() { return outlasts_the_call(state()); }
+
 void add_task(const Task& task) {
   State& current = state();
   if (outlasts_the_call(current)) hold(current, *task.communicator);

@@ -33,6 +33,8 @@ bool leave_at_the_end(const std::shared_ptr<Communicator>& communicator) noexcep
 /// no communicator fails.
 Simulated simulate();
 bool open();
+/// Whether what a call records is carried out when the program ends its group, not by the call itself.
+bool outlasts_the_call();
 
 /// Throws Error(ncclInvalidArgument) if the group has communicators that block, and this one does not, or the other way
 /// round.

@@ -120,6 +120,7 @@ void give_up(const Chain& chain, const std::exception& thrown) noexcept {
   tell_of_drop(chain.jobs, &thrown);
   for (const Job& job : chain.jobs) {
     if (!job.dropped) fail_communicator(*job.communicator, thrown);
+    give_up_making(job, thrown);
   }
 }
 

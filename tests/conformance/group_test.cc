@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "cluster.h"
@@ -105,6 +106,38 @@ TEST(Group, MakesTheRanksOfAllDevicesAtItsEnd) {
               const int unknown[kRanks] = {0, 4711};
               expect_that(ncclCommInitAll(first, kRanks, unknown) == ncclInvalidArgument, "no such device");
               expect_that(ncclGroupEnd() == ncclInvalidArgument, "the group");
+            }));
+}
+
+/// What the handle was written to may be gone when the group ends: a variable of a function, as in NVIDIA's bindings.
+TEST(Group, GivesTheHandlesOfRanksThatItMakesAtOnce) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              std::vector<ncclComm_t> comms(3);
+              EXPECT_CALL(ncclGroupStart());
+              for (int rank = 0; rank < 3; ++rank) {
+                use_device_of(rank);
+                ncclComm_t of_the_call = nullptr;
+                EXPECT_CALL(ncclCommInitRank(&of_the_call, 3, id, rank));
+                expect_that(of_the_call != nullptr, "no handle");
+                comms[static_cast<size_t>(rank)] = std::exchange(of_the_call, nullptr);
+              }
+              EXPECT_CALL(ncclGroupEnd());
+              for (int rank = 0; rank < 3; ++rank) expect_place(comms[static_cast<size_t>(rank)], rank, 3);
+              for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
+            }));
+}
+
+TEST(Group, ThatCannotMakeARankLeavesAHandleToAFailedOne) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              EXPECT_CALL(ncclGroupStart());
+              EXPECT_CALL(ncclCommInitRank(&comm, 2, id, 0));
+              ncclComm_t none = nullptr;
+              expect_that(ncclCommInitRank(&none, 2, id, 7) == ncclInvalidArgument, "rank 7 of 2");
+              expect_that(ncclGroupEnd() == ncclInvalidArgument, "the group");
+              expect_that(none == nullptr && comm != nullptr, "the handles");
+              expect_that(state_of(comm) == ncclInvalidArgument, "the state");
+              EXPECT_CALL(ncclCommDestroy(comm));
             }));
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cluster.h"
+#include "device_memory.h"
 #include "nccl.h"
 #include "nitinol.h"
 #include "observe.h"
@@ -437,7 +438,7 @@ TEST(Leaving, WaitsForARankThatHasNotTakenWhatItWasSent) {
               int* data = nullptr;
               const int sent = 77;
               EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), sizeof(int)));
-              EXPECT_CALL(cudaMemcpy(data, &sent, sizeof(int), cudaMemcpyHostToDevice));
+              EXPECT_CALL(nitinol::copy_to_device(data, &sent, sizeof(int)));
               EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
               if (self.rank == 0) {
                 EXPECT_CALL(ncclSend(data, 1, ncclInt, 1, comm, self.stream));
@@ -446,7 +447,7 @@ TEST(Leaving, WaitsForARankThatHasNotTakenWhatItWasSent) {
               } else {
                 std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // longer than a rank waits for others
                 expect_that(left.value() == 0, "rank 0 has left");
-                EXPECT_CALL(cudaMemset(data, 0, sizeof(int)));
+                EXPECT_CALL(nitinol::set_on_device(data, 0, sizeof(int)));
                 EXPECT_CALL(ncclRecv(data, 1, ncclInt, 0, comm, self.stream));
                 EXPECT_CALL(cudaStreamSynchronize(self.stream));
                 int got = 0;
