@@ -279,13 +279,14 @@ std::optional<std::string> CallCheck::different_on_host(int peer, HostCall call)
   return mismatch_sentence(rank_, collective->text(), describe(peer), name_of(call));
 }
 
-bool CallCheck::all_have_come() const {
+bool CallCheck::calls_match() const {
   const CallPage& mine = board_.page(rank_);
   for (int peer = 0; peer < board_.ranks(); ++peer) {
     const CallPage& theirs = board_.page(peer);
     if (peer == rank_ || mine.captures.load() != 0 || theirs.captures.load() != 0) continue;
-    if (first_beyond(mine.calls, theirs.calls.last())) return false;
+    if (first_beyond(mine.calls, theirs.calls.last()) || first_beyond(theirs.calls, mine.calls.last())) return false;
     if (first_unmatched(board_.sent(rank_, peer), board_.received(peer, rank_).last())) return false;
+    if (first_unmatched(board_.sent(peer, rank_), board_.received(rank_, peer).last())) return false;
   }
   return true;
 }

@@ -45,9 +45,9 @@ class CallCheck {
   /// What this rank and the peer have captured differently into graphs.
   std::optional<std::string> difference_in_graphs(int peer) const;
 
-  /// Whether all others have issued each collective that this rank has, and the other end of each message that it has
-  /// sent. Of ranks that have captured any it is not known, and taken for granted.
-  bool all_have_come() const;
+  /// Whether this rank and the others have issued the same number of collectives, and both ends of all messages that
+  /// either has sent. Of ranks that have captured any it is not known, and taken for granted.
+  bool calls_match() const;
 
   /// After all ranks have left: what two of them called differently, or one of them alone, and messages that nobody
   /// received.

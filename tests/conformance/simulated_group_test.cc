@@ -71,8 +71,8 @@ void simulate(const CallOn& call, bool blocking) {
 }
 
 /// One that does not block has given a handle, which has to be ended.
-void must_make_nothing(ncclComm_t made, bool blocking) {
-  if (blocking) return expect_that(made == nullptr, "there is a communicator");
+void must_make_nothing(ncclComm_t made, bool handle_at_the_end) {
+  if (handle_at_the_end) return expect_that(made == nullptr, "there is a communicator");
   expect_that(made != nullptr && state_of(made) == ncclInvalidUsage, "whoever polls is not told");
   const std::string sentence = ncclGetLastError(made);
   expect_that(sentence.find("ncclGroupSimulateEnd: the call was not carried out") != std::string::npos, sentence);
@@ -90,7 +90,8 @@ TEST(SimulatedGroup, FinalizesNothing) {
 }
 
 /// `begin` makes a call on a rank, in a group that is simulated then.
-void simulate_making(const std::function<void(ncclComm_t parent, ncclComm_t* made)>& begin, bool blocking) {
+void simulate_making(const std::function<void(ncclComm_t parent, ncclComm_t* made)>& begin, bool blocking,
+                     bool handle_at_the_end) {
   EXPECT_EQ("", run_processes(1,
                               [&](int, const ncclUniqueId&) {
                                 const std::vector<ncclComm_t> comms = make(2, blocking);
@@ -98,7 +99,7 @@ void simulate_making(const std::function<void(ncclComm_t parent, ncclComm_t* mad
                                 EXPECT_CALL(ncclGroupStart());
                                 begin(comms[0], &made);
                                 must_refuse_to_simulate();
-                                must_make_nothing(made, blocking);
+                                must_make_nothing(made, handle_at_the_end);
                                 must_work(comms);
                                 for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
                               }))
@@ -113,7 +114,7 @@ TEST(SimulatedGroup, ShrinksNothingAndStopsNothingForIt) {
             int excluded = 1;
             EXPECT_CALL(ncclCommShrink(parent, &excluded, 1, made, nullptr, flags));
           },
-          blocking);
+          blocking, blocking);
     }
   }
 }
@@ -121,7 +122,8 @@ TEST(SimulatedGroup, ShrinksNothingAndStopsNothingForIt) {
 TEST(SimulatedGroup, SplitsNothing) {
   for (const bool blocking : {true, false}) {
     simulate_making(
-        [](ncclComm_t parent, ncclComm_t* made) { EXPECT_CALL(ncclCommSplit(parent, 0, 0, made, nullptr)); }, blocking);
+        [](ncclComm_t parent, ncclComm_t* made) { EXPECT_CALL(ncclCommSplit(parent, 0, 0, made, nullptr)); }, blocking,
+        blocking);
   }
 }
 
@@ -135,7 +137,7 @@ TEST(SimulatedGroup, MakesNothing) {
           EXPECT_CALL(ncclGetUniqueId(&id));
           EXPECT_CALL(ncclCommInitRankConfig(made, 2, id, 0, &config));
         },
-        blocking);
+        blocking, false);
   }
 }
 

@@ -84,14 +84,19 @@ void Rank::leave() {
   own_->header().leaving.store(1, std::memory_order_release);
 }
 
-/// What others need of a rank is what it sends: it has taken all that they sent.
+/// What others need of a rank is what it sends, and that it takes what they send, though it will not: both are to hear
+/// of that.
 bool Rank::is_needed() const {
   const std::unique_lock lock(turn_, std::try_to_lock);
   if (!lock) return true;
-  for (const auto& reached : reached_) {
-    if (reached == nullptr) continue;
-    for (const Link& link : reached->links) {
-      if (link.out->consumed.load() < link.sent) return true;
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (peer == rank_) continue;
+    const auto& reached = reached_[static_cast<size_t>(peer)];
+    for (int index = 0; index < kLanes; ++index) {
+      const Link link = reached != nullptr ? reached->links[static_cast<size_t>(index)] : Link{};
+      if (link.out != nullptr && link.out->consumed.load() < link.sent) return true;
+      const Connection& from = own_->from(peer, static_cast<Lane>(index));
+      if (from.slots[link.received % kSlots].sequence.load() == link.received + 1) return true;
     }
   }
   return false;

@@ -121,7 +121,7 @@ Executor::DoingsOfPeer CallWatch::doings_of(int peer) {
 bool CallWatch::is_needed() const {
   const CallBoard* const board = board_.load(std::memory_order_acquire);
   if (board == nullptr) return ranks_ > 1 && !domain_->setup().check;
-  return !CallCheck(*board, domain_->setup().peers, rank_, domain_->room_for_messages()).all_have_come();
+  return !CallCheck(*board, domain_->setup().peers, rank_, domain_->room_for_messages()).calls_match();
 }
 
 std::optional<std::string> CallWatch::difference_in_the_end() const {
