@@ -1,12 +1,11 @@
 """What PyTorch makes of communicators beside the one of all ranks, one process a rank: groups with options, groups that their
-members alone make, groups split and shrunk, also while a rank never calls, a pipeline, compiled programs whose collectives
-stand in CUDA graphs, and messages between pairs.
+members alone make, groups split and shrunk, also while a rank never calls, a pipeline, and compiled programs whose
+collectives stand in CUDA graphs.
 Usage: LD_PRELOAD=.../libnccl.so.2 python3 pytorch_groups.py [RANKS [GPUS]] (ranks may share a GPU; default: a rank for each
 GPU, at least two). Exits with 77, for "skipped", where PyTorch or a GPU is missing."""
 import datetime
 import os
 import shutil
-import time
 
 from pytorch_ranks import run, values  # first: it skips where PyTorch is missing
 import torch
@@ -112,19 +111,6 @@ def check_shrunk(rank, world, store):
     dist.barrier()
 
 
-def check_pairs(rank, world):
-    """Messages outside of a batch have communicators of their own, which PyTorch ends in any order."""
-    for distance in (1, 2):
-        for first in range(world - distance):
-            second = first + distance
-            if rank == first:
-                dist.send(values(500, rank), second)
-            if rank == second:
-                got = torch.empty(500, device='cuda')
-                dist.recv(got, first)
-                assert torch.equal(got, values(500, first)), ('pair', first, second)
-
-
 def main(rank, world, gpus, folder):
     torch.cuda.set_device(rank % gpus)
     dist.init_process_group('nccl', init_method=f'file://{os.path.join(folder, "store")}', rank=rank, world_size=world,
@@ -139,12 +125,9 @@ def main(rank, world, gpus, folder):
         if rank == 0:
             print(check.__name__, flush=True)
     check_shrunk(rank, world, dist.distributed_c10d._get_default_store())
-    check_pairs(rank, world)
     torch.cuda.synchronize()
-    begin = time.monotonic()
-    dist.destroy_process_group()
-    assert time.monotonic() - begin < 60, 'ranks waited for each other'
     print(f'rank {rank} of {world}: all right, PyTorch {torch.__version__}', flush=True)
+    dist.destroy_process_group()
 
 
 if __name__ == '__main__':

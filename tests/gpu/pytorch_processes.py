@@ -119,6 +119,19 @@ def train(rank):
     return losses
 
 
+def check_pairs(rank, world):
+    """Messages outside of a batch have a communicator for each pair, which PyTorch ends in any order."""
+    for distance in (1, 2):
+        for first in range(world - distance):
+            second = first + distance
+            if rank == first:
+                dist.send(values(500, rank), second)
+            if rank == second:
+                got = torch.empty(500, device='cuda')
+                dist.recv(got, first)
+                assert torch.equal(got, values(500, first)), ('pair', first, second)
+
+
 def main(rank, world, gpus, folder):
     torch.cuda.set_device(rank % gpus)
     start = time.time()
@@ -135,9 +148,12 @@ def main(rank, world, gpus, folder):
     if rank == 0 and os.environ.get('LOSSES'):
         with open(os.environ['LOSSES'], 'w') as file:
             file.writelines(f'{loss.hex()} {loss}\n' for loss in first)
+    check_pairs(rank, world)
     torch.cuda.synchronize()
-    print(f'rank {rank} of {world}: all right, loss {first[0]:.6f} to {first[-1]:.6f}, {time.time() - start:.1f} s', flush=True)
+    leaving = time.time()
     dist.destroy_process_group()
+    assert time.time() - leaving < 60, 'ranks waited for each other'
+    print(f'rank {rank} of {world}: all right, loss {first[0]:.6f} to {first[-1]:.6f}, {time.time() - start:.1f} s', flush=True)
 
 
 if __name__ == '__main__':
