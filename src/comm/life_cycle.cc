@@ -72,7 +72,7 @@ const char* explain(Stage stage) {
     case Stage::kFailed: return "has failed";
     case Stage::kRevoking: return "is being revoked";
     case Stage::kRevoked: return "was revoked: only splitting, shrinking, destroying and aborting it are left";
-    case Stage::kStopped: return "was stopped by ncclCommShrink: it can be split, shrunk, destroyed and aborted";
+    case Stage::kStopped: return "was stopped by ncclCommShrink: it can be split, shrunk, destroyed or aborted";
     case Stage::kRegrouping:
       return "was revoked, and is still being split or shrunk (ncclCommGetAsyncError tells when it is done)";
     case Stage::kFinalising:
