@@ -201,9 +201,9 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId);
 ncclResult_t pncclGetUniqueId(ncclUniqueId* uniqueId);
 
 /* Makes rank `rank` of a communicator of `nranks` ranks; collective over all of them. A thread that makes several ranks
-   does so inside a group, and then the handle is valid after the group's end. Errors: NULL output, nranks < 1 or rank
-   outside 0..nranks-1 give ncclInvalidArgument; a rank that stays away for NITINOL_INIT_TIMEOUT seconds (300) gives
-   ncclRemoteError or ncclSystemError on the others. */
+   does so inside a group: it has the handle at once then, of what exists after the group's end, or has failed.
+   Errors: NULL output, nranks < 1 or rank outside 0..nranks-1 give ncclInvalidArgument; a rank that stays away for
+   NITINOL_INIT_TIMEOUT seconds (300) gives ncclRemoteError or ncclSystemError on the others. */
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank);
 ncclResult_t pncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank);
 
@@ -241,7 +241,9 @@ ncclResult_t pncclCommShrink(ncclComm_t comm, int* excludeRanksList, int exclude
 /* ---- Ending and repairing communicators. A NULL communicator is accepted by all of these but the state query, and
    does nothing. */
 
-/* Collective: completes what was issued and tells the peers. Afterwards only queries, destroy and abort are allowed. */
+/* Collective: completes what was issued and tells the peers, for which it waits no more than a second once they need
+   nothing of this rank. Afterwards only queries, destroy and abort are allowed. With a communicator that was stopped to
+   be shrunk it does nothing. */
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t pncclCommFinalize(ncclComm_t comm);
 

@@ -14,7 +14,8 @@ extern "C" {
 /* An operation of the communicator that makes no progress for so many seconds fails, on every rank, with a sentence
  * that names the ranks that have not come and what they do instead (ncclGetLastError). Overrides NITINOL_TIMEOUT for
  * this communicator, on this rank, for operations that run or are issued later, and for finalize, destroy and split;
- * 0: no limit (for those three NITINOL_INIT_TIMEOUT). Milliseconds count. Less than 0 or more than 1e9:
+ * 0: no limit (but NITINOL_INIT_TIMEOUT for split; finalize and destroy then wait a second for ranks that need nothing
+ * of this one, else as long). Milliseconds count. Less than 0 or more than 1e9:
  * ncclInvalidArgument; a communicator that is not ready: what ncclCommGetAsyncError reports, or as after finalize or
  * revoke. */
 ncclResult_t nitinolCommSetTimeout(ncclComm_t comm, double seconds);
