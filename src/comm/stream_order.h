@@ -21,7 +21,7 @@ class StreamOrder {
   using MemoryOfKernels = std::function<std::shared_ptr<void>()>;
 
   /// `graphs_mix`: graphs run in the order in which they are launched, among each other and with launches in any
-  /// streams. Else they record and await nothing outside of themselves, which nodes of conditional bodies must not, and
+  /// streams. Else they record and await nothing outside of themselves, as bodies of conditional nodes must not, and
   /// the program sees to their order.
   explicit StreamOrder(bool graphs_mix = true) : events_(std::make_shared<Events>(graphs_mix)) {}
 

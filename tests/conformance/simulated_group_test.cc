@@ -70,7 +70,7 @@ void simulate(const CallOn& call, bool blocking) {
       << (blocking ? "blocking" : "not blocking");
 }
 
-/// One that does not block has given a handle, which has to be ended.
+/// One whose handle is not given at the end has given it already, and it has to be ended.
 void must_make_nothing(ncclComm_t made, bool handle_at_the_end) {
   if (handle_at_the_end) return expect_that(made == nullptr, "there is a communicator");
   expect_that(made != nullptr && state_of(made) == ncclInvalidUsage, "whoever polls is not told");

@@ -84,12 +84,20 @@ class Ranks : public testing::Test {
     return state;
   }
 
+  void all_reduce(size_t rank, size_t count, ncclRedOp_t op = ncclSum) const {
+    NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], count, ncclInt, op, comms[rank], streams[rank]));
+  }
+  /// Uploaded: those of ranks that share a GPU might come to share a hardware queue if threads launched them for the
+  /// first time at the same moment.
+  void instantiate(size_t rank, cudaGraph_t graph, cudaGraphExec_t& made) const {
+    CUDA_OK(cudaGraphInstantiate(&made, graph, 0));
+    CUDA_OK(cudaGraphUpload(made, streams[rank]));
+    CUDA_OK(cudaStreamSynchronize(streams[rank]));
+  }
   /// Three all-reduces of the rank.
   void capture_three(size_t rank, size_t count, cudaGraph_t& graph) const {
     CUDA_OK(cudaStreamBeginCapture(streams[rank], cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < 3; ++i) {
-      NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], count, ncclInt, ncclSum, comms[rank], streams[rank]));
-    }
+    for (int i = 0; i < 3; ++i) all_reduce(rank, count);
     CUDA_OK(cudaStreamEndCapture(streams[rank], &graph));
   }
 

@@ -37,16 +37,6 @@ class GraphRanks : public Ranks {
     capture(rank, sum, graph);
     return graph;
   }
-  void all_reduce(size_t rank, size_t count) const {
-    NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], count, ncclInt, ncclSum, comms[rank], streams[rank]));
-  }
-  /// Uploaded: those of ranks that share a GPU might come to share a hardware queue if threads launched them for the
-  /// first time at the same moment.
-  void instantiate(size_t rank, cudaGraph_t graph, cudaGraphExec_t& made) const {
-    CUDA_OK(cudaGraphInstantiate(&made, graph, 0));
-    CUDA_OK(cudaGraphUpload(made, streams[rank]));
-    CUDA_OK(cudaStreamSynchronize(streams[rank]));
-  }
   /// The rank's output is overwritten, and after the launch the first `count` elements are sums and the next is not.
   void expect_sums(size_t rank, cudaGraphExec_t graph, size_t count) const {
     launch_on_poison(rank, graph, count);

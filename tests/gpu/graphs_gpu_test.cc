@@ -29,8 +29,7 @@ class Graphs : public Ranks {
   }
 
   using Part = std::function<void(size_t rank)>;
-  /// A graph of each rank with its part, uploaded: those of ranks that share a GPU might come to share a hardware queue
-  /// if threads launched them for the first time at the same moment.
+  /// A graph of each rank with its part.
   std::vector<cudaGraphExec_t> capture(const Part& part) {
     std::vector<cudaGraphExec_t> made(ranks());
     each([&](size_t rank) {
@@ -38,19 +37,14 @@ class Graphs : public Ranks {
       CUDA_OK(cudaStreamBeginCapture(streams[rank], cudaStreamCaptureModeThreadLocal));
       part(rank);
       CUDA_OK(cudaStreamEndCapture(streams[rank], &graph));
-      CUDA_OK(cudaGraphInstantiate(&made[rank], graph, 0));
+      instantiate(rank, graph, made[rank]);
       CUDA_OK(cudaGraphDestroy(graph));
-      CUDA_OK(cudaGraphUpload(made[rank], streams[rank]));
-      CUDA_OK(cudaStreamSynchronize(streams[rank]));
     });
     graphs_.insert(graphs_.end(), made.begin(), made.end());
     return made;
   }
   void launch(size_t rank, const std::vector<cudaGraphExec_t>& graphs) const {
     CUDA_OK(cudaGraphLaunch(graphs[rank], streams[rank]));
-  }
-  void all_reduce(size_t rank, size_t count, ncclRedOp_t op = ncclSum) const {
-    NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], count, ncclInt, op, comms[rank], streams[rank]));
   }
   void broadcast(size_t rank, size_t count, int root) const {
     NCCL_OK(ncclBroadcast(inputs[rank], outputs[rank], count, ncclInt, root, comms[rank], streams[rank]));

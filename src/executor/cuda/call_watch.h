@@ -77,9 +77,9 @@ class CallWatch {
   void abort();
   /// What another rank does, as far as it can be seen. Any thread; asks the rank, for the next call.
   Executor::DoingsOfPeer doings_of(int peer);
-  /// After all ranks have left.
   /// As Executor::is_needed().
   bool is_needed() const;
+  /// After all ranks have left.
   std::optional<std::string> difference_in_the_end() const;
   /// Afterwards nobody is told of anything any more. Not under a lock that whoever is told takes.
   void stop();
