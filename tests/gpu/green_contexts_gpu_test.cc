@@ -56,13 +56,8 @@ class InGreenContexts : public Ranks {
   }
   /// `graph` goes.
   void make_ready(size_t rank, cudaGraph_t graph, cudaGraphExec_t& executable) const {
-    CUDA_OK(cudaGraphInstantiate(&executable, graph, 0));
-    CUDA_OK(cudaGraphUpload(executable, streams[rank]));
-    CUDA_OK(cudaStreamSynchronize(streams[rank]));
+    instantiate(rank, graph, executable);
     CUDA_OK(cudaGraphDestroy(graph));
-  }
-  void all_reduce(size_t rank, size_t count) const {
-    NCCL_OK(ncclAllReduce(inputs[rank], outputs[rank], count, ncclInt, ncclSum, comms[rank], streams[rank]));
   }
 
  private:
