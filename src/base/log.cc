@@ -1,9 +1,11 @@
 #include "base/log.h"
 
+#include <fmt/compile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -160,15 +162,21 @@ void log_error(const Error& error) {
   log_detail::write_warning(error.place(), "{}", fmt::make_format_args(error.what()), true);
 }
 
+/// Stands in the library as it is: programs look there, NVIDIA's Python bindings among them, for the version of CUDA.
+constexpr auto kVersion = [] {
+  std::array<char, 64> text{};
+  fmt::format_to(text.data(), FMT_COMPILE("NCCL version {}.{}.{}{}+cuda{}.{} (Nitinol)"), NCCL_MAJOR, NCCL_MINOR,
+                 NCCL_PATCH, NCCL_SUFFIX, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+  return text;
+}();
+
 void log_version() {
   if (!log_enabled(LogLevel::kVersion, Subsystem::kInit)) return;
   log_detail::Log& log = log_detail::the_log();
   const auto lock = log_detail::lock_ready(log);
   if (log.version_written) return;
   log.version_written = true;
-  log_detail::write_line(log, formatted("{}NCCL version {}.{}.{}{}+cuda{}.{} (Nitinol)\n",
-                                        log_detail::timestamp(log, LogLevel::kVersion), NCCL_MAJOR, NCCL_MINOR,
-                                        NCCL_PATCH, NCCL_SUFFIX, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10));
+  log_detail::write_line(log, formatted("{}{}\n", log_detail::timestamp(log, LogLevel::kVersion), kVersion.data()));
 }
 
 std::vector<std::string> take_complaints_about_log() {

@@ -38,8 +38,8 @@ def declared():
     return names
 
 
-def pytorch():
-    lines = (HERE / "pytorch_symbols.txt").read_text().splitlines()
+def listed(file):
+    lines = (HERE / file).read_text().splitlines()
     return {line for line in lines if line and not line.startswith("#")}
 
 
@@ -47,7 +47,8 @@ def check_exports(library):
     found = exported(library)
     yield from (f"exports {name}, which is neither nccl*, pnccl* nor nitinol*" for name in sorted(found) if not OURS.match(name))
     yield from (f"does not export {name}, which the headers declare" for name in sorted(declared() - found))
-    yield from (f"does not export {name}, which PyTorch needs" for name in sorted(pytorch() - found))
+    yield from (f"does not export {name}, which PyTorch needs" for name in sorted(listed("pytorch_symbols.txt") - found))
+    yield from (f"does not export {name}, which NCCL has later" for name in sorted(listed("later_functions.txt") - found))
 
 
 def check_needed(library, flavour):
@@ -58,6 +59,11 @@ def check_needed(library, flavour):
         virtual = flavour == "vgpu" and needed.startswith("libnitinol-vgpu.so")
         if not virtual and not NEEDED_ALWAYS_FINE.match(needed):
             yield f"needs {needed} at run time"
+
+
+def check_version(library):
+    if not re.search(rb"NCCL version [0-9.]+\+cuda[0-9]+\.[0-9]+ ", pathlib.Path(library).read_bytes()):
+        yield "does not hold its version, and that of CUDA, as programs look for them"
 
 
 def check_thread_locals(library):
@@ -81,6 +87,7 @@ def main():
         complaints = list(check_exports(arguments.library))
     elif arguments.check == "needed":
         complaints = list(check_needed(arguments.library, arguments.flavour)) + list(check_thread_locals(arguments.library))
+        complaints += list(check_version(arguments.library))
     elif not arguments.reference:
         print("skipped: no NCCL of NVIDIA's is installed here")
         return SKIPPED

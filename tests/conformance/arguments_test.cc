@@ -1,4 +1,5 @@
 // Bad arguments get an error and a sentence, and change nothing.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <climits>
@@ -258,6 +259,20 @@ TEST(Arguments, WhatIsNotBuiltSaysSo) {
     EXPECT_CALL(ncclGroupEnd());  // a program that does without windows goes on
     EXPECT_CALL(cudaStreamSynchronize(self.stream));
   });
+}
+
+/// Programs that are built for those find the names, and may call them all the same.
+TEST(Arguments, FunctionsOfLaterVersionsOfNcclSaySo) {
+  EXPECT_EQ(
+      "", run_processes(1, [](int, const ncclUniqueId&) {
+        for (const char* name : {"ncclCommSuspend", "ncclCommGrow", "ncclPutSignal", "ncclGetPeerDevicePointer"}) {
+          const auto function = reinterpret_cast<ncclResult_t (*)()>(dlsym(RTLD_DEFAULT, name));
+          expect_that(function != nullptr, std::string(name) + " is not there");
+          refuses(function(), ncclInvalidUsage, name);
+        }
+        refuses(reinterpret_cast<ncclResult_t (*)()>(dlsym(RTLD_DEFAULT, "ncclSignal"))(), ncclInvalidUsage,
+                "is of a later version of NCCL: this library has the interface of NCCL 2.28.9");
+      }));
 }
 
 TEST(Arguments, RegistrationsAreHandedBackOnce) {
