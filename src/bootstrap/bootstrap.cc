@@ -3,6 +3,7 @@
 
 #include <new>
 
+#include "base/error.h"
 #include "bootstrap/child.h"
 #include "bootstrap/connect.h"
 #include "bootstrap/exchange.h"
@@ -69,12 +70,15 @@ void Bootstrap::barrier() { exchange_barrier(*tree_, tree_->operation_deadline(O
 bool Bootstrap::last_barrier(bool in_a_hurry, const std::function<bool()>& goes_alone) {
   struct GoesAlone {};
   const Interrupt interrupt = [&] {
-    if (!tree_->was_revoked() && goes_alone()) throw GoesAlone();
+    if (goes_alone && !tree_->was_revoked() && goes_alone()) throw GoesAlone();
   };
   if (in_a_hurry) tree_->hurry();
   try {
     exchange_barrier(*tree_, tree_->operation_deadline(Operation::kLeave), Operation::kLeave, interrupt);
   } catch (const GoesAlone&) {
+    return false;
+  } catch (const Error&) {
+    if (!goes_alone || !has_departed_rank()) throw;
     return false;
   }
   return !tree_->found_somebody_gone();
@@ -84,8 +88,11 @@ void Bootstrap::ask_for_stopped(WhoIsStopped stopped) { tree_->ask_for_stopped(s
 void Bootstrap::know_devices(std::span<const int> devices) { tree_->know_devices(devices); }
 void Bootstrap::set_operation_timeout(std::chrono::milliseconds timeout) { tree_->set_operation_timeout(timeout); }
 
-void Bootstrap::watch(FailureCallback callback) { tree_->watch(std::move(callback)); }
+void Bootstrap::watch(FailureCallback callback, NeedsOthers needs_others) {
+  tree_->watch(std::move(callback), std::move(needs_others));
+}
 std::optional<Failure> Bootstrap::failure() const { return tree_->failure(); }
+bool Bootstrap::has_departed_rank() const { return tree_->has_departed_rank(); }
 void Bootstrap::report_failure(const Failure& failure) { tree_->report(failure); }
 void Bootstrap::report_lack_of_memory() noexcept { tree_->report_lack_of_memory(); }
 void Bootstrap::tell_of_awaited(const std::string& ranks) { tree_->tell_of_awaited(ranks); }

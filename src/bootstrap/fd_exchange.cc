@@ -173,13 +173,11 @@ class FdStore : public std::enable_shared_from_this<FdStore> {
   }
 
   static void give(Connection& connection, const Given& given) {
-    Frame answer;
-    answer.type = FrameType::kDescriptor;
     ByteWriter writer;
     writer.integer(static_cast<std::uint8_t>(given.shared.fd ? 1 : 0));
     writer.integer(given.shared.metadata);
     writer.text(given.reason, kLongestFdReason);
-    answer.payload = writer.take();
+    Frame answer = control_frame(FrameType::kDescriptor, writer.take());
     answer.payload.resize(kFdAnswerPayload);
     if (!given.shared.fd) {
       connection.send(answer);

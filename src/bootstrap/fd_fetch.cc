@@ -107,12 +107,9 @@ SharedFd FdExchange::fetch(const FdServerName& server, const FdKey& key, std::ch
     fail(ncclRemoteError, "cannot fetch a descriptor from the process at '{}': {}. Has it left the communicator?",
          server.text.data(), problem);
   }
-  Frame request;
-  request.type = FrameType::kFetch;
   ByteWriter writer;
   writer.block(key.bytes.data(), key.bytes.size());
-  request.payload = writer.take();
-  const auto bytes = encode_frame(request);
+  const auto bytes = encode_frame(control_frame(FrameType::kFetch, writer.take()));
   if (::send(fd.get(), bytes.data(), bytes.size(), kNeverWait) != static_cast<ssize_t>(bytes.size())) {
     fail_exchange(errno, "asking another process for a descriptor");
   }

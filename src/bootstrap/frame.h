@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace nitinol {
@@ -63,6 +64,10 @@ struct Frame {
   std::uint64_t sequence = 0;
   std::vector<std::byte> payload;
 };
+/// One that is no part of an operation.
+inline Frame control_frame(FrameType type, std::vector<std::byte> payload = {}) {
+  return {type, Operation::kNone, 0, std::move(payload)};
+}
 
 class ByteWriter;
 void write_header(ByteWriter& writer, const Frame& frame, std::size_t payload_bytes);

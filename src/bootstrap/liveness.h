@@ -3,6 +3,7 @@
 // cause.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -10,17 +11,28 @@
 
 namespace nitinol {
 
+/// How a rank comes to be missing.
+enum class Parting : std::uint8_t {
+  kFailed,    ///< it, or another, says what went wrong
+  kLost,      ///< its process has died or its connection was closed, and nobody says why
+  kDeparted,  ///< it has left of its own will: by an abort, or as its process has exited
+};
+
 struct Failure {
   int rank = -1;                          // the rank that failed, in the communicator's numbering; -1: not one rank's
   ncclResult_t result = ncclRemoteError;  // what every other rank is to report
   std::string sentence;                   // what happened: "rank 3 (host h, pid p) exited or closed its connection"
-  bool departed = false;                  // nothing but that the rank has left, of its own will
+  Parting parting = Parting::kFailed;
 };
 
-/// Called at most once, usually on the watching thread: of a rank that has departed a little later, so
+/// Called at most once, usually on the watching thread: of a rank that is lost or has departed a little later, so
 /// that what others still do with what it had sent them ends well. It must not block, must not throw, and must
 /// not call shutdown() or destroy the Bootstrap: it notes the failure and wakes whoever waits.
 using FailureCallback = std::function<void(const Failure&)>;
+
+/// Whether this rank needs one that has departed, now. Asked on the watching thread, again and again until it does. The
+/// same holds for it.
+using NeedsOthers = std::function<bool()>;
 
 /// What another rank does, as far as that can be seen, for whoever waits for it in vain.
 struct DoingsOfRank {

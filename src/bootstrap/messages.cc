@@ -188,16 +188,16 @@ std::optional<Hello> decode_hello(std::span<const std::byte> bytes) {
   return if_complete(reader, std::move(message));
 }
 
-void write_failure(ByteWriter& writer, int rank, ncclResult_t result, std::string_view sentence, bool departed) {
+void write_failure(ByteWriter& writer, int rank, ncclResult_t result, std::string_view sentence, Parting parting) {
   writer.integer(static_cast<std::int32_t>(rank));
   writer.integer(static_cast<std::int32_t>(result));
   writer.text(sentence, kLongestSentence);
-  writer.integer(static_cast<std::uint8_t>(departed ? 1 : 0));
+  writer.integer(static_cast<std::uint8_t>(parting));
 }
 
 std::vector<std::byte> encode(const Failure& message) {
   ByteWriter writer;
-  write_failure(writer, message.rank, message.result, message.sentence, message.departed);
+  write_failure(writer, message.rank, message.result, message.sentence, message.parting);
   return writer.take();
 }
 
@@ -209,9 +209,9 @@ std::optional<Failure> decode_failure(std::span<const std::byte> bytes) {
   if (result < ncclUnhandledCudaError || result > ncclRemoteError) return std::nullopt;
   message.result = static_cast<ncclResult_t>(result);
   message.sentence = reader.text(kLongestSentence);
-  const auto departed = reader.integer<std::uint8_t>();
-  if (departed > 1) reader.reject();
-  message.departed = departed == 1;
+  const auto parting = reader.integer<std::uint8_t>();
+  if (parting > static_cast<std::uint8_t>(Parting::kDeparted)) reader.reject();
+  message.parting = static_cast<Parting>(parting);
   return if_complete(reader, std::move(message));
 }
 

@@ -95,7 +95,8 @@ std::vector<std::byte> encode(const ParentReply& message);
 std::vector<std::byte> encode(const Hello& message);
 std::vector<std::byte> encode(const Failure& message);
 /// The same of a failure whose sentence may be anywhere.
-void write_failure(ByteWriter& writer, int rank, ncclResult_t result, std::string_view sentence, bool departed = false);
+void write_failure(ByteWriter& writer, int rank, ncclResult_t result, std::string_view sentence,
+                   Parting parting = Parting::kFailed);
 std::optional<Registration> decode_registration(std::span<const std::byte> bytes);
 std::optional<ParentReply> decode_parent_reply(std::span<const std::byte> bytes);
 std::optional<Hello> decode_hello(std::span<const std::byte> bytes);

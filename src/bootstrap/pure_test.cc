@@ -326,8 +326,10 @@ TEST(Messages, TextsForLogsHoldNoControlCharacters) {
   ASSERT_TRUE(failure.has_value());
   EXPECT_EQ(failure->sentence, "a?b?[31m");
   EXPECT_FALSE(decode_failure(encode(Failure{1, ncclSuccess, ""})).has_value());
-  EXPECT_FALSE(failure->departed);
-  EXPECT_TRUE(decode_failure(encode(Failure{1, ncclRemoteError, "", true}))->departed);
+  EXPECT_EQ(failure->parting, Parting::kFailed);
+  for (const Parting parting : {Parting::kLost, Parting::kDeparted}) {
+    EXPECT_EQ(decode_failure(encode(Failure{1, ncclRemoteError, "", parting}))->parting, parting);
+  }
 }
 
 TEST(Messages, BlocksOutOfRangeAreRefused) {

@@ -45,12 +45,7 @@ Secret desk_key(const Secret& secret, int rank) {
   return derive_secret(secret, "regroup desk", bytes);
 }
 
-Frame frame_of(const RegroupWord& word) {
-  Frame frame;
-  frame.type = FrameType::kWhom;
-  frame.payload = encode(word);
-  return frame;
-}
+Frame frame_of(const RegroupWord& word) { return control_frame(FrameType::kWhom, encode(word)); }
 
 /// Nothing if the connection ends before.
 std::optional<RegroupWord> read_word(int fd, Deadline deadline, const Interrupt& interrupt) {

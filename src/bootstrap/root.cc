@@ -19,13 +19,6 @@ constexpr std::chrono::milliseconds kAfterlife{60'000};
 constexpr std::chrono::milliseconds kConnectingGrace{5'000};
 constexpr std::chrono::milliseconds kHearsayPatience{250};
 
-Frame make_frame(FrameType type, std::vector<std::byte> payload) {
-  Frame frame;
-  frame.type = type;
-  frame.payload = std::move(payload);
-  return frame;
-}
-
 void cancel(std::optional<Reactor::Timer>& timer) {
   if (timer) Network::instance().reactor().cancel(*timer);
   timer.reset();
@@ -67,7 +60,7 @@ Root::Root(std::shared_ptr<Listener> listener, RootArguments arguments)
                                : formatted("{}, where the ranks meet,", names_.front());
   lack_ = {-1, ncclSystemError, formatted("{} failed: out of memory: {}", name, std::strerror(ENOMEM))};
   word_of_lack_ =
-      std::make_shared<const std::vector<std::byte>>(encode_frame(make_frame(FrameType::kError, encode(lack_))));
+      std::make_shared<const std::vector<std::byte>>(encode_frame(control_frame(FrameType::kError, encode(lack_))));
 }
 
 void Root::attach(std::shared_ptr<void> service) {
@@ -182,7 +175,7 @@ void Root::on_register(const VisitorPointer& visitor, const Frame& frame) {
   if (state_ != State::kGathering) {
     if (life_ == RootLife::kReusable) {
       // The next communicator of this address: to come again when this one is through.
-      visitor->connection->send(make_frame(FrameType::kGoodbye, {}));
+      visitor->connection->send(control_frame(FrameType::kGoodbye, {}));
       return turn_away(visitor);
     }
     if (state_ == State::kConnecting && !has_same_ids(*registration)) {  // the others wait for it at another root
@@ -216,7 +209,7 @@ void Root::on_register(const VisitorPointer& visitor, const Frame& frame) {
 void Root::on_absent(const VisitorPointer& visitor, const Frame& frame) {
   const auto failure = decode_failure(frame.payload);
   const bool is_for_later = life_ == RootLife::kReusable && state_ != State::kGathering;
-  if (is_for_later) visitor->connection->send(make_frame(FrameType::kGoodbye, {}));
+  if (is_for_later) visitor->connection->send(control_frame(FrameType::kGoodbye, {}));
   turn_away(visitor);
   if (failure && !is_for_later && state_ != State::kFinished) fail_all(*failure);
 }
@@ -331,7 +324,7 @@ void Root::reply_to_all() {
       const Registration& parent = *members_.at(shape_->parent(rank))->registration;
       reply = {parent.rank, parent.listener, parent.contact, parent.identity};
     }
-    visitor->connection->send(make_frame(FrameType::kParent, encode(reply)));
+    visitor->connection->send(control_frame(FrameType::kParent, encode(reply)));
   }
 }
 
@@ -345,7 +338,7 @@ void Root::serve_lookups() {
     if (!visitor->looks_up || visitor->done) continue;
     visitor->done = true;
     ++lookups_served_;
-    visitor->connection->send(make_frame(FrameType::kParent, encode(reply)));
+    visitor->connection->send(control_frame(FrameType::kParent, encode(reply)));
   }
 }
 
@@ -381,8 +374,8 @@ void Root::dismiss_visitors() {
       continue;
     }
     if (silent) {
-      (*visitor)->connection->send(failure_ ? make_frame(FrameType::kError, encode(*failure_))
-                                            : make_frame(FrameType::kGoodbye, {}));
+      (*visitor)->connection->send(failure_ ? control_frame(FrameType::kError, encode(*failure_))
+                                            : control_frame(FrameType::kGoodbye, {}));
     }
     (*visitor)->connection->close_after_flush();
     visitor = visitors_.erase(visitor);
@@ -393,7 +386,7 @@ void Root::fail_all(const Failure& failure) {
   failure_ = failure;
   for (const auto& visitor : visitors_) {
     if (visitor->done || (!visitor->registration && !visitor->looks_up)) continue;
-    visitor->connection->send(make_frame(FrameType::kError, encode(failure)));
+    visitor->connection->send(control_frame(FrameType::kError, encode(failure)));
   }
   if (leaves_nothing()) return finish();
   // Ranks that are still to come hear the same; the socket stays open for them until the id's time is over.
@@ -421,7 +414,7 @@ void Root::fail_without_memory() noexcept {
 }
 
 void Root::send_error(const VisitorPointer& visitor, const Failure& failure) {
-  visitor->connection->send(make_frame(FrameType::kError, encode(failure)));
+  visitor->connection->send(control_frame(FrameType::kError, encode(failure)));
   turn_away(visitor);
 }
 

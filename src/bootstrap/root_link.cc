@@ -45,10 +45,7 @@ RootLink::RootLink(UniqueFd fd, std::string root_name, std::function<std::string
 }
 
 void RootLink::send(FrameType type, std::vector<std::byte> payload) {
-  Frame frame;
-  frame.type = type;
-  frame.payload = std::move(payload);
-  connection_->send(frame);
+  connection_->send(control_frame(type, std::move(payload)));
 }
 
 void RootLink::check() {

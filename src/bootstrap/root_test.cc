@@ -22,13 +22,6 @@ namespace {
 using ::testing::HasSubstr;
 using testing::quick_options;
 
-Frame frame_of(FrameType type, std::vector<std::byte> payload) {
-  Frame frame;
-  frame.type = type;
-  frame.payload = std::move(payload);
-  return frame;
-}
-
 /// A rank as the root sees it: registers, gives up when the test says so, and keeps what the root says is wrong.
 class Member {
  public:
@@ -48,7 +41,7 @@ class Member {
     registration.timeout_ms = options.init_timeout.count();
     registration.listener = id.root;
     registration.identity = this_process();
-    connection_->send(frame_of(FrameType::kRegister, encode(registration)));
+    connection_->send(control_frame(FrameType::kRegister, encode(registration)));
   }
   ~Member() { leave(); }
   Member(const Member&) = delete;
@@ -58,8 +51,8 @@ class Member {
     std::unique_lock lock(heard_->mutex);
     heard_->changed.wait(lock, [this] { return heard_->parent; });
   }
-  void give_up(const Failure& failure) { connection_->send(frame_of(FrameType::kError, encode(failure))); }
-  void end() { connection_->send(frame_of(FrameType::kDone, {})); }
+  void give_up(const Failure& failure) { connection_->send(control_frame(FrameType::kError, encode(failure))); }
+  void end() { connection_->send(control_frame(FrameType::kDone, {})); }
   void leave() { connection_->close_after_flush(); }
   Failure failure() {
     std::unique_lock lock(heard_->mutex);

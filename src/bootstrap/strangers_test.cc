@@ -103,10 +103,7 @@ TEST(Strangers, AMemberThatSendsNonsenseToTheRootChangesNothing) {
   for (const FrameType type : {FrameType::kData, FrameType::kRegister, FrameType::kDone, FrameType::kFetch}) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     nonsense.push_back(connect_to_peer({id.root, root_key(id.secret), "the root", options, deadline, {}}));
-    Frame frame;
-    frame.type = type;
-    frame.payload.assign(40, std::byte{0xff});
-    send_bytes(nonsense.back(), encode_frame(frame));
+    send_bytes(nonsense.back(), encode_frame(control_frame(type, std::vector(40, std::byte{0xff}))));
   }
   auto all = join_all(4, {id}, options);
   run_threads(4, [&](int rank) { all[static_cast<std::size_t>(rank)]->barrier(); });

@@ -1,10 +1,7 @@
-// Building the tree, its connections, and the spreading of failures.
+// Building the tree, and its connections.
 #include "bootstrap/tree.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <new>
 #include <thread>
 #include <utility>
 
@@ -18,14 +15,6 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kFlushPatience = 1s;
-constexpr auto kPatienceAtTheEnd = 100ms;  // of the process
-
-Frame control_frame(FrameType type, std::vector<std::byte> payload = {}) {
-  Frame frame;
-  frame.type = type;
-  frame.payload = std::move(payload);
-  return frame;
-}
 
 /// The peer takes the end of the connection for a loss if there is no memory to say it.
 void say_goodbye(Connection& connection) noexcept {
@@ -54,21 +43,6 @@ Tree::Tree(const TreeArguments& arguments)
   for (const int child : shape_.children(rank_)) neighbours_[child];
   if (shape_.parent(rank_) >= 0) neighbours_[shape_.parent(rank_)];
   prepare_last_words_locked();
-}
-
-void Tree::prepare_last_words_locked() {
-  const auto word_of = [](const Failure& failure) {
-    const Frame frame = control_frame(FrameType::kFail, encode(failure));
-    return std::make_shared<const std::vector<std::byte>>(encode_frame(frame));
-  };
-  const std::string name = own_name_locked();
-  lack_ = {rank_, ncclRemoteError, formatted("{} failed: out of memory: {}", name, std::strerror(ENOMEM))};
-  word_of_lack_ = word_of(lack_);
-  const std::string end = formatted("{} exited without ncclCommDestroy or ncclCommAbort", name);
-  word_of_end_ = word_of({rank_, ncclRemoteError, end, true});
-  for (const auto& [rank, neighbour] : neighbours_) {
-    if (neighbour.connection) neighbour.connection->keep_last_word(word_of_lack_);
-  }
 }
 
 std::shared_ptr<Tree> Tree::start(const TreeArguments& arguments) {
@@ -188,152 +162,6 @@ void Tree::on_frame(const LinkPointer& link, Frame frame) {
   changed_.notify_all();
 }
 
-Failure Tree::failure_of(const Link& link, const Ending& ending) const {
-  const std::lock_guard lock(mutex_);
-  if (ending.closed_here) {
-    return {rank_, ncclSystemError,
-            formatted("{} closed its connection to rank {}{}", own_name_locked(), link.rank, ending.reason)};
-  }
-  return {link.rank, ncclRemoteError,
-          formatted("{} exited or closed its connection{}", name_locked(link.rank), ending.reason)};
-}
-
-void Tree::on_closed(const LinkPointer& link, const Ending& ending) {
-  if (link->rank < 0) return;
-  {
-    const std::lock_guard lock(mutex_);
-    if (neighbours_.at(link->rank).gone || shut_down_) return;
-    has_lost_neighbour_ = has_lost_neighbour_ || (!failure_ && !ending.closed_here);
-  }
-  try {
-    spread(failure_of(*link, ending), link->rank);
-  } catch (const std::bad_alloc&) {
-    report_lack_of_memory();
-  }
-  // Not before: who finds it gone without a failure takes it for a proper leave.
-  const std::lock_guard lock(mutex_);
-  neighbours_.at(link->rank).gone = true;
-  changed_.notify_all();
-}
-
-void Tree::spread(const Failure& failure, int except) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (failure_ || shut_down_) return;
-    try {
-      tell_locked(failure, except);
-    } catch (const std::bad_alloc&) {
-      tell_lack_locked(except);
-    }
-    changed_.notify_all();
-  }
-  // What the others were told, and no longer changes.
-  if (failure_->departed) return call_back_later();
-  call_back(*failure_);
-}
-
-// Sent before anybody here can know of it: a thread that does may end the process, and its end must not look like the
-// first cause to the others.
-void Tree::tell_locked(const Failure& failure, int except) {
-  std::optional<Failure> kept = failure;
-  pass_on_locked(control_frame(FrameType::kFail, encode(failure)), except);
-  failure_ = std::move(kept);
-}
-
-void Tree::pass_on_locked(const Frame& frame, int except) {
-  for (const auto& [rank, neighbour] : neighbours_) {
-    if (rank != except && neighbour.connection && !neighbour.gone) neighbour.connection->send(frame);
-  }
-}
-
-/// Whom that does not reach either sees at least that this rank is lost.
-void Tree::tell_lack_locked(int except) noexcept {
-  for (const auto& [rank, neighbour] : neighbours_) {
-    if (rank == except || !neighbour.connection || neighbour.gone) continue;
-    if (!neighbour.connection->send_at_once(*word_of_lack_)) neighbour.connection->close_now();
-  }
-  failure_ = std::move(lack_);
-}
-
-void Tree::report_lack_of_memory() noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    if (failure_ || shut_down_) return;
-    tell_lack_locked(-1);
-    changed_.notify_all();
-  }
-  call_back(*failure_);  // which no longer changes
-}
-
-void Tree::report_revoke() {
-  const std::lock_guard lock(mutex_);
-  if (failure_ || shut_down_ || std::exchange(has_revoked_, true)) return;
-  const Failure revoke{rank_, ncclRemoteError, formatted("{} revoked the communicator", own_name_locked())};
-  pass_on_locked(control_frame(FrameType::kRevoked, encode(revoke)), -1);
-}
-
-void Tree::tell_of_awaited(const std::string& ranks) {
-  const std::lock_guard lock(mutex_);
-  if (failure_ || shut_down_ || (ranks.empty() && !told_of_awaited_)) return;
-  const bool news = !std::exchange(told_of_awaited_, true) || ranks.empty();
-  const Frame frame = control_frame(FrameType::kAwaits, encode(Failure{rank_, ncclRemoteError, ranks}));
-  for (const auto& [rank, neighbour] : neighbours_) {
-    // To those of the same process, of whom there may be many, it does not matter for whom.
-    const bool matters = news || !are_same_process(neighbour.identity, self_);
-    if (matters && neighbour.connection && !neighbour.gone) neighbour.connection->send(frame);
-  }
-}
-
-// One is enough to know: all ranks may revoke it at the same time.
-void Tree::on_revoked(const Failure& revoke, int from) {
-  const std::lock_guard lock(mutex_);
-  if (revoke_ || shut_down_) return;
-  revoke_ = revoke;
-  pass_on_locked(control_frame(FrameType::kRevoked, encode(revoke)), from);
-  changed_.notify_all();
-}
-
-void Tree::call_back(const Failure& failure) {
-  const std::lock_guard lock(callback_mutex_);
-  if (!callback_ || told_) return;
-  told_ = true;
-  callback_(failure);
-}
-
-/// At once where there is no memory to remember it.
-void Tree::call_back_later() {
-  const auto call_back = [weak = weak_from_this()] {
-    if (const auto tree = weak.lock()) tree->call_back(*tree->failure_);
-  };
-  try {
-    Network::instance().reactor().post([call_back, grace = options_.grace_of_departed] {
-      try {
-        Network::instance().reactor().run_after(grace, call_back);
-      } catch (const std::bad_alloc&) {
-        call_back();
-      }
-    });
-  } catch (const std::bad_alloc&) {
-    call_back();
-  }
-}
-
-void Tree::watch(FailureCallback callback) {
-  const bool watches = static_cast<bool>(callback);
-  {
-    const std::lock_guard lock(callback_mutex_);
-    callback_ = std::move(callback);
-    told_ = false;
-  }
-  if (!watches) return;  // whoever leaves comes here, and failure() takes memory
-  if (const auto known = failure()) known->departed ? call_back_later() : call_back(*known);
-}
-
-std::optional<Failure> Tree::failure() const {
-  const std::lock_guard lock(mutex_);
-  return failure_;
-}
-
 std::string Tree::name_locked(int rank) const {
   const auto found = neighbours_.find(rank);
   return describe_rank(rank, on_its_device(rank, found == neighbours_.end() ? PeerIdentity() : found->second.identity));
@@ -383,26 +211,6 @@ void Tree::send(int neighbour, const OperationStep& step, const SharedBytes& pay
   connection->send(header, payload);
 }
 
-void Tree::fail_operation(const Failure& failure) {
-  report(failure);
-  const Failure first = this->failure().value_or(failure);
-  throw Error(first.result, first.sentence);
-}
-
-void Tree::on_end_of_process() noexcept {
-  // A thread that will never let go of it, as this one came out of a signal's handler, is not waited for.
-  std::unique_lock lock(mutex_, std::try_to_lock);
-  for (const auto begin = Clock::now(); !lock && Clock::now() - begin < kPatienceAtTheEnd;) {
-    std::this_thread::sleep_for(1ms);
-    static_cast<void>(lock.try_lock());
-  }
-  if (!lock || failure_ || shut_down_ || has_revoked_) return;
-  for (const auto& [rank, neighbour] : neighbours_) {
-    if (are_same_process(neighbour.identity, self_) || !neighbour.connection || neighbour.gone) continue;
-    neighbour.connection->send_if_free(*word_of_end_);
-  }
-}
-
 void Tree::shutdown() {
   std::vector<std::shared_ptr<Connection>> connections;
   connections.reserve(neighbours_.size());
@@ -427,6 +235,7 @@ void Tree::shutdown() {
   }
   const std::lock_guard lock(callback_mutex_);
   callback_ = nullptr;
+  needs_others_ = nullptr;
 }
 
 }  // namespace nitinol

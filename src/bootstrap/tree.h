@@ -119,8 +119,12 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
   }
   /// Throws if nobody can connect to this rank.
   void check_listener() const { listener_->check(listens_since_); }
-  void watch(FailureCallback callback);
+  void watch(FailureCallback callback, NeedsOthers needs_others = {});
   std::optional<Failure> failure() const;
+  bool has_departed_rank() const {
+    const std::lock_guard lock(mutex_);
+    return failure_ && failure_->parting == Parting::kDeparted && failure_->rank != rank_;
+  }
   void report(const Failure& failure) { spread(failure, -1); }
   /// Whether its failure may be no more than that a neighbour is lost, which may have told the cause elsewhere.
   bool has_lost_neighbour() const {
@@ -167,8 +171,10 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
   void tell_locked(const Failure& failure, int except);
   void tell_lack_locked(int except) noexcept;
   void prepare_last_words_locked();
+  void tell_watcher(const Failure& failure);
   void call_back(const Failure& failure);
-  void call_back_later();
+  void call_back_later(std::chrono::milliseconds delay);
+  bool waits_for_need();
   void check_locked() const;
   std::string name_locked(int rank) const;
   std::string own_name_locked() const;
@@ -250,6 +256,7 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
 
   std::mutex callback_mutex_;  // held while the callback runs; taken before mutex_
   FailureCallback callback_;
+  NeedsOthers needs_others_;
   bool told_ = false;
 };
 

@@ -82,10 +82,7 @@ UniqueFd connect_to(const Tree& tree) {
 }
 
 std::vector<std::byte> frame_of(FrameType type, std::vector<std::byte> payload) {
-  Frame frame;
-  frame.type = type;
-  frame.payload = std::move(payload);
-  return encode_frame(frame);
+  return encode_frame(control_frame(type, std::move(payload)));
 }
 
 void send_frame(int fd, FrameType type, std::vector<std::byte> payload) {

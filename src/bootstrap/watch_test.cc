@@ -69,10 +69,10 @@ void await_failure(const std::vector<std::unique_ptr<Bootstrap>>& all) {
 
 TEST(Watch, OfARankThatHasDepartedIsToldLater) {
   BootstrapOptions options = quick_options();
-  options.grace_of_departed = std::chrono::milliseconds(1);
+  options.grace_of_gone = std::chrono::milliseconds(1);
   auto all = join_all(5, options);
   Watchers watchers(all);
-  all[3]->report_failure({3, ncclRemoteError, "rank 3 aborted its communicator", true});
+  all[3]->report_failure({3, ncclRemoteError, "rank 3 aborted its communicator", Parting::kDeparted});
   for (std::size_t rank = 0; rank < 5; ++rank) {
     EXPECT_EQ(watchers.wait(rank).sentence, "rank 3 aborted its communicator");
   }
@@ -80,11 +80,11 @@ TEST(Watch, OfARankThatHasDepartedIsToldLater) {
 
 TEST(Watch, ARankThatHasDepartedEndsWhatWaitsForAllAtOnce) {
   BootstrapOptions options = quick_options();
-  options.grace_of_departed = std::chrono::hours(1);
+  options.grace_of_gone = std::chrono::hours(1);
   auto all = join_all(5, options);
   std::atomic<int> told{0};
   for (const auto& one : all) one->watch([&](const Failure&) { ++told; });
-  all[3]->report_failure({3, ncclRemoteError, "rank 3 aborted its communicator", true});
+  all[3]->report_failure({3, ncclRemoteError, "rank 3 aborted its communicator", Parting::kDeparted});
   all[3].reset();
   all.erase(all.begin() + 3);
   await_failure(all);
@@ -97,9 +97,9 @@ TEST(Watch, ARankThatHasDepartedEndsWhatWaitsForAllAtOnce) {
 
 TEST(Watch, OfARankThatHasDepartedBeforeItIsToldLaterToo) {
   BootstrapOptions options = quick_options();
-  options.grace_of_departed = std::chrono::milliseconds(1);
+  options.grace_of_gone = std::chrono::milliseconds(1);
   auto all = join_all(2, options);
-  all[0]->report_failure({0, ncclRemoteError, "rank 0 aborted its communicator", true});
+  all[0]->report_failure({0, ncclRemoteError, "rank 0 aborted its communicator", Parting::kDeparted});
   await_failure(all);
   std::promise<std::thread::id> told;
   all[1]->watch([&](const Failure&) { told.set_value(std::this_thread::get_id()); });
@@ -107,10 +107,44 @@ TEST(Watch, OfARankThatHasDepartedBeforeItIsToldLaterToo) {
   all[1]->watch(nullptr);
 }
 
+TEST(Watch, OfARankThatHasDepartedIsToldOnceItIsNeeded) {
+  BootstrapOptions options = quick_options();
+  options.grace_of_gone = std::chrono::milliseconds(1);
+  auto all = join_all(2, options);
+  std::atomic<int> asked{0};
+  std::atomic<bool> needed{false};
+  std::promise<bool> told;
+  all[1]->watch([&](const Failure&) { told.set_value(needed); }, [&] { return ++asked, needed.load(); });
+  all[0]->report_failure({0, ncclRemoteError, "rank 0 aborted its communicator", Parting::kDeparted});
+  while (asked < 3) std::this_thread::yield();
+  needed = true;
+  EXPECT_TRUE(told.get_future().get());
+  all[1]->watch(nullptr);
+}
+
+TEST(Watch, OfALostRankIsToldThoughItIsNotNeeded) {
+  BootstrapOptions options = quick_options();
+  options.grace_of_gone = std::chrono::milliseconds(1);
+  auto all = join_all(2, options);
+  std::promise<Parting> told;
+  all[1]->watch([&](const Failure& failure) { told.set_value(failure.parting); }, [] { return false; });
+  all[0].reset();  // without a goodbye
+  EXPECT_EQ(told.get_future().get(), Parting::kLost);
+}
+
+TEST(Watch, ARankThatHasDepartedIsNoFailureToWhoMayLeaveWithoutIt) {
+  auto all = join_all(3);
+  all[0]->report_failure({0, ncclRemoteError, "rank 0 aborted its communicator", Parting::kDeparted});
+  await_failure(all);
+  EXPECT_FALSE(all[1]->last_barrier(false, [] { return false; }));
+  EXPECT_TRUE(all[1]->has_departed_rank());
+  EXPECT_THAT(error_of([&] { all[2]->last_barrier(false, {}); }).what(), HasSubstr("rank 0 aborted its communicator"));
+}
+
 TEST(Watch, OfARankThatHasDepartedIsToldThoughThereIsNoMemoryToWait) {
   BootstrapOptions options = quick_options();
-  options.grace_of_departed = std::chrono::milliseconds(1);
-  const Failure departed{0, ncclRemoteError, "rank 0 aborted its communicator", true};
+  options.grace_of_gone = std::chrono::milliseconds(1);
+  const Failure departed{0, ncclRemoteError, "rank 0 aborted its communicator", Parting::kDeparted};
   for (int nth = 0; nth < 40; ++nth) {
     auto all = join_all(2, options);
     std::atomic<bool> told{false};

@@ -65,12 +65,20 @@ Communicator::~Communicator() {
   }
 }
 
-Communicator::Visit::Visit(Communicator& communicator) : communicator_(communicator) {
+Communicator::Visit::Visit(Communicator& communicator, Needs needs)
+    : communicator_(communicator), needs_all_(needs == Needs::kAllRanks) {
   communicator_.require_own("a call that was begun before a fork");
   communicator_.visitors_.fetch_add(1);
+  if (needs_all_) communicator_.needs_all_.fetch_add(1);
   if (!communicator_.aborted_.load()) return;
-  communicator_.visitors_.fetch_sub(1);
+  leave();
   fail(ncclInvalidUsage, "rank {}: the communicator was destroyed or aborted meanwhile", communicator_.rank_);
+}
+
+/// The communicator may go as soon as nobody visits it.
+void Communicator::Visit::leave() {
+  if (needs_all_) communicator_.needs_all_.fetch_sub(1);
+  communicator_.visitors_.fetch_sub(1);
 }
 
 Communicator::Making::Making(Communicator& parent, const std::shared_ptr<Communicator>& child) : parent_(parent) {
@@ -226,10 +234,18 @@ void Communicator::require_not_finalised(const Launch& launch) const {
   }
 }
 
+/// From when on that is a failure.
+void Communicator::throw_if_somebody_departed() {
+  if (!somebody_departed_.load(std::memory_order_relaxed)) return;
+  if (const auto first = bootstrap_->failure()) fail_with(first->result, first->sentence, false);
+  throw_failure();
+}
+
 template <class Body>
 void Communicator::operate(const Launch& launch, Body&& body) {
   const Visit visit(*this);
   require_not_finalised(launch);
+  throw_if_somebody_departed();
   const DeviceGuard device(device_);
   try {
     const std::lock_guard one_at_a_time(operations_mutex_);

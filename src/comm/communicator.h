@@ -37,16 +37,24 @@ class Standstill;
 
 class Communicator : public std::enable_shared_from_this<Communicator>, private ras::Subject {
  public:
+  /// Whom a call needs.
+  enum class Needs {
+    kAllRanks,
+    kNobody,  ///< at least not everybody
+  };
   /// A call of which an abort from another thread must take notice before anything is freed.
   class Visit {
    public:
-    explicit Visit(Communicator& communicator);
-    ~Visit() { communicator_.visitors_.fetch_sub(1); }
+    explicit Visit(Communicator& communicator, Needs needs = Needs::kAllRanks);
+    ~Visit() { leave(); }
     Visit(const Visit&) = delete;
     Visit& operator=(const Visit&) = delete;
 
    private:
+    void leave();
+
     Communicator& communicator_;
+    const bool needs_all_;
   };
 
   /// While one lives, an abort of the communicator also ends the making of `child`; null: of none.
@@ -176,6 +184,11 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// whose process is stopped. Throw Error.
   void begin_finalise(bool in_a_hurry);
   void finish_finalise(bool in_a_hurry);
+  /// Whether this rank leaves without others that do not come and do not need it: but with NITINOL_TIMEOUT, and where
+  /// calls are compared, it is told who does not.
+  bool may_leave_alone() const;
+  /// After so long: all may look then whether calls matched.
+  static constexpr std::chrono::milliseconds kPatienceTogether{1000};
   /// How long others are waited for that have not come to finalise.
   std::chrono::milliseconds patience_with_leavers() const;
   /// Waits until another thread has finished finalising this one, it fails, or somebody is about to destroy it. False
@@ -307,6 +320,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void throw_first_failure() const;
   void fail_in_operation(ncclResult_t code, const std::string& sentence);
   void follow_failures();
+  bool needs_others();
+  void throw_if_somebody_departed();
 
   int rank_ = -1;
   int ranks_ = 0;
@@ -334,6 +349,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   LatestSentence failed_repairs_;
   LatestSentence failed_calls_;
   std::atomic<int> visitors_{0};
+  std::atomic<int> needs_all_{0};                    ///< so many of them do
   std::atomic<HostCall> waits_in_{HostCall::kNone};  ///< on the host, for other ranks
   std::atomic<const char*> waits_to_call_{nullptr};  ///< the same, in strict mode; a collective's name
   std::mutex making_mutex_;                          // guards making_
@@ -350,6 +366,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::unique_ptr<Executor> executor_;
   std::mutex operations_mutex_;  // of programs that call from several threads at a time, which they should not
   StreamOrder order_;
+  std::function<bool()> is_certainly_idle_;     ///< asked by the failure watch
+  std::atomic<bool> somebody_departed_{false};  ///< whom nobody here needed
   KernelsOfProcess kernels_;
   std::mutex background_mutex_;  // held while background_ is started or joined
   std::thread background_;

@@ -155,9 +155,16 @@ void warn_of_ranks_of_process(std::chrono::milliseconds waited, Communicator& co
   tell_of_wait([&] { return formatted("still waiting ({} ends such waits): {}", end, complaint); });
 }
 
-/// Whoever polls is to see that it is not over before the other ranks of the process have come. When all have they keep
-/// the time themselves, in finish_finalise.
+/// Whoever polls is to see that it is not over before the other ranks of the process have come, but where those may
+/// wait for this one in another communicator: the last to come leaves for it. When all have they keep the time
+/// themselves, in finish_finalise.
 void wait_for_ranks_of_process(Communicator& communicator) {
+  if (communicator.may_leave_alone()) {
+    while (!communicator.wait_until_finalised(Communicator::kPatienceTogether)) {
+      if (!awaited_ranks(communicator).empty()) return;
+    }
+    return;
+  }
   const std::chrono::milliseconds patience = communicator.patience_with_leavers();
   std::chrono::milliseconds left = patience;
   if (const auto due = warn_after(); due.count() > 0 && due < patience) {

@@ -20,16 +20,13 @@ constexpr std::chrono::milliseconds kTimeToBegin{100};
 /// How long an abort waits for kernels and other threads to leave before it lets them be.
 constexpr std::chrono::milliseconds kAbortPatience{1500};
 
-/// How long a rank that nobody needs any more waits for others to leave, so that all may look whether calls matched.
-constexpr std::chrono::milliseconds kPatienceWithLeavers{1000};
-
 /// How long a communicator that is destroyed waits for operations if a rank's process is stopped.
 constexpr std::chrono::milliseconds kPatienceWithStopped{2000};
 
 }  // namespace
 
 void Communicator::begin_finalise(bool in_a_hurry) {
-  const Visit visit(*this);
+  const Visit visit(*this, Needs::kNobody);
   enter(Phase::kFinalising);
   const DeviceGuard device(device_);
   if (strict_board_) strict_board_->leave();
@@ -55,34 +52,36 @@ void Communicator::flush(std::chrono::milliseconds patience) {
   }
 }
 
-/// Others are waited for that may wait for this program, in other communicators, or come late. So a rank that they do
-/// not need goes alone after a while; but with NITINOL_TIMEOUT, and where calls are compared, it is told who does not
-/// come.
+/// Others are waited for that may wait for this program, in other communicators, or come late, or have departed.
+bool Communicator::may_leave_alone() const { return timeout_.load().count() == 0 && !strict_board_; }
+
 void Communicator::wait_for_leavers(bool in_a_hurry) {
   using Clock = std::chrono::steady_clock;
   std::optional<StrictCircle> waits;
   if (strict_board_) waits.emplace(*this);
-  const bool goes_alone = timeout_.load().count() == 0 && !strict_board_;
   const auto deadline = Clock::now() + patience_with_leavers();
   auto needed = Clock::now();
   const auto is_needed = [&] {
     if (executor_->is_needed()) needed = Clock::now();
-    return Clock::now() - needed < kPatienceWithLeavers;
+    return Clock::now() - needed < kPatienceTogether;
   };
-  if (bootstrap_->last_barrier(in_a_hurry, [&] { return goes_alone && !is_needed(); })) return;
+  std::function<bool()> goes_alone;
+  if (may_leave_alone()) goes_alone = [&] { return !is_needed(); };
+  if (bootstrap_->last_barrier(in_a_hurry, goes_alone) || bootstrap_->has_departed_rank()) return;
   while (is_needed() && Clock::now() < deadline && !aborted_.load()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }
 
 void Communicator::finish_finalise(bool in_a_hurry) {
-  const Visit visit(*this);
+  const Visit visit(*this, Needs::kNobody);
   if (state() == ncclSuccess || state() == ncclInProgress) {
     bootstrap_->tell_of_awaited("");
     wait_for_leavers(in_a_hurry);
+    const bool can_compare = !bootstrap_->has_departed_rank();
     bootstrap_->watch(nullptr);
     bootstrap_->shutdown();
-    const auto difference = executor_->difference_in_the_end();
+    const auto difference = can_compare ? executor_->difference_in_the_end() : std::nullopt;
     if (difference) fail(ncclInvalidUsage, "{}", *difference);
   }
   enter(Phase::kFinalised);
@@ -215,7 +214,8 @@ void Communicator::take_leave() {
   bootstrap_->watch(nullptr);
   if (phase_.load() == Phase::kRevoked) return bootstrap_->shutdown();
   if (phase_.load() == Phase::kInitialising || state() != ncclSuccess) return;
-  bootstrap_->report_failure({rank_, ncclRemoteError, formatted("{} {}", self_description(), kAborted), true});
+  bootstrap_->report_failure(
+      {rank_, ncclRemoteError, formatted("{} {}", self_description(), kAborted), Parting::kDeparted});
 }
 
 void Communicator::tear_down() {

@@ -325,6 +325,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers, bool peer_access) 
       setup.launch_ordering == LaunchOrdering::kAlways && settings().flag(Setting::kLaunchRaceFatal);
   setup.check = compares_calls();
   setup.idle = order_.idle_probe();
+  is_certainly_idle_ = order_.certainty_probe();
   kernels_ = KernelsOfProcess(order_.idle_probe());
   setup.through = order_.through_probe();
   setup.exactly_through = order_.exact_probe();
@@ -359,7 +360,16 @@ void Communicator::fail_in_operation(ncclResult_t code, const std::string& sente
 }
 
 void Communicator::follow_failures() {
-  bootstrap_->watch([this](const Failure& failure) { fail_with(failure.result, failure.sentence, false); });
+  bootstrap_->watch([this](const Failure& failure) { fail_with(failure.result, failure.sentence, false); },
+                    [this] { return needs_others(); });
+}
+
+/// Whether operations run, or a call is under way. If not, they are refused from now on.
+bool Communicator::needs_others() {
+  const PrimaryContextGuard primary(device_);
+  if (needs_all_.load() > 0 || !is_certainly_idle_()) return true;
+  somebody_departed_.store(true);
+  return false;
 }
 
 }  // namespace nitinol

@@ -188,6 +188,9 @@ TEST(Edges, AfterAFailure) {
   const SharedCount joined;
   EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) {
               Scene s = join(process, id, true);
+              if (process == 0) {  // what rank 1 never calls
+                EXPECT_CALL(settled(ncclAllReduce(s.data, s.data, 5, ncclFloat, ncclSum, s.comm, nullptr), s.comm));
+              }
               joined.meet(2);
               if (process == 0 && wait_while(s.comm, ncclSuccess) == ncclRemoteError) {
                 must_refuse(s, "ssssssyys", ncclRemoteError);

@@ -233,6 +233,22 @@ void must_refuse_more(ncclComm_t comm) {
   expect_that(none == nullptr, "a handle");
 }
 
+/// As threads do that have a rank of each; the default patience is minutes.
+TEST(NonBlocking, RanksOfOneProcessMayFinalizeTwoCommunicatorsInOppositeOrders) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
+              const std::vector<ncclComm_t> first = make_non_blocking(2);
+              const std::vector<ncclComm_t> second = make_non_blocking(2);
+              const auto begin = std::chrono::steady_clock::now();
+              for (const ncclComm_t comm : {first[0], second[1], first[1], second[0]}) {
+                EXPECT_CALL(settled(ncclCommFinalize(comm), comm));
+              }
+              expect_that(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60), "it took too long");
+              for (const std::vector<ncclComm_t>& comms : {first, second}) {
+                for (const ncclComm_t comm : comms) EXPECT_CALL(ncclCommDestroy(comm));
+              }
+            }));
+}
+
 TEST(NonBlocking, ARevokeRightBehindAFinalizeThatHasHardlyBegunHolds) {
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
               for (int i = 0; i < 100; ++i) {

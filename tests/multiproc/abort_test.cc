@@ -33,23 +33,20 @@ void abort_in_time(ncclComm_t comm) {
 
 /// Process 0 runs `body`; process 1 is a member too, and does nothing until process 0 is through.
 std::string with_an_idle_peer(const std::function<void(ncclComm_t comm, cudaStream_t stream, float* data)>& body) {
+  const SharedCount through;
   return run_processes(2, [&](int process, const ncclUniqueId& id) {
     ncclComm_t comm = nullptr;
     EXPECT_CALL(ncclCommInitRank(&comm, 2, id, process));
     if (process == 1) {
-      ncclResult_t state = ncclSuccess;
-      while (state == ncclSuccess) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-        EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
-      }
-      EXPECT_CALL(ncclCommAbort(comm));
-      return;
+      through.wait_for(1);
+      return EXPECT_CALL(ncclCommAbort(comm));
     }
     cudaStream_t stream = nullptr;
     float* data = nullptr;
     EXPECT_CALL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
     body(comm, stream, data);
+    through.add();
     EXPECT_CALL(cudaFree(data));
     EXPECT_CALL(cudaStreamDestroy(stream));
   });

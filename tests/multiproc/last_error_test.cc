@@ -40,6 +40,7 @@ void fail_both(const Comms& comms, Rank& self, float* data) {
   static_cast<void>(ncclAllReduce(data, data, count, ncclFloat, ncclSum, comms.differing, self.stream));
   if (wait_for_failure(comms.differing) != ncclInvalidUsage) throw std::runtime_error("not for calls that differ");
   if (self.rank == 1) return EXPECT_CALL(ncclCommAbort(comms.aborted));
+  static_cast<void>(ncclAllReduce(data, data, 5, ncclFloat, ncclSum, comms.aborted, self.stream));
   if (wait_for_failure(comms.aborted) != ncclRemoteError) throw std::runtime_error("not for an abort");
 }
 
@@ -130,7 +131,10 @@ TEST(LastError, AfterAShrinkThatFailedIsThatOfTheShrink) {
               ncclComm_t comm = nullptr;
               EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, &config));
               if (self.rank == 2) return EXPECT_CALL(ncclCommAbort(comm));
-              static_cast<void>(wait_for_failure(comm));
+              float* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              const ncclResult_t begun = ncclAllReduce(data, data, 5, ncclFloat, ncclSum, comm, self.stream);
+              if (settled(begun, comm) == ncclSuccess) static_cast<void>(wait_for_failure(comm));
               must_tell(comm, kAborts, {"ncclCommShrink"});
               int excluded = 2;
               for (const int flags : {NCCL_SHRINK_ABORT, NCCL_SHRINK_DEFAULT}) {
@@ -142,6 +146,7 @@ TEST(LastError, AfterAShrinkThatFailedIsThatOfTheShrink) {
                 must_tell(comm, "ncclCommShrink to ranks 0, 1", {kAborts});
               }
               EXPECT_CALL(ncclCommAbort(comm));
+              EXPECT_CALL(cudaFree(data));
             }));
 }
 

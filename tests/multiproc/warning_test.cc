@@ -278,10 +278,10 @@ TEST_F(Warning, TellsOfCommunicatorsThatAreDestroyedInOppositeOrder) {
 }
 
 TEST_F(Warning, TellsOnceOfARankOfTheSameProcessThatIsLateToFinalize) {
-  const std::string missing =
-      "still waiting (NITINOL_INIT_TIMEOUT ends such waits): rank 0 waited 1000 ms for rank 1 (";
+  const std::string missing = "still waiting (NITINOL_TIMEOUT ends such waits): rank 0 waited 1000 ms for rank 1 (";
   EXPECT_EQ("", run_processes(1, [&](int, const ncclUniqueId&) {
               const std::vector<ncclComm_t> comms = make_non_blocking(2);
+              for (const ncclComm_t comm : comms) EXPECT_CALL(nitinolCommSetTimeout(comm, 100));  // else it goes alone
               static_cast<void>(ncclCommFinalize(comms[0]));
               must_have(await_warnings(missing, 1), {") in ncclCommFinalize, in its own process: does every rank "});
               come_late();

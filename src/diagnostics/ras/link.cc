@@ -113,10 +113,7 @@ void Link::ask() {
     if (self) self->give_up_contact("it hung up without an answer" + ending.reason);
   };
   connection_ = Connection::start(fd_.release(), reactor_, std::move(events));
-  Frame frame;
-  frame.type = FrameType::kAsk;
-  frame.payload = question_;
-  connection_->send(frame);
+  connection_->send(control_frame(FrameType::kAsk, question_));
 }
 
 void Link::give_up_contact(std::string trouble) {

@@ -196,10 +196,7 @@ void Service::tell(GuestName name, std::vector<std::byte> payload) {
   const auto guest = guests_.find(name);
   if (guest == guests_.end()) return;
   if (payload.size() > largest_payload(FrameType::kTell)) return tell_trouble(name, "it has too much to tell");
-  Frame frame;
-  frame.type = FrameType::kTell;
-  frame.payload = std::move(payload);
-  guest->second.connection->send(frame);
+  guest->second.connection->send(control_frame(FrameType::kTell, std::move(payload)));
   guest->second.connection->close_after_flush();
   reactor_.cancel(guest->second.timer);
   guests_.erase(guest);

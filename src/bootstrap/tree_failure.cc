@@ -1,0 +1,220 @@
+// How a rank hears of failures, passes them on to its neighbours in the tree, and tells whoever watches.
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "bootstrap/tree.h"
+
+namespace nitinol {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kPatienceAtTheEnd = 100ms;  // of the process
+constexpr auto kBetweenLooks = 100ms;      // whether a rank that has departed is needed
+
+}  // namespace
+
+void Tree::prepare_last_words_locked() {
+  const auto word_of = [](const Failure& failure) {
+    const Frame frame = control_frame(FrameType::kFail, encode(failure));
+    return std::make_shared<const std::vector<std::byte>>(encode_frame(frame));
+  };
+  const std::string name = own_name_locked();
+  lack_ = {rank_, ncclRemoteError, formatted("{} failed: out of memory: {}", name, std::strerror(ENOMEM))};
+  word_of_lack_ = word_of(lack_);
+  const std::string end = formatted("{} exited without ncclCommDestroy or ncclCommAbort", name);
+  word_of_end_ = word_of({rank_, ncclRemoteError, end, Parting::kDeparted});
+  for (const auto& [rank, neighbour] : neighbours_) {
+    if (neighbour.connection) neighbour.connection->keep_last_word(word_of_lack_);
+  }
+}
+
+Failure Tree::failure_of(const Link& link, const Ending& ending) const {
+  const std::lock_guard lock(mutex_);
+  if (ending.closed_here) {
+    return {rank_, ncclSystemError,
+            formatted("{} closed its connection to rank {}{}", own_name_locked(), link.rank, ending.reason)};
+  }
+  return {link.rank, ncclRemoteError,
+          formatted("{} exited or closed its connection{}", name_locked(link.rank), ending.reason), Parting::kLost};
+}
+
+void Tree::on_closed(const LinkPointer& link, const Ending& ending) {
+  if (link->rank < 0) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (neighbours_.at(link->rank).gone || shut_down_) return;
+    has_lost_neighbour_ = has_lost_neighbour_ || (!failure_ && !ending.closed_here);
+  }
+  try {
+    spread(failure_of(*link, ending), link->rank);
+  } catch (const std::bad_alloc&) {
+    report_lack_of_memory();
+  }
+  // Not before: who finds it gone without a failure takes it for a proper leave.
+  const std::lock_guard lock(mutex_);
+  neighbours_.at(link->rank).gone = true;
+  changed_.notify_all();
+}
+
+void Tree::spread(const Failure& failure, int except) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_ || shut_down_) return;
+    try {
+      tell_locked(failure, except);
+    } catch (const std::bad_alloc&) {
+      tell_lack_locked(except);
+    }
+    changed_.notify_all();
+  }
+  // What the others were told, and no longer changes.
+  tell_watcher(*failure_);
+}
+
+// Sent before anybody here can know of it: a thread that does may end the process, and its end must not look like the
+// first cause to the others.
+void Tree::tell_locked(const Failure& failure, int except) {
+  std::optional<Failure> kept = failure;
+  pass_on_locked(control_frame(FrameType::kFail, encode(failure)), except);
+  failure_ = std::move(kept);
+}
+
+void Tree::pass_on_locked(const Frame& frame, int except) {
+  for (const auto& [rank, neighbour] : neighbours_) {
+    if (rank != except && neighbour.connection && !neighbour.gone) neighbour.connection->send(frame);
+  }
+}
+
+/// Whom that does not reach either sees at least that this rank is lost.
+void Tree::tell_lack_locked(int except) noexcept {
+  for (const auto& [rank, neighbour] : neighbours_) {
+    if (rank == except || !neighbour.connection || neighbour.gone) continue;
+    if (!neighbour.connection->send_at_once(*word_of_lack_)) neighbour.connection->close_now();
+  }
+  failure_ = std::move(lack_);
+}
+
+void Tree::report_lack_of_memory() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_ || shut_down_) return;
+    tell_lack_locked(-1);
+    changed_.notify_all();
+  }
+  call_back(*failure_);  // which no longer changes
+}
+
+void Tree::report_revoke() {
+  const std::lock_guard lock(mutex_);
+  if (failure_ || shut_down_ || std::exchange(has_revoked_, true)) return;
+  const Failure revoke{rank_, ncclRemoteError, formatted("{} revoked the communicator", own_name_locked())};
+  pass_on_locked(control_frame(FrameType::kRevoked, encode(revoke)), -1);
+}
+
+void Tree::tell_of_awaited(const std::string& ranks) {
+  const std::lock_guard lock(mutex_);
+  if (failure_ || shut_down_ || (ranks.empty() && !told_of_awaited_)) return;
+  const bool news = !std::exchange(told_of_awaited_, true) || ranks.empty();
+  const Frame frame = control_frame(FrameType::kAwaits, encode(Failure{rank_, ncclRemoteError, ranks}));
+  for (const auto& [rank, neighbour] : neighbours_) {
+    // To those of the same process, of whom there may be many, it does not matter for whom.
+    const bool matters = news || !are_same_process(neighbour.identity, self_);
+    if (matters && neighbour.connection && !neighbour.gone) neighbour.connection->send(frame);
+  }
+}
+
+// One is enough to know: all ranks may revoke it at the same time.
+void Tree::on_revoked(const Failure& revoke, int from) {
+  const std::lock_guard lock(mutex_);
+  if (revoke_ || shut_down_) return;
+  revoke_ = revoke;
+  pass_on_locked(control_frame(FrameType::kRevoked, encode(revoke)), from);
+  changed_.notify_all();
+}
+
+void Tree::tell_watcher(const Failure& failure) {
+  if (failure.parting == Parting::kFailed) return call_back(failure);
+  call_back_later(options_.grace_of_gone);
+}
+
+void Tree::call_back(const Failure& failure) {
+  const std::lock_guard lock(callback_mutex_);
+  if (!callback_ || told_) return;
+  told_ = true;
+  callback_(failure);
+}
+
+/// Whether nobody is to hear of the failure, as the rank that has departed is not needed now.
+bool Tree::waits_for_need() {
+  const std::lock_guard lock(callback_mutex_);
+  return callback_ && !told_ && needs_others_ && failure_->parting == Parting::kDeparted && !needs_others_();
+}
+
+/// At once where there is no memory to remember it.
+void Tree::call_back_later(std::chrono::milliseconds delay) {
+  const auto call_back = [weak = weak_from_this()] {
+    if (const auto tree = weak.lock()) tree->call_back(*tree->failure_);
+  };
+  const auto look = [weak = weak_from_this()] {
+    const auto tree = weak.lock();
+    if (!tree) return;
+    if (tree->waits_for_need()) return tree->call_back_later(kBetweenLooks);
+    tree->call_back(*tree->failure_);
+  };
+  try {
+    Network::instance().reactor().post([look, call_back, delay] {
+      try {
+        Network::instance().reactor().run_after(delay, look);
+      } catch (const std::bad_alloc&) {
+        call_back();
+      }
+    });
+  } catch (const std::bad_alloc&) {
+    call_back();
+  }
+}
+
+void Tree::watch(FailureCallback callback, NeedsOthers needs_others) {
+  const bool watches = static_cast<bool>(callback);
+  {
+    const std::lock_guard lock(callback_mutex_);
+    callback_ = std::move(callback);
+    needs_others_ = std::move(needs_others);
+    told_ = false;
+  }
+  if (!watches) return;  // whoever leaves comes here, and failure() takes memory
+  if (const auto known = failure()) tell_watcher(*known);
+}
+
+std::optional<Failure> Tree::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void Tree::fail_operation(const Failure& failure) {
+  report(failure);
+  const Failure first = this->failure().value_or(failure);
+  throw Error(first.result, first.sentence);
+}
+
+void Tree::on_end_of_process() noexcept {
+  // A thread that will never let go of it, as this one came out of a signal's handler, is not waited for.
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  for (const auto begin = Clock::now(); !lock && Clock::now() - begin < kPatienceAtTheEnd;) {
+    std::this_thread::sleep_for(1ms);
+    static_cast<void>(lock.try_lock());
+  }
+  if (!lock || failure_ || shut_down_ || has_revoked_) return;
+  for (const auto& [rank, neighbour] : neighbours_) {
+    if (are_same_process(neighbour.identity, self_) || !neighbour.connection || neighbour.gone) continue;
+    neighbour.connection->send_if_free(*word_of_end_);
+  }
+}
+
+}  // namespace nitinol

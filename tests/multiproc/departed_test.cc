@@ -1,0 +1,193 @@
+// Ranks that have left of their own will, by an abort or as their process has exited, when nothing that they called is
+// under way: nothing to those who need them no more, and an error of the next call to those who do.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cluster.h"
+#include "device_memory.h"
+#include "nccl.h"
+#include "nitinol.h"
+#include "shared_count.h"
+
+namespace nitinol::testing {
+namespace {
+
+constexpr int kProcesses = 3;
+constexpr int kLeaver = 1;
+constexpr int kCount = 1000;
+
+void exits(ncclComm_t) { exit(0); }
+void aborts(ncclComm_t comm) { EXPECT_CALL(ncclCommAbort(comm)); }
+
+struct WayToGo {
+  std::string name;
+  void (*go)(ncclComm_t);
+  std::string words;
+};
+void PrintTo(const WayToGo& way, std::ostream* out) { *out << way.name; }
+
+/// A rank that stays when another one has gone.
+class Stayer {
+ public:
+  explicit Stayer(int process, ncclComm_t comm) : rank_(process), comm_(comm) {
+    EXPECT_CALL(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data_), kCount * sizeof(int)));
+  }
+  ~Stayer() {
+    cudaFree(data_);
+    cudaStreamDestroy(stream_);
+  }
+  Stayer(const Stayer&) = delete;
+  Stayer& operator=(const Stayer&) = delete;
+
+  ncclResult_t all_reduce() const { return ncclAllReduce(data_, data_, kCount, ncclInt, ncclSum, comm_, stream_); }
+  void synchronize() const { EXPECT_CALL(cudaStreamSynchronize(stream_)); }
+
+  void must_sum() const {
+    std::vector<int> values(kCount, rank_ + 1);
+    EXPECT_CALL(copy_to_device(data_, values.data(), kCount * sizeof(int)));
+    EXPECT_CALL(all_reduce());
+    synchronize();
+    EXPECT_CALL(cudaMemcpy(values.data(), data_, kCount * sizeof(int), cudaMemcpyDeviceToHost));
+    expect_that(values == std::vector<int>(kCount, 1 + 2 + 3), "the sum");
+  }
+
+  cudaGraphExec_t capture() const {
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    EXPECT_CALL(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    EXPECT_CALL(all_reduce());
+    EXPECT_CALL(cudaStreamEndCapture(stream_, &graph));
+    EXPECT_CALL(cudaGraphInstantiate(&executable, graph, 0));
+    EXPECT_CALL(cudaGraphDestroy(graph));
+    return executable;
+  }
+  void launch(cudaGraphExec_t executable) const { EXPECT_CALL(cudaGraphLaunch(executable, stream_)); }
+
+  ncclComm_t comm() const { return comm_; }
+
+ private:
+  int rank_;
+  ncclComm_t comm_;
+  cudaStream_t stream_ = nullptr;
+  int* data_ = nullptr;
+};
+
+/// For longer than it takes to hear of one that has gone, and to look once more.
+void stay_idle() { std::this_thread::sleep_for(std::chrono::seconds(1)); }
+
+class Departed : public ::testing::TestWithParam<WayToGo> {
+ public:
+  /// All ranks reduce; then one goes, and the others live on.
+  void run(const std::function<void(Stayer&)>& live_on) const {
+    const SharedCount through;
+    EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+                ncclComm_t comm = nullptr;
+                use_device_of(process);
+                EXPECT_CALL(ncclCommInitRank(&comm, kProcesses, id, process));
+                Stayer stayer(process, comm);
+                stayer.must_sum();
+                through.meet(kProcesses);
+                if (process == kLeaver) return GetParam().go(comm);
+                live_on(stayer);
+              }));
+  }
+  void must_tell_of_the_leaver(const std::string& sentence) const {
+    expect_that(sentence.find("rank 1 (host ") != std::string::npos, sentence);
+    expect_that(sentence.find(GetParam().words) != std::string::npos, sentence);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(By, Departed,
+                         ::testing::Values(WayToGo{"exit", exits, "exited without ncclCommDestroy or ncclCommAbort"},
+                                           WayToGo{"abort", aborts, "aborted its communicator"}),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST_P(Departed, IsNoFailureToRanksThatAreIdle) {
+  run([](Stayer& stayer) {
+    stay_idle();
+    expect_that(state_of(stayer.comm()) == ncclSuccess, "it has failed");
+    EXPECT_CALL(ncclCommFinalize(stayer.comm()));
+    EXPECT_CALL(ncclCommDestroy(stayer.comm()));
+  });
+}
+
+TEST_P(Departed, IsNoFailureToRanksThatLeaveRightAway) {
+  run([](Stayer& stayer) {
+    EXPECT_CALL(ncclCommFinalize(stayer.comm()));
+    expect_that(state_of(stayer.comm()) == ncclSuccess, "it has failed");
+    EXPECT_CALL(ncclCommDestroy(stayer.comm()));
+  });
+}
+
+/// Either the call hears of it, or, if it came before word of that, the state does.
+TEST_P(Departed, EndsTheNextOperationOfTheOthers) {
+  run([this](Stayer& stayer) {
+    stay_idle();
+    if (stayer.all_reduce() == ncclSuccess) {
+      stayer.synchronize();
+      while (state_of(stayer.comm()) == ncclSuccess) std::this_thread::yield();
+    }
+    must_tell_of_the_leaver(ncclGetLastError(stayer.comm()));
+    expect_that(state_of(stayer.comm()) == ncclRemoteError, "the state");
+    expect_that(stayer.all_reduce() == ncclRemoteError, "a later call");
+    EXPECT_CALL(ncclCommAbort(stayer.comm()));
+  });
+}
+
+/// Of launches of graphs the library hears nothing.
+TEST_P(Departed, EndsAGraphThatIsLaunchedLater) {
+  run([this](Stayer& stayer) {
+    const cudaGraphExec_t graph = stayer.capture();
+    stay_idle();
+    stayer.launch(graph);
+    stayer.synchronize();
+    while (state_of(stayer.comm()) == ncclSuccess) std::this_thread::yield();
+    must_tell_of_the_leaver(ncclGetLastError(stayer.comm()));
+    EXPECT_CALL(cudaGraphExecDestroy(graph));
+    EXPECT_CALL(ncclCommAbort(stayer.comm()));
+  });
+}
+
+TEST_P(Departed, EndsASplitOfTheOthers) {
+  run([this](Stayer& stayer) {
+    stay_idle();
+    ncclComm_t child = nullptr;
+    expect_that(ncclCommSplit(stayer.comm(), 0, 0, &child, nullptr) == ncclRemoteError, "the split");
+    must_tell_of_the_leaver(ncclGetLastError(stayer.comm()));
+    EXPECT_CALL(ncclCommAbort(stayer.comm()));
+  });
+}
+
+TEST_P(Departed, IsLeftOutByThoseWhoShrink) {
+  run([](Stayer& stayer) {
+    stay_idle();
+    ncclComm_t child = nullptr;
+    std::vector<int> excluded = {kLeaver};
+    EXPECT_CALL(ncclCommShrink(stayer.comm(), excluded.data(), 1, &child, nullptr, NCCL_SHRINK_DEFAULT));
+    int ranks = 0;
+    EXPECT_CALL(ncclCommCount(child, &ranks));
+    expect_that(ranks == kProcesses - 1, "the ranks that are left");
+    EXPECT_CALL(ncclCommDestroy(child));
+    EXPECT_CALL(ncclCommDestroy(stayer.comm()));
+  });
+}
+
+/// Who sets a limit of time is told of ranks that do not come.
+TEST_P(Departed, IsToldToWhoLeavesWithALimitOfTime) {
+  run([this](Stayer& stayer) {
+    EXPECT_CALL(nitinolCommSetTimeout(stayer.comm(), 60));
+    expect_that(ncclCommFinalize(stayer.comm()) == ncclRemoteError, "finalize");
+    must_tell_of_the_leaver(ncclGetLastError(stayer.comm()));
+    EXPECT_CALL(ncclCommDestroy(stayer.comm()));
+  });
+}
+
+}  // namespace
+}  // namespace nitinol::testing
