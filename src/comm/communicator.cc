@@ -16,17 +16,6 @@
 namespace nitinol {
 namespace {
 
-/// The sum of what the user allows: environment and configuration.
-Rules make_rules(const Config& config) {
-  Rules rules = Rules::any();
-  if (const auto text = settings().text_if_set(Setting::kAlgo)) restrict_algorithms(*text, rules);
-  if (const auto text = settings().text_if_set(Setting::kProto)) restrict_protocols(*text, rules);
-  rules.reproducible = settings().flag(Setting::kReproducible);
-  rules.min_channels = config.min_ctas;
-  rules.max_channels = most_ctas(config);
-  return rules;
-}
-
 /// "in AllReduce (count 5, ...): ", to be put before what went wrong with the launch.
 std::string context_of(const Launch& launch) {
   if (!launch.collectives.empty()) return formatted("in {}: ", Signature::of(launch.collectives.front(), 0).text());
@@ -55,7 +44,7 @@ constexpr std::chrono::milliseconds kFailurePatience{500};
 Communicator::Communicator(int device, Config config)
     : device_(device),
       config_(std::move(config)),
-      rules_(make_rules(config_)),
+      wishes_(own_wishes(config_)),
       order_(settings().flag(Setting::kGraphMixingSupport)) {}
 
 Communicator::~Communicator() {

@@ -25,6 +25,7 @@
 #include "comm/registrations.h"
 #include "comm/stream_order.h"
 #include "comm/strict_board.h"
+#include "comm/wishes.h"
 #include "diagnostics/flight_recorder.h"
 #include "diagnostics/ras/ras.h"
 #include "executor/executor.h"
@@ -288,6 +289,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void tell(Bootstrap& bootstrap, ncclResult_t code, const std::string& sentence) noexcept;
   void tell_of_failed_set_up(Bootstrap& bootstrap, const std::exception& thrown) noexcept;
   void meet_peers();
+  std::vector<Peer> meet_and_agree();
+  void agree(std::span<const Wishes> all);
   void check_peers(const std::vector<Peer>& peers) const;
   void tell_bootstrap_of(const std::vector<Peer>& peers);
   /// Of the ranks that are left by a shrink.
@@ -331,7 +334,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   const int forks_before_ = count_forks();
   const int owner_ = getpid();
   std::shared_ptr<Gathering> gathering_;
-  Rules rules_;
+  Wishes wishes_;  ///< this rank's own, and from the meeting of the ranks on those that they have agreed on
+  Rules rules_;    ///< as these say
   Limits limits_;
   Question last_question_{.ranks = 0};  ///< the collective planned last: programs repeat themselves
   Plan last_plan_;

@@ -22,8 +22,6 @@ constexpr unsigned kMagic = 0xcafebeef;
 constexpr size_t kSizeBeforeCgaClusterSize = 24;  // version 2.14: up to `blocking`
 constexpr size_t kSizeBeforeCommName = 48;        // versions 2.18 to 2.26
 constexpr size_t kSmallestConfig = kSizeBeforeCgaClusterSize;
-constexpr int kMostCtas = 64;
-constexpr int kMostCtasOfCluster = 8;
 
 /// A copy in today's layout: what the caller's struct does not reach is undefined.
 ncclConfig_t widen(const ncclConfig_t& config) {

@@ -8,6 +8,9 @@
 
 namespace nitinol {
 
+inline constexpr int kMostCtas = 64;
+inline constexpr int kMostCtasOfCluster = 8;
+
 struct Config {
   bool blocking = true;
   int cga_cluster_size = -1;  ///< CTAs of a cluster, where kernels have them; 0: none; -1: free

@@ -52,33 +52,22 @@ std::string_view check_mode() {
   return compares_calls() ? "" : "off";
 }
 
-/// What must be the same on all ranks, so that they choose alike, and write down their calls for each other or do not.
-using AgreedSettings = std::array<std::string, std::tuple_size_v<decltype(Peer::agreed_settings)>>;
+/// What must be the same on all ranks, as they reach each other by it, and write down their calls for each other or do
+/// not.
+using SharedSettings = std::array<std::string, std::tuple_size_v<decltype(Peer::shared_settings)>>;
 
-/// `allowed`: algorithms and protocols.
-AgreedSettings agreed_settings(const Config& config, std::string allowed) {
-  const Settings& s = settings();
-  return {std::move(allowed),
-          formatted("NCCL_BUFFSIZE={}", s.integer_if_set(Setting::kBuffSize).value_or(0)),
-          formatted("NITINOL_REPRODUCIBLE={}", s.flag(Setting::kReproducible)),
-          formatted("NCCL_P2P_DISABLE or NCCL_P2P_LEVEL: {}", words_for_peers_to_reach()),
-          formatted("NITINOL_P2P_TRY={}", s.integer_if_set(Setting::kP2pTry).value_or(-1)),
-          formatted("NITINOL_CHECK={}", check_mode()),
-          formatted("minCTAs={}", config.min_ctas),
-          formatted("maxCTAs={}", config.max_ctas),
-          formatted("CTAPolicy={}", config.cta_policy),
-          formatted("cgaClusterSize={}", config.cga_cluster_size)};
+SharedSettings shared_settings() {
+  return {formatted("NCCL_P2P_DISABLE or NCCL_P2P_LEVEL: {}", words_for_peers_to_reach()),
+          formatted("NITINOL_P2P_TRY={}", settings().integer_if_set(Setting::kP2pTry).value_or(-1)),
+          formatted("NITINOL_CHECK={}", check_mode())};
 }
 
-/// Of those that another rank has otherwise, what this one has, as the user gave it: what is compared is its meaning.
-std::string told_differences(const Config& config, const Peer& mine, const Peer& other) {
-  const Settings& s = settings();
-  const AgreedSettings all =
-      agreed_settings(config, formatted("NCCL_ALGO={} NCCL_PROTO={}", s.text_if_set(Setting::kAlgo).value_or(""),
-                                        s.text_if_set(Setting::kProto).value_or("")));
+/// Of those that another rank has otherwise, what this one has.
+std::string told_differences(const Peer& mine, const Peer& other) {
+  const SharedSettings all = shared_settings();
   std::string told;
   for (size_t i = 0; i < all.size(); ++i) {
-    if (mine.agreed_settings[i] != other.agreed_settings[i]) told += (told.empty() ? "" : " ") + all[i];
+    if (mine.shared_settings[i] != other.shared_settings[i]) told += (told.empty() ? "" : " ") + all[i];
   }
   return told;
 }
@@ -216,8 +205,8 @@ Peer Communicator::describe() const {
   std::memcpy(peer.device_id.data(), properties.uuid.bytes, peer.device_id.size());
   peer.version = NCCL_VERSION_CODE;
   peer.flavour = kFlavour;
-  const AgreedSettings agreed = agreed_settings(config_, meaning_of(rules_));
-  std::transform(agreed.begin(), agreed.end(), peer.agreed_settings.begin(),
+  const SharedSettings shared = shared_settings();
+  std::transform(shared.begin(), shared.end(), peer.shared_settings.begin(),
                  [](const std::string& one) { return static_cast<uint32_t>(stable_hash(one)); });
   peer.meeting_point = bootstrap_->meeting_point();
   return peer;
@@ -232,9 +221,9 @@ void Communicator::check_peers(const std::vector<Peer>& peers) const {
           "rank {} runs version {} (flavour {}), rank {} runs version {} (flavour {}): all ranks need the same library",
           mine.rank, mine.version, mine.flavour, peer.rank, peer.version, peer.flavour);
     }
-    if (peer.agreed_settings != mine.agreed_settings) {
+    if (peer.shared_settings != mine.shared_settings) {
       fail(ncclInvalidUsage, "ranks {} and {} have different settings; on rank {}: {}", mine.rank, peer.rank, mine.rank,
-           told_differences(config_, mine, peer));
+           told_differences(mine, peer));
     }
     if (peer.host != mine.host) {
       fail(ncclInvalidUsage,
@@ -245,18 +234,45 @@ void Communicator::check_peers(const std::vector<Peer>& peers) const {
   }
 }
 
+/// Ranks whose environments or configurations say different things, as those of a trainer and of the engine that it
+/// feeds, still have a communicator in common.
+void Communicator::agree(std::span<const Wishes> all) {
+  const Wishes agreed = agreed_wishes(all);
+  const std::string differences = told_differences(wishes_, agreed);
+  if (!differences.empty()) {
+    log_note(
+        "rank {}: not all ranks have the same settings, by which all must choose alike; here count, not as set: {}",
+        rank_, differences);
+  }
+  wishes_ = agreed;
+  rules_ = rules_of(agreed);
+}
+
+std::vector<Peer> Communicator::meet_and_agree() {
+  struct Introduction {
+    Peer peer;
+    Wishes wishes;
+  };
+  std::vector<Peer> peers;
+  std::vector<Wishes> wishes;
+  for (Introduction& one : bootstrap_->all_gather_value(Introduction{describe(), wishes_})) {
+    one.peer.rank = static_cast<int32_t>(peers.size());
+    tidy(one.peer);
+    peers.push_back(one.peer);
+    wishes.push_back(one.wishes);
+  }
+  check_peers(peers);
+  agree(wishes);
+  return peers;
+}
+
 void Communicator::meet_peers() {
   const std::chrono::seconds longest(settings().integer(Setting::kInitTimeout));
   handles_ = std::make_unique<SocketHandleExchange>(bootstrap_->secret(), rank_, longest, &stopped_);
   const bool strict = checks_strictly() && ranks_ > 1;
   SharedMemory strict_memory;
   if (strict && rank_ == 0) strict_memory = StrictBoard::make(*handles_, ranks_);
-  std::vector<Peer> peers = bootstrap_->all_gather_value(describe());
-  for (size_t rank = 0; rank < peers.size(); ++rank) {
-    tidy(peers[rank]);
-    peers[rank].rank = static_cast<int32_t>(rank);
-  }
-  check_peers(peers);
+  const std::vector<Peer> peers = meet_and_agree();
   look_for_shared_gpus(peers, rank_);
   tell_bootstrap_of(peers);
   handles_->set_peers(peers);
@@ -309,10 +325,10 @@ void Communicator::make_executor_for(std::vector<Peer> peers, bool peer_access) 
   setup.peers = std::move(peers);
   setup.identity = std::bit_cast<std::array<uint64_t, 2>>(identity());
   setup.handles = handles_.get();
-  setup.min_channels = config_.min_ctas;
-  setup.max_channels = most_ctas(config_);
-  setup.cluster_ctas = config_.cga_cluster_size;
-  setup.buffer_bytes = static_cast<size_t>(settings().integer_if_set(Setting::kBuffSize).value_or(0));
+  setup.min_channels = wishes_.min_ctas;
+  setup.max_channels = wishes_.max_ctas;
+  setup.cluster_ctas = wishes_.cluster_ctas;
+  setup.buffer_bytes = wishes_.buffer_bytes;
   setup.peer_access = peer_access;
   setup.timeout = std::chrono::seconds(settings().integer(Setting::kTimeout));
   setup.warn_after = warn_after();

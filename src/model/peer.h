@@ -31,12 +31,12 @@ struct Peer {
   PciPlace pci_place{};            ///< of its GPU
   uint32_t bulk_bytes = 0;         ///< shared memory of a CTA at most, where kernels use copy units; 0: they do not
   std::array<char, 64> host_name{};
-  std::array<char, 108> handle_server{};       ///< name of the process's Unix socket for memory handles
-  std::array<char, 16> device_id{};            ///< UUID of the device: equal means the same physical GPU
-  uint32_t version = 0;                        ///< NCCL_VERSION_CODE of the library
-  uint32_t flavour = 0;                        ///< 0 virtual GPUs, 1 CUDA
-  std::array<uint32_t, 10> agreed_settings{};  ///< hashes of the settings that all ranks must share
-  std::array<uint8_t, 24> meeting_point{};     ///< where the process listens, as the bootstrap encodes it
+  std::array<char, 108> handle_server{};      ///< name of the process's Unix socket for memory handles
+  std::array<char, 16> device_id{};           ///< UUID of the device: equal means the same physical GPU
+  uint32_t version = 0;                       ///< NCCL_VERSION_CODE of the library
+  uint32_t flavour = 0;                       ///< 0 virtual GPUs, 1 CUDA
+  std::array<uint32_t, 3> shared_settings{};  ///< hashes of the settings that all ranks must share
+  std::array<uint8_t, 24> meeting_point{};    ///< where the process listens, as the bootstrap encodes it
 };
 static_assert(std::is_trivially_copyable_v<Peer>);
 

@@ -121,15 +121,4 @@ void restrict_protocols(std::string_view text, Rules& rules) {
   rules = changed;
 }
 
-std::string meaning_of(const Rules& rules) {
-  constexpr uint32_t kAllAlgorithms = (1U << kAlgorithms) - 1;  // `^` sets bits of none, too
-  constexpr uint32_t kAllProtocols = (1U << kProtocols) - 1;
-  std::string meaning;
-  for (size_t what = 0; what < kCollectives; ++what) {
-    meaning += formatted("{}{}/{} ", rules.algorithms_named[what] ? "!" : "", rules.algorithms[what] & kAllAlgorithms,
-                         rules.protocols[what] & kAllProtocols);
-  }
-  return meaning;
-}
-
 }  // namespace nitinol

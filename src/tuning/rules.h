@@ -32,7 +32,5 @@ struct Rules {
 void restrict_algorithms(std::string_view text, Rules& rules);
 /// The same for LL, LL128, Simple.
 void restrict_protocols(std::string_view text, Rules& rules);
-/// What the texts have come to: the same for all that mean the same.
-std::string meaning_of(const Rules& rules);
 
 }  // namespace nitinol

@@ -77,32 +77,5 @@ TEST(ProtocolRules, NamesSelectProtocols) {
   EXPECT_EQ(rules.protocols[static_cast<size_t>(Collective::kAllReduce)], 1U << static_cast<int>(Protocol::kSimple));
 }
 
-std::string meaning(const char* algorithms, const char* protocols) {
-  Rules rules = Rules::any();
-  if (*algorithms != '\0') restrict_algorithms(algorithms, rules);
-  if (*protocols != '\0') restrict_protocols(protocols, rules);
-  return meaning_of(rules);
-}
-
-TEST(RulesMeaning, IsTheSameHoweverItIsWritten) {
-  for (const auto& [one, other] : std::initializer_list<std::array<const char*, 2>>{
-           {"ring,tree", "Tree,RING,ring"},
-           {"^oneshot,twoshot", "ring,tree"},
-           {"nvls", "PAT"},
-           {"ring;allreduce:tree", "RING;AllReduce:Tree"},
-           {"allreduce:ring;reduce:tree", "reduce:tree;allreduce:ring"}}) {
-    EXPECT_EQ(meaning(one, ""), meaning(other, "")) << one << " and " << other;
-  }
-  EXPECT_EQ(meaning("", "^LL"), meaning("", "simple,ll128"));
-  EXPECT_EQ(meaning("", "LL,LL128,Simple"), meaning("", ""));
-}
-
-TEST(RulesMeaning, DiffersWhereTheChoiceMay) {
-  EXPECT_NE(meaning("ring", ""), meaning("tree", ""));
-  EXPECT_NE(meaning("ring", ""), meaning("allreduce:ring", ""));
-  EXPECT_NE(meaning("", "LL"), meaning("", "LL128"));
-  EXPECT_NE(meaning("oneshot,twoshot,ring,tree", ""), meaning("", ""));  // who names them permits any order of sums
-}
-
 }  // namespace
 }  // namespace nitinol

@@ -61,6 +61,19 @@ TEST(Log, LinesNameTheDeviceOfTheirThread) {
   }
 }
 
+/// Which of them count is to be known.
+TEST(Log, TellsRanksWhoseSettingsAreNotThoseOfAll) {
+  const std::string log = log_of(2, "WARN", "ALL", [](Rank& self) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.maxCTAs = 2 + self.rank;
+    ncclComm_t child = nullptr;
+    EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &child, &config));
+    EXPECT_CALL(ncclCommDestroy(child));
+  });
+  EXPECT_TRUE(has(log, "NCCL WARN rank 1: not all ranks have the same settings, .*not as set: at most 2 CTAs$")) << log;
+  EXPECT_FALSE(has(log, "rank 0: not all ranks")) << log;
+}
+
 /// A thread of the library's own sees it, for all ranks of a process.
 TEST(Log, AFailureIsToldOnceWithTheDeviceOfItsRank) {
   const std::string log = log_of(3, "WARN", "ALL", [](Rank& self) {

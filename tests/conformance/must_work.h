@@ -11,26 +11,26 @@
 
 namespace nitinol::testing {
 
-/// Throws unless an all-reduce over the communicator gives the sum of rank + 1.
-inline void must_work(ncclComm_t comm, cudaStream_t stream) {
+/// Throws unless an all-reduce of so many elements over the communicator gives the sum of rank + 1.
+inline void must_sum(ncclComm_t comm, size_t count, cudaStream_t stream) {
   int rank = 0;
   int ranks = 0;
   EXPECT_CALL(ncclCommUserRank(comm, &rank));
   EXPECT_CALL(ncclCommCount(comm, &ranks));
-  constexpr int kCount = 5000;
-  std::vector<int> values(kCount, rank + 1);
+  std::vector<int> values(count, rank + 1);
   int* data = nullptr;
   // In the stream's order: cudaFree would wait for kernels of other ranks on the same GPU, and so do calls of other
   // threads while this one waits in a copy to pageable memory.
-  EXPECT_CALL(cudaMallocAsync(reinterpret_cast<void**>(&data), kCount * sizeof(int), stream));
-  EXPECT_CALL(cudaMemcpyAsync(data, values.data(), kCount * sizeof(int), cudaMemcpyHostToDevice, stream));
-  EXPECT_CALL(settled(ncclAllReduce(data, data, kCount, ncclInt, ncclSum, comm, stream), comm));
+  EXPECT_CALL(cudaMallocAsync(reinterpret_cast<void**>(&data), count * sizeof(int), stream));
+  EXPECT_CALL(cudaMemcpyAsync(data, values.data(), count * sizeof(int), cudaMemcpyHostToDevice, stream));
+  EXPECT_CALL(settled(ncclAllReduce(data, data, count, ncclInt, ncclSum, comm, stream), comm));
   EXPECT_CALL(cudaStreamSynchronize(stream));
-  EXPECT_CALL(cudaMemcpyAsync(values.data(), data, kCount * sizeof(int), cudaMemcpyDeviceToHost, stream));
+  EXPECT_CALL(cudaMemcpyAsync(values.data(), data, count * sizeof(int), cudaMemcpyDeviceToHost, stream));
   EXPECT_CALL(cudaFreeAsync(data, stream));
   EXPECT_CALL(cudaStreamSynchronize(stream));
   for (const int value : values) expect_that(value == ranks * (ranks + 1) / 2, "sum is " + std::to_string(value));
 }
+inline void must_work(ncclComm_t comm, cudaStream_t stream) { must_sum(comm, 5000, stream); }
 
 /// The same of one with so many ranks, of which this one is to be `rank`.
 inline void must_work(ncclComm_t comm, int rank, int ranks, cudaStream_t stream) {
