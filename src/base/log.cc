@@ -117,6 +117,10 @@ const char* base_name(const char* path) {
   return slash == nullptr ? path : slash + 1;
 }
 
+void write_info_line(Log& log, const char* text) {
+  write_line(log, formatted("{}{} [{}] NCCL INFO {}\n", timestamp(log, LogLevel::kInfo), sender(log), t_device, text));
+}
+
 /// Another thread may have reset the log since the caller found it enabled.
 std::unique_lock<std::mutex> lock_ready(Log& log) {
   std::unique_lock lock(log.mutex);
@@ -136,7 +140,7 @@ void write_info(fmt::string_view text, fmt::format_args arguments) {
   const std::string body = format_arguments(text, arguments);
   Log& log = the_log();
   const auto lock = lock_ready(log);
-  write_line(log, formatted("{}{} [{}] NCCL INFO {}\n", timestamp(log, LogLevel::kInfo), sender(log), t_device, body));
+  write_info_line(log, body.c_str());
 }
 
 void write_call(fmt::string_view text, fmt::format_args arguments) {
@@ -176,6 +180,9 @@ void log_version() {
   const auto lock = log_detail::lock_ready(log);
   if (log.version_written) return;
   log.version_written = true;
+  if (log_enabled(LogLevel::kInfo, Subsystem::kInit)) {
+    return log_detail::write_info_line(log, kVersion.data());
+  }
   log_detail::write_line(log, formatted("{}{}\n", log_detail::timestamp(log, LogLevel::kVersion), kVersion.data()));
 }
 

@@ -126,7 +126,7 @@ NetworkInterface bootstrap_interface(const BootstrapOptions& options) {
   const NetworkInterface& first = chosen.front();
   static std::atomic<bool> said{false};
   if (!said.exchange(true)) {
-    log_info(Subsystem::kBootstrap, "Bootstrap : Using {}:{}", first.name, first.address.to_string());
+    log_info(Subsystem::kBootstrap, "Bootstrap: Using {}:{}", first.name, first.address.to_string());
   }
   return first;
 }

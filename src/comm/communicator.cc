@@ -41,9 +41,10 @@ constexpr std::chrono::milliseconds kFailurePatience{500};
 
 }  // namespace
 
-Communicator::Communicator(int device, Config config)
+Communicator::Communicator(int device, Config config, const char* made_by)
     : device_(device),
       config_(std::move(config)),
+      made_by_(made_by),
       wishes_(own_wishes(config_)),
       order_(settings().flag(Setting::kGraphMixingSupport)) {}
 
@@ -353,11 +354,6 @@ std::string Communicator::self_description() const {
 std::string Communicator::name_in_log() const {
   if (rank_ >= 0 || rank_in_parent_ < 0) return formatted("rank {}", rank_);
   return formatted("the new communicator of rank {} of the old one", rank_in_parent_);
-}
-
-void Communicator::log_completion(Subsystem subsystem, const char* step) const {
-  log_info(subsystem, "comm {} rank {} nranks {} cudaDev {}{}{} - {} COMPLETE", ras::text_of(identity_), rank_, ranks_,
-           device_, config_.name.empty() ? "" : " name ", config_.name, step);
 }
 
 /// Not once it is revoked, as by a call behind one that goes on in the background: what was revoked stays so.

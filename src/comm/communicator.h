@@ -94,8 +94,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void take_seat(std::span<const Peer> peers);
 
   /// Not yet usable: place() and one of the set_up functions follow, perhaps on another thread. `device`: CUDA device
-  /// of the rank.
-  Communicator(int device, Config config);
+  /// of the rank; `made_by`: the function that was called for it, for the log.
+  Communicator(int device, Config config, const char* made_by = "ncclCommInitRank");
   ~Communicator() override;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -104,6 +104,10 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
     rank_ = rank;
     ranks_ = ranks;
   }
+  /// By which the log knows it.
+  void note_handle(const void* handle) { handle_ = handle; }
+  /// Counts the calls of which the log has lines.
+  uint64_t next_logged_call() { return logged_calls_.fetch_add(1, std::memory_order_relaxed); }
   /// Before place() it is known by the rank of the communicator that it comes of.
   void come_of(const Communicator& parent) { rank_in_parent_ = parent.rank_; }
   /// Joins the other ranks. Collective. Throws Error; on return the communicator is ready.
@@ -282,9 +286,11 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::string name_in_log() const;
   std::string state_in_words() const;
   void log_failure(const std::string& sentence) const;
-  /// "comm ... - STEP COMPLETE", as scripts that read logs expect it: Init, Destroy if all was done that had been
-  /// called, else Abort, whichever call it was.
+  /// "comm ... - STEP COMPLETE", as scripts that read logs expect it: Destroy if all was done that had been called,
+  /// else Abort, whichever call it was.
   void log_completion(Subsystem subsystem, const char* step) const;
+  void log_init(const char* step) const;
+  std::string place_in_log() const;
   /// The other ranks, that this one has failed; without memory for that, that it has none.
   void tell(Bootstrap& bootstrap, ncclResult_t code, const std::string& sentence) noexcept;
   void tell_of_failed_set_up(Bootstrap& bootstrap, const std::exception& thrown) noexcept;
@@ -331,6 +337,9 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   int rank_in_parent_ = -1;  ///< -1: it has none
   const int device_;
   const Config config_;
+  const char* const made_by_;
+  const void* handle_ = nullptr;
+  std::atomic<uint64_t> logged_calls_{0};
   const int forks_before_ = count_forks();
   const int owner_ = getpid();
   std::shared_ptr<Gathering> gathering_;

@@ -115,7 +115,9 @@ void fail_split(Communicator& parent, const std::exception& thrown) noexcept {
 namespace {
 
 void hand_over_now(Job& job, std::shared_ptr<Communicator> made, ncclComm_t* handle) {
-  *handle = make_handle(made);
+  const ncclComm_t reserved = reserve_handle();
+  made->note_handle(reserved);
+  *handle = use_handle(reserved, made);
   job.made = std::move(made);
 }
 
@@ -123,11 +125,14 @@ void hand_over_now(Job& job, std::shared_ptr<Communicator> made, ncclComm_t* han
 
 void hand_over(Job& job, std::shared_ptr<Communicator> made, ncclComm_t* handle) {
   if (!job.communicator->config().blocking) return hand_over_now(job, std::move(made), handle);
-  job.finished = [made = std::move(made), handle](bool succeeded) {
+  const ncclComm_t reserved = reserve_handle();
+  made->note_handle(reserved);
+  job.finished = [made = std::move(made), reserved, handle](bool succeeded) {
     if (succeeded) {
-      *handle = make_handle(made);
+      *handle = use_handle(reserved, made);
     } else {
       made->tear_down();
+      use_handle(reserved, nullptr);
     }
   };
 }
@@ -157,7 +162,7 @@ void record_creation(ncclComm_t* handle, int ranks, std::span<const ncclUniqueId
   ras::watch_dump_signal();
   const auto parsed = std::make_shared<const std::vector<UniqueId>>(parse_ids(ids));
   if (!parsed->front().from_address) require_distinct(ids, function);
-  auto communicator = std::make_shared<Communicator>(device, read_config(config, Config{}));
+  auto communicator = std::make_shared<Communicator>(device, read_config(config, Config{}), function);
   group::require_same_blocking(communicator->config(), function);
   communicator->place(rank, ranks);
   Job job;
@@ -275,7 +280,7 @@ void record_split(const std::shared_ptr<Communicator>& parent, SplitChoice mine,
   const Config child_config = read_child_config(config, parent->config(), shares);
   std::shared_ptr<Communicator> child;
   if (mine.color != NCCL_SPLIT_NOCOLOR) {
-    child = std::make_shared<Communicator>(parent->device(), child_config);
+    child = std::make_shared<Communicator>(parent->device(), child_config, "ncclCommSplit");
     child->come_of(*parent);
   }
   Job job;

@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "base/error.h"
 #include "base/fork_safe.h"
@@ -23,6 +24,7 @@ struct Handles {
   std::mutex mutex;
   std::deque<ncclComm> all;  // addresses stay
   std::deque<ncclComm*> retired;
+  ncclComm* unused = nullptr;  ///< was reserved in vain
 };
 
 // Never destroyed: programs destroy communicators late.
@@ -50,19 +52,26 @@ bool is_live(const Handles& all, ncclComm_t handle) {
 
 }  // namespace
 
-ncclComm_t make_handle(std::shared_ptr<Communicator> communicator) {
+ncclComm_t reserve_handle() {
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
-  ncclComm* handle = nullptr;
-  if (h.retired.size() > kQuarantine) {
-    handle = h.retired.front();
-    h.retired.pop_front();
-  } else {
-    handle = &h.all.emplace_back();
-  }
-  handle->communicator = std::move(communicator);
-  __atomic_store_n(&handle->magic, kLive, __ATOMIC_RELEASE);
+  if (h.unused != nullptr) return std::exchange(h.unused, h.unused->next_unused);
+  if (h.retired.size() <= kQuarantine) return &h.all.emplace_back();
+  ncclComm* const handle = h.retired.front();
+  h.retired.pop_front();
   return handle;
+}
+
+ncclComm_t use_handle(ncclComm_t reserved, std::shared_ptr<Communicator> communicator) noexcept {
+  Handles& h = handles();
+  const std::lock_guard lock(h.mutex);
+  if (!communicator) {
+    reserved->next_unused = std::exchange(h.unused, reserved);
+    return nullptr;
+  }
+  reserved->communicator = std::move(communicator);
+  __atomic_store_n(&reserved->magic, kLive, __ATOMIC_RELEASE);
+  return reserved;
 }
 
 std::shared_ptr<Communicator> release_handle(ncclComm_t handle, const char* function) {

@@ -15,12 +15,15 @@ class Communicator;
 struct ncclComm {
   uint64_t magic = 0;
   std::shared_ptr<nitinol::Communicator> communicator;
+  ncclComm* next_unused = nullptr;
 };
 
 namespace nitinol {
 
-/// A new handle to the communicator.
-ncclComm_t make_handle(std::shared_ptr<Communicator> communicator);
+/// Room for a handle, by which the log knows a communicator before anybody has it.
+ncclComm_t reserve_handle();
+/// Makes it the communicator's; null: gives the room back.
+ncclComm_t use_handle(ncclComm_t reserved, std::shared_ptr<Communicator> communicator) noexcept;
 
 /// Ends the handle; its communicator is returned. Throws as communicator_of does.
 std::shared_ptr<Communicator> release_handle(ncclComm_t handle, const char* function);

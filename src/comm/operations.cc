@@ -73,28 +73,37 @@ bool logs_operations() {
   return log_enabled(LogLevel::kInfo, Subsystem::kColl) || log_enabled(LogLevel::kTrace, Subsystem::kCall);
 }
 
-void write_down(const CollectiveCall& call, int ranks) {
-  const auto* const comm = static_cast<const void*>(call.communicator);
-  const auto* const stream = static_cast<const void*>(call.stream);
-  const auto* const receive = static_cast<const void*>(call.receive);
+/// As printf writes it, which scripts expect.
+std::string pointer_text(const void* pointer) { return pointer != nullptr ? formatted("{}", pointer) : "(nil)"; }
+
+void write_down(const CollectiveCall& call, Communicator& communicator) {
+  const std::string send = pointer_text(call.send);
+  const std::string receive = pointer_text(call.receive);
+  const std::string comm = pointer_text(call.communicator);
+  const std::string stream = pointer_text(call.stream);
   const int type = static_cast<int>(call.type);
   const int op = static_cast<int>(call.op);
   log_call("nccl{}(sendbuff {}, recvbuff {}, count {}, datatype {}, op {}, root {}, comm {}, stream {})", call.function,
-           call.send, receive, call.count, type, op, call.root, comm, stream);
+           send, receive, call.count, type, op, call.root, comm, stream);
   log_info(Subsystem::kColl,
-           "{}: sendbuff {} recvbuff {} count {} datatype {} op {} root {} comm {} [nranks={}] stream {}",
-           call.function, call.send, receive, call.count, type, op, call.root, comm, ranks, stream);
+           "{}: opCount {:x} sendbuff {} recvbuff {} count {} datatype {} op {} root {} comm {} [nranks={}] stream {}",
+           call.function, communicator.next_logged_call(), send, receive, call.count, type, op, call.root, comm,
+           communicator.ranks(), stream);
 }
 
-void write_down(const MessageCall& call) {
-  const auto* const comm = static_cast<const void*>(call.communicator);
-  const auto* const stream = static_cast<const void*>(call.stream);
-  const auto* const buffer = static_cast<const void*>(call.buffer);
+/// The line of a message has the same form: its buffer is the receive buffer, its peer the root.
+void write_down(const MessageCall& call, Communicator& communicator) {
+  const std::string buffer = pointer_text(call.buffer);
+  const std::string comm = pointer_text(call.communicator);
+  const std::string stream = pointer_text(call.stream);
   const int type = static_cast<int>(call.type);
   log_call("nccl{}(buffer {}, count {}, datatype {}, peer {}, comm {}, stream {})", call.function, buffer, call.count,
            type, call.peer, comm, stream);
-  log_info(Subsystem::kColl, "{}: buffer {} count {} datatype {} peer {} comm {} stream {}", call.function, buffer,
-           call.count, type, call.peer, comm, stream);
+  log_info(
+      Subsystem::kColl,
+      "{}: opCount {:x} sendbuff (nil) recvbuff {} count {} datatype {} op 0 root {} comm {} [nranks={}] stream {}",
+      call.function, communicator.next_logged_call(), buffer, call.count, type, call.peer, comm, communicator.ranks(),
+      stream);
 }
 
 /// Without the buffers that the rank does not use: they may be anything.
@@ -120,7 +129,7 @@ void record_collective(const CollectiveCall& call, Communicator& communicator) {
   static constexpr Reduction kNone;
   const Reduction& reduction =
       reduces(call.what) ? communicator.operators().resolve(call.op, type, call.function) : kNone;
-  if (logs_operations()) write_down(call, ranks);
+  if (logs_operations()) write_down(call, communicator);
   if (call.count == 0 && ranks == 1) return;
   const Blocks blocks = blocks_of(call.what, call.root == communicator.rank(), ranks);
   const auto check = [&](const char* name, const void* buffer, int held) {
@@ -142,7 +151,7 @@ void record_message(const MessageCall& call, Communicator& communicator) {
          MessageWork::kMostBytes);
   }
   if (bytes > 0) check_buffer(call.function, "buffer", call.buffer, bytes, communicator);
-  if (logs_operations()) write_down(call);
+  if (logs_operations()) write_down(call, communicator);
   const MessageWork work{
       .direction = call.direction, .peer = call.peer, .buffer = call.buffer, .bytes = bytes, .stated = type};
   group::add_task({communicator, call.stream, work});

@@ -79,8 +79,8 @@ void record_shrink(const std::shared_ptr<Communicator>& parent, const ShrinkCall
   const std::vector<int> excluded = checked_exclusions(call.excluded, *parent);
   const bool stop = kind == Call::kShrinkAbort;
   const bool shares = parent->config().shrink_share && !stop && !was_revoked(parent->phase());
-  auto child =
-      std::make_shared<Communicator>(parent->device(), read_child_config(call.config, parent->config(), shares));
+  auto child = std::make_shared<Communicator>(
+      parent->device(), read_child_config(call.config, parent->config(), shares), "ncclCommShrink");
   child->come_of(*parent);
   Job job;
   job.communicator = parent;

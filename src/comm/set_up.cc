@@ -170,6 +170,7 @@ void Communicator::set_up(std::unique_ptr<Bootstrap> bootstrap) {
   }
   bootstrap_ = std::move(bootstrap);
   identity_ = key_id(bootstrap_->secret());
+  log_init("START");
   try {
     const DeviceGuard device(device_);
     const RelaxedCaptureGuard relaxed;
@@ -184,7 +185,7 @@ void Communicator::set_up(std::unique_ptr<Bootstrap> bootstrap) {
   phase_.store(Phase::kReady, std::memory_order_release);
   ncclResult_t busy = ncclInProgress;
   state_.compare_exchange_strong(busy, ncclSuccess, std::memory_order_acq_rel);
-  log_completion(Subsystem::kInit, "Init");
+  log_init("COMPLETE");
 }
 
 Peer Communicator::describe() const {

@@ -54,7 +54,11 @@ TEST(Log, LinesNameTheDeviceOfTheirThread) {
   for (const std::string device : {"0", "1", "2"}) {
     const std::string info = "\\[" + device + "\\] NCCL INFO ";
     std::string made = info;
-    made.append("comm .* rank ").append(device).append(" nranks 3 cudaDev ").append(device).append(" .*Init COMPLETE");
+    made.append(".*comm .* rank ")
+        .append(device)
+        .append(" nranks 3 cudaDev ")
+        .append(device)
+        .append(" .*Init COMPLETE");
     EXPECT_TRUE(has(log, made.c_str())) << log;
     EXPECT_TRUE(has(log, (info + "AllReduce: ").c_str())) << log;
     EXPECT_TRUE(has(log, ("\\[" + device + "\\] .* NCCL WARN ").c_str())) << log;
@@ -147,6 +151,33 @@ TEST(Log, TracesCallsAtLevelTrace) {
   EXPECT_FALSE(has(log, "NCCL INFO")) << log;
 }
 
+/// In the form of a collective's also those of messages. A communicator is the same in all lines.
+TEST(Log, TellsOfEachOperation) {
+  const std::string log = log_of(1, "INFO", "INIT,COLL", [](Rank& self) {
+    int* data = nullptr;
+    EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 64));
+    EXPECT_CALL(ncclReduce(data, nullptr, 0, ncclInt, ncclMax, 0, self.comm, nullptr));
+    EXPECT_CALL(ncclGroupStart());
+    EXPECT_CALL(ncclSend(data, 3, ncclInt8, 0, self.comm, self.stream));
+    EXPECT_CALL(ncclRecv(data + 8, 3, ncclInt8, 0, self.comm, self.stream));
+    EXPECT_CALL(ncclGroupEnd());
+    EXPECT_CALL(cudaStreamSynchronize(self.stream));
+  });
+  const size_t at = log.find(" comm 0x");
+  ASSERT_NE(at, std::string::npos) << log;
+  const std::string comm = log.substr(at, log.find(' ', at + 8) - at);
+  const std::string reduce =
+      "NCCL INFO Reduce: opCount 0 sendbuff 0x[0-9a-f]+ recvbuff \\(nil\\) count 0 datatype 2 op 2 root 0" + comm +
+      " \\[nranks=1\\] stream \\(nil\\)\n";
+  EXPECT_TRUE(has(log, reduce.c_str())) << log;
+  for (const std::string call : {"Send: opCount 1", "Recv: opCount 2"}) {
+    std::string line = "NCCL INFO ";
+    line.append(call).append(" sendbuff \\(nil\\) recvbuff 0x[0-9a-f]+ count 3 datatype 0 op 0 root 0").append(comm);
+    line.append(" \\[nranks=1\\] stream 0x[0-9a-f]+\n");
+    EXPECT_TRUE(has(log, line.c_str())) << log;
+  }
+}
+
 TEST(Log, AWarningNamesThePlaceWhereTheErrorCameUp) {
   const std::string log = log_of(1, "WARN", "", [](Rank& self) {
     int number = 0;
@@ -166,8 +197,15 @@ TEST(Log, SaysWhenACommunicatorIsCompleteAndWhatItIsCalled) {
     EXPECT_CALL(ncclCommSplit(self.comm, 0, 0, &named, &config));
     EXPECT_CALL(ncclCommDestroy(named));
   });
-  EXPECT_TRUE(has(log, "NCCL INFO comm [0-9a-f]+ rank 0 nranks 1 cudaDev 0 - Init COMPLETE\n")) << log;
-  EXPECT_TRUE(has(log, "NCCL INFO comm [0-9a-f]+ rank 0 nranks 1 cudaDev 0 name experts - Init COMPLETE\n")) << log;
+  for (const std::string step : {"START\n", "COMPLETE\n"}) {
+    const std::string place =
+        " comm 0x[0-9a-f]+ rank 0 nranks 1 cudaDev 0 nvmlDev 0 busId [0-9a-f]+ commId 0x[0-9a-f]{16}";
+    const std::string first = "NCCL INFO ncclCommInitRank[A-Za-z]*" + place + " - Init " + step;
+    const std::string named = "NCCL INFO ncclCommSplit" + place + " commName experts - Init " + step;
+    EXPECT_TRUE(has(log, first.c_str())) << log;
+    EXPECT_TRUE(has(log, named.c_str())) << log;
+  }
+  EXPECT_TRUE(has(log, "\\[0\\] NCCL INFO NCCL version 2\\.28\\.9\\+cuda[0-9.]+ \\(Nitinol\\)\n")) << log;
 }
 
 TEST(Log, SaysWhetherACommunicatorWasDestroyedOrAborted) {
@@ -178,8 +216,10 @@ TEST(Log, SaysWhetherACommunicatorWasDestroyedOrAborted) {
       EXPECT_CALL(end(child));
     });
   };
-  constexpr const char* kDestroyed = "NCCL INFO comm [0-9a-f]+ rank 0 nranks 1 cudaDev 0 - Destroy COMPLETE\n";
-  constexpr const char* kAborted = "NCCL INFO comm [0-9a-f]+ rank 0 nranks 1 cudaDev 0 - Abort COMPLETE\n";
+  constexpr const char* kDestroyed =
+      "NCCL INFO comm 0x[0-9a-f]+ rank 0 nranks 1 cudaDev 0 busId [0-9a-f]+ - Destroy COMPLETE\n";
+  constexpr const char* kAborted =
+      "NCCL INFO comm 0x[0-9a-f]+ rank 0 nranks 1 cudaDev 0 busId [0-9a-f]+ - Abort COMPLETE\n";
   for (const char* const subsystem : {"INIT", "DESTROY"}) {
     EXPECT_TRUE(has(end_by(&ncclCommAbort, subsystem), kAborted)) << subsystem;
     const std::string log = end_by(&ncclCommDestroy, subsystem);
@@ -242,7 +282,7 @@ TEST(Log, SaysWhoseNewCommunicatorHasFailedBeforeItHadARankInIt) {
 
 TEST(Log, SaysOverWhichInterfaceAndWhichWayRanksMeet) {
   const std::string log = log_of(3, "INFO", "INIT,BOOTSTRAP", [](Rank&) {});
-  EXPECT_TRUE(has(log, "NCCL INFO Bootstrap : Using [^ :]+:[^ ]+\n")) << log;
+  EXPECT_TRUE(has(log, "NCCL INFO Bootstrap: Using [^ :]+:[^ ]+\n")) << log;
   EXPECT_TRUE(has(log, "NCCL INFO Channel 00/0 : 0\\[0\\] -> 1\\[[0-9]+\\] via P2P/direct pointer\n")) << log;
   EXPECT_TRUE(has(log, "NCCL INFO Channel 00/0 : 2\\[[0-9]+\\] -> 0\\[0\\] via P2P/direct pointer\n")) << log;
 }
