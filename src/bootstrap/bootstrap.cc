@@ -78,7 +78,7 @@ bool Bootstrap::last_barrier(bool in_a_hurry, const std::function<bool()>& goes_
   } catch (const GoesAlone&) {
     return false;
   } catch (const Error&) {
-    if (!goes_alone || !has_departed_rank()) throw;
+    if (!goes_alone || !has_gone_rank()) throw;
     return false;
   }
   return !tree_->found_somebody_gone();
@@ -92,7 +92,7 @@ void Bootstrap::watch(FailureCallback callback, NeedsOthers needs_others) {
   tree_->watch(std::move(callback), std::move(needs_others));
 }
 std::optional<Failure> Bootstrap::failure() const { return tree_->failure(); }
-bool Bootstrap::has_departed_rank() const { return tree_->has_departed_rank(); }
+bool Bootstrap::has_gone_rank() const { return tree_->has_gone_rank(); }
 void Bootstrap::report_failure(const Failure& failure) { tree_->report(failure); }
 void Bootstrap::report_lack_of_memory() noexcept { tree_->report_lack_of_memory(); }
 void Bootstrap::tell_of_awaited(const std::string& ranks) { tree_->tell_of_awaited(ranks); }

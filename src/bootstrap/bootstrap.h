@@ -98,7 +98,8 @@ class Bootstrap {
   void barrier();
   /// The last barrier before shutdown(). `in_a_hurry`: fails after two seconds if a rank's process is stopped.
   /// `goes_alone`, if there is one, is asked now and then, unless another rank has revoked the communicator: whether
-  /// not to wait any longer. Then ranks that have departed are no failure either. False if it was not waited for all.
+  /// not to wait any longer. Then ranks that are lost or have departed are no failure. False if it was not waited for
+  /// all.
   bool last_barrier(bool in_a_hurry, const std::function<bool()>& goes_alone);
   /// Who knows what other ranks do. Not while operations run; it must not use this object.
   void ask_for_doings(DoingsOf doings);
@@ -124,13 +125,13 @@ class Bootstrap {
   std::unique_ptr<Bootstrap> make_child(const std::vector<int>& members, int my_index,
                                         const std::atomic<bool>* abort_flag = nullptr);
 
-  /// `callback` hears of the first failure; also if there was one already. That a rank has departed is none to it
-  /// before `needs_others` says so. Replaces earlier ones; null: none. When it returns, what it replaced is not
+  /// `callback` hears of the first failure; also if there was one already. That a rank is lost or has departed is none
+  /// to it before `needs_others` says so. Replaces earlier ones; null: none. When it returns, what it replaced is not
   /// running; so neither must call it.
   void watch(FailureCallback callback, NeedsOthers needs_others = {});
   std::optional<Failure> failure() const;
-  /// Whether the first failure is that another rank has departed.
-  bool has_departed_rank() const;
+  /// Whether the first failure is that another rank is lost or has departed.
+  bool has_gone_rank() const;
   /// Tells all ranks, this one's callback included; the first failure of a communicator counts, later ones are dropped.
   void report_failure(const Failure& failure);
   /// The same where there is no memory to say what is wrong, and takes none.

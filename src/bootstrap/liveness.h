@@ -30,9 +30,9 @@ struct Failure {
 /// not call shutdown() or destroy the Bootstrap: it notes the failure and wakes whoever waits.
 using FailureCallback = std::function<void(const Failure&)>;
 
-/// Whether this rank needs one that has departed, now. Asked on the watching thread, again and again until it does. The
-/// same holds for it.
-using NeedsOthers = std::function<bool()>;
+/// Whether this rank needs the others now, of which one is lost or has departed, as it says. Asked on the watching
+/// thread, again and again until it does. The same holds for it.
+using NeedsOthers = std::function<bool(const Failure&)>;
 
 /// What another rank does, as far as that can be seen, for whoever waits for it in vain.
 struct DoingsOfRank {

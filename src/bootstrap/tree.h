@@ -121,9 +121,9 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
   void check_listener() const { listener_->check(listens_since_); }
   void watch(FailureCallback callback, NeedsOthers needs_others = {});
   std::optional<Failure> failure() const;
-  bool has_departed_rank() const {
+  bool has_gone_rank() const {
     const std::lock_guard lock(mutex_);
-    return failure_ && failure_->parting == Parting::kDeparted && failure_->rank != rank_;
+    return failure_ && failure_->parting != Parting::kFailed && failure_->rank != rank_;
   }
   void report(const Failure& failure) { spread(failure, -1); }
   /// Whether its failure may be no more than that a neighbour is lost, which may have told the cause elsewhere.

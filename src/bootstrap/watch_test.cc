@@ -114,7 +114,8 @@ TEST(Watch, OfARankThatHasDepartedIsToldOnceItIsNeeded) {
   std::atomic<int> asked{0};
   std::atomic<bool> needed{false};
   std::promise<bool> told;
-  all[1]->watch([&](const Failure&) { told.set_value(needed); }, [&] { return ++asked, needed.load(); });
+  all[1]->watch([&](const Failure&) { told.set_value(needed); },
+                [&](const Failure&) { return ++asked, needed.load(); });
   all[0]->report_failure({0, ncclRemoteError, "rank 0 aborted its communicator", Parting::kDeparted});
   while (asked < 3) std::this_thread::yield();
   needed = true;
@@ -122,22 +123,34 @@ TEST(Watch, OfARankThatHasDepartedIsToldOnceItIsNeeded) {
   all[1]->watch(nullptr);
 }
 
-TEST(Watch, OfALostRankIsToldThoughItIsNotNeeded) {
+TEST(Watch, OfALostRankIsToldOnceItIsNeeded) {
   BootstrapOptions options = quick_options();
   options.grace_of_gone = std::chrono::milliseconds(1);
   auto all = join_all(2, options);
+  std::atomic<int> asked{0};
   std::promise<Parting> told;
-  all[1]->watch([&](const Failure& failure) { told.set_value(failure.parting); }, [] { return false; });
+  all[1]->watch([&](const Failure& failure) { told.set_value(failure.parting); },
+                [&](const Failure& failure) { return failure.parting == Parting::kLost && ++asked == 3; });
   all[0].reset();  // without a goodbye
   EXPECT_EQ(told.get_future().get(), Parting::kLost);
 }
 
-TEST(Watch, ARankThatHasDepartedIsNoFailureToWhoMayLeaveWithoutIt) {
+TEST(Watch, OfARankThatSaysWhatIsWrongIsToldThoughItIsNotNeeded) {
+  auto all = join_all(2);
+  std::promise<std::string> told;
+  all[1]->watch([&](const Failure& failure) { told.set_value(failure.sentence); },
+                [](const Failure&) { return false; });
+  all[0]->report_failure({0, ncclUnhandledCudaError, "rank 0: an illegal memory access"});
+  EXPECT_EQ(told.get_future().get(), "rank 0: an illegal memory access");
+}
+
+TEST(Watch, ARankThatIsGoneIsNoFailureToWhoMayLeaveWithoutIt) {
   auto all = join_all(3);
   all[0]->report_failure({0, ncclRemoteError, "rank 0 aborted its communicator", Parting::kDeparted});
   await_failure(all);
   EXPECT_FALSE(all[1]->last_barrier(false, [] { return false; }));
-  EXPECT_TRUE(all[1]->has_departed_rank());
+  EXPECT_TRUE(all[1]->has_gone_rank());
+  EXPECT_FALSE(all[0]->has_gone_rank()) << "that is itself";
   EXPECT_THAT(error_of([&] { all[2]->last_barrier(false, {}); }).what(), HasSubstr("rank 0 aborted its communicator"));
 }
 

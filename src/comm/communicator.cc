@@ -225,8 +225,8 @@ void Communicator::require_not_finalised(const Launch& launch) const {
 }
 
 /// From when on that is a failure.
-void Communicator::throw_if_somebody_departed() {
-  if (!somebody_departed_.load(std::memory_order_relaxed)) return;
+void Communicator::throw_if_somebody_is_gone() {
+  if (!somebody_is_gone_.load(std::memory_order_relaxed)) return;
   if (const auto first = bootstrap_->failure()) fail_with(first->result, first->sentence, false);
   throw_failure();
 }
@@ -235,7 +235,7 @@ template <class Body>
 void Communicator::operate(const Launch& launch, Body&& body) {
   const Visit visit(*this);
   require_not_finalised(launch);
-  throw_if_somebody_departed();
+  throw_if_somebody_is_gone();
   const DeviceGuard device(device_);
   try {
     const std::lock_guard one_at_a_time(operations_mutex_);
@@ -261,10 +261,13 @@ void Communicator::fail_operation(const Launch& launch, const std::exception& th
   }
 }
 
-void Communicator::throw_first_failure() const {
+void Communicator::throw_first_failure() {
   const auto deadline = std::chrono::steady_clock::now() + kFailurePatience;
   for (bool last = false;; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
-    if (const auto first = bootstrap_->failure()) fail(first->result, "{}", first->sentence);
+    if (const auto first = bootstrap_->failure()) {
+      fail_with(first->result, first->sentence, false);  // of a rank that is gone the failure watch may say nothing
+      fail(first->result, "{}", first->sentence);
+    }
     if (last) return;
     last = std::chrono::steady_clock::now() >= deadline;  // the thread may have slept for much longer than it was to
   }

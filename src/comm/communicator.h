@@ -326,11 +326,11 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void make_executor_for(std::vector<Peer> peers, bool peer_access);
   bool finds_peer_access(const std::vector<Peer>& peers);
   /// Waits a little for word of an earlier failure elsewhere, and throws it if it comes.
-  void throw_first_failure() const;
+  void throw_first_failure();
   void fail_in_operation(ncclResult_t code, const std::string& sentence);
   void follow_failures();
-  bool needs_others();
-  void throw_if_somebody_departed();
+  bool needs_others(const Failure& failure);
+  void throw_if_somebody_is_gone();
 
   int rank_ = -1;
   int ranks_ = 0;
@@ -379,8 +379,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::unique_ptr<Executor> executor_;
   std::mutex operations_mutex_;  // of programs that call from several threads at a time, which they should not
   StreamOrder order_;
-  std::function<bool()> is_certainly_idle_;     ///< asked by the failure watch
-  std::atomic<bool> somebody_departed_{false};  ///< whom nobody here needed
+  std::function<bool()> is_certainly_idle_;    ///< asked by the failure watch
+  std::atomic<bool> somebody_is_gone_{false};  ///< and nobody here needed it
   KernelsOfProcess kernels_;
   std::mutex background_mutex_;  // held while background_ is started or joined
   std::thread background_;

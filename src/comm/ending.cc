@@ -52,7 +52,7 @@ void Communicator::flush(std::chrono::milliseconds patience) {
   }
 }
 
-/// Others are waited for that may wait for this program, in other communicators, or come late, or have departed.
+/// Others are waited for that may wait for this program, in other communicators, or come late, or are gone.
 bool Communicator::may_leave_alone() const { return timeout_.load().count() == 0 && !strict_board_; }
 
 void Communicator::wait_for_leavers(bool in_a_hurry) {
@@ -67,7 +67,7 @@ void Communicator::wait_for_leavers(bool in_a_hurry) {
   };
   std::function<bool()> goes_alone;
   if (may_leave_alone()) goes_alone = [&] { return !is_needed(); };
-  if (bootstrap_->last_barrier(in_a_hurry, goes_alone) || bootstrap_->has_departed_rank()) return;
+  if (bootstrap_->last_barrier(in_a_hurry, goes_alone) || bootstrap_->has_gone_rank()) return;
   while (is_needed() && Clock::now() < deadline && !aborted_.load()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -78,7 +78,7 @@ void Communicator::finish_finalise(bool in_a_hurry) {
   if (state() == ncclSuccess || state() == ncclInProgress) {
     bootstrap_->tell_of_awaited("");
     wait_for_leavers(in_a_hurry);
-    const bool can_compare = !bootstrap_->has_departed_rank();
+    const bool can_compare = !bootstrap_->has_gone_rank();
     bootstrap_->watch(nullptr);
     bootstrap_->shutdown();
     const auto difference = can_compare ? executor_->difference_in_the_end() : std::nullopt;

@@ -378,14 +378,22 @@ void Communicator::fail_in_operation(ncclResult_t code, const std::string& sente
 
 void Communicator::follow_failures() {
   bootstrap_->watch([this](const Failure& failure) { fail_with(failure.result, failure.sentence, false); },
-                    [this] { return needs_others(); });
+                    [this](const Failure& failure) { return needs_others(failure); });
 }
 
-/// Whether operations run, or a call is under way. If not, they are refused from now on.
-bool Communicator::needs_others() {
+/// Whether operations run, or a call is under way. If not, they are refused from now on. Whoever looks for a process
+/// that has crashed is to find that in the log at once.
+bool Communicator::needs_others(const Failure& failure) {
   const PrimaryContextGuard primary(device_);
   if (needs_all_.load() > 0 || !is_certainly_idle_()) return true;
-  somebody_departed_.store(true);
+  if (somebody_is_gone_.exchange(true)) return false;
+  const DeviceInLog of_rank(device_);
+  constexpr const char* kText = "{}: {}; nothing here needs it until the next operation";
+  if (failure.parting == Parting::kLost) {
+    log_note(kText, name_in_log(), failure.sentence);
+  } else {
+    log_info(Subsystem::kInit, kText, name_in_log(), failure.sentence);
+  }
   return false;
 }
 

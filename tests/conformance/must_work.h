@@ -40,9 +40,20 @@ inline void must_work(ncclComm_t comm, int rank, int ranks, cudaStream_t stream)
 
 inline ncclResult_t wait_for_state(ncclComm_t comm) { return settled(ncclInProgress, comm); }
 
+/// The state in which the communicator ends up.
 inline ncclResult_t wait_for_failure(ncclComm_t comm) {
   while (state_of(comm) == ncclSuccess) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return state_of(comm);
+}
+
+/// The same of a communicator of which a rank is gone, which an operation needs.
+inline ncclResult_t wait_in_vain(ncclComm_t comm) {
+  float* data = nullptr;
+  EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), sizeof(float)));
+  static_cast<void>(ncclAllReduce(data, data, 1, ncclFloat, ncclSum, comm, nullptr));  // it may be refused already
+  const ncclResult_t state = wait_for_failure(comm);
+  EXPECT_CALL(cudaFree(data));
+  return state;
 }
 
 }  // namespace nitinol::testing

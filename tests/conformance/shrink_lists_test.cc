@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cluster.h"
+#include "must_work.h"
 #include "nccl.h"
 #include "shared_count.h"
 
@@ -295,11 +296,6 @@ TEST(ShrinkLists, OfCommunicatorsThatDoNotBlockAreToldByTheState) {
                              [] { return tell_by_the_state(NCCL_SHRINK_ABORT); }}));
 }
 
-ncclResult_t wait_for_failure(ncclComm_t comm) {
-  while (state_of(comm) == ncclSuccess) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  return state_of(comm);
-}
-
 /// Rank 3 dies or is stopped; of the others, who stop their operations, each leaves out its list.
 std::string after_a_loss(int signal, const Lists& lists, const List& right) {
   const SharedCount told;
@@ -316,7 +312,7 @@ std::string after_a_loss(int signal, const Lists& lists, const List& right) {
       _exit(0);
     }
     if (process == 3) raise(signal);
-    if (signal == SIGKILL) expect_that(wait_for_failure(comm) == ncclRemoteError, "the death is not noticed");
+    if (signal == SIGKILL) expect_that(wait_in_vain(comm) == ncclRemoteError, "the death is not noticed");
     if (!lists.empty()) must_be_told(comm, lists, process, NCCL_SHRINK_ABORT);
     told.meet(3);
     must_shrink(comm, process, right, 4, NCCL_SHRINK_ABORT);

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "cluster.h"
+#include "must_work.h"
 #include "nccl.h"
-#include "observe.h"
 #include "shared_count.h"
 
 namespace nitinol::testing {
@@ -99,15 +99,16 @@ TEST(Abort, EndsAnInitThatPeersNeverJoin) {
 }
 
 TEST(Abort, EndsANonBlockingSplitAndItsChild) {
-  EXPECT_EQ("", run_processes(2, [](int process, const ncclUniqueId& id) {
+  const SharedCount through;
+  EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) {
               ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
               config.blocking = 0;
               ncclComm_t comm = nullptr;
               ncclResult_t state = ncclInProgress;
               static_cast<void>(ncclCommInitRankConfig(&comm, 2, id, process, &config));
               while (state == ncclInProgress) EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
-              if (process == 1) {  // process 0 may be through already
-                while (state == ncclSuccess) EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
+              if (process == 1) {
+                through.wait_for(1);
                 return abort_in_time(comm);
               }
               ncclComm_t child = nullptr;
@@ -117,6 +118,7 @@ TEST(Abort, EndsANonBlockingSplitAndItsChild) {
                           "busy");
               abort_in_time(comm);
               abort_in_time(child);
+              through.add();
             }));
 }
 

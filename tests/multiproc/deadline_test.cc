@@ -14,6 +14,7 @@
 
 #include "cluster.h"
 #include "matches.h"
+#include "must_work.h"
 #include "nccl.h"
 #include "nitinol.h"
 #include "observe.h"

@@ -16,6 +16,7 @@
 
 #include "base/temporary_folder_testing.h"
 #include "cluster.h"
+#include "must_work.h"
 #include "nccl.h"
 #include "nitinol.h"
 #include "observe.h"

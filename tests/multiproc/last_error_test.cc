@@ -6,8 +6,8 @@
 #include <string>
 
 #include "cluster.h"
+#include "must_work.h"
 #include "nccl.h"
-#include "observe.h"
 
 namespace nitinol::testing {
 namespace {

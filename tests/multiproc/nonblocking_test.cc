@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "cluster.h"
+#include "must_work.h"
 #include "nccl.h"
 #include "observe.h"
 #include "pipe.h"

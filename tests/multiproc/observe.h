@@ -1,20 +1,14 @@
-// What tests look at from outside: a command's output, a folder's entries, a process, a communicator that is going to
-// fail.
+// What tests look at from outside: a command's output, a folder's entries, a process.
 #pragma once
 
 #include <dirent.h>
 #include <sys/wait.h>
 
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <string>
-#include <thread>
 #include <utility>
-
-#include "cluster.h"
-#include "nccl.h"
 
 namespace nitinol::testing {
 
@@ -39,16 +33,6 @@ inline bool is_stopped(pid_t process) {
   std::string line;
   std::getline(std::ifstream("/proc/" + std::to_string(process) + "/stat"), line);
   return line.find(") T ") != std::string::npos;
-}
-
-/// Returns the state in which the communicator ends up.
-inline ncclResult_t wait_for_failure(ncclComm_t comm) {
-  ncclResult_t state = ncclSuccess;
-  while (state == ncclSuccess) {
-    EXPECT_CALL(ncclCommGetAsyncError(comm, &state));
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return state;
 }
 
 }  // namespace nitinol::testing

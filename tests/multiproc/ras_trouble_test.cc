@@ -8,9 +8,9 @@
 #include <sstream>
 
 #include "base/temporary_folder_testing.h"
+#include "must_work.h"
 #include "nccl.h"
 #include "nitinol.h"
-#include "observe.h"
 #include "ras_testing.h"
 
 namespace nitinol::testing {
@@ -54,7 +54,7 @@ TEST(RasTrouble, AKilledRankIsReportedDead) {
     self.reduce(1);
     self.wait();
     if (process == static_cast<int>(kVictim)) raise(SIGKILL);
-    if (wait_for_failure(self.comm) != ncclRemoteError) throw std::runtime_error("not a remote error");
+    if (wait_in_vain(self.comm) != ncclRemoteError) throw std::runtime_error("not a remote error");
     const auto job = ask_until(ports[static_cast<size_t>(process)].number(), [](const nlohmann::json& now) {
       const auto& communicator = now["communicators"][0];
       return misses(now, {kVictim}) && communicator["errors"].size() == 1 &&
@@ -165,7 +165,7 @@ TEST(RasTrouble, AnotherProcessAnswersAtTheSharedPortWhenOneDies) {
     self.reduce(1);
     self.wait();
     if (process == static_cast<int>(kVictim)) raise(SIGKILL);
-    static_cast<void>(wait_for_failure(self.comm));
+    static_cast<void>(wait_in_vain(self.comm));
     for (int i = 0; i < 20; ++i) {
       must_equal(ask_until(port.number(), [](const auto& now) { return misses(now, {kVictim}); })["healthy"], false,
                  "healthy");

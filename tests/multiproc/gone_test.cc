@@ -1,6 +1,8 @@
-// Ranks that have left of their own will, by an abort or as their process has exited, when nothing that they called is
-// under way: nothing to those who need them no more, and an error of the next call to those who do.
+// Ranks that are gone, by an abort or as their process has ended, when nothing that they called is under way: nothing
+// to those who need them no more, and an error of the next call to those who do.
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -23,12 +25,15 @@ constexpr int kLeaver = 1;
 constexpr int kCount = 1000;
 
 void exits(ncclComm_t) { exit(0); }
+void exits_at_once(ncclComm_t) { _exit(0); }
+void dies(ncclComm_t) { raise(SIGKILL); }
 void aborts(ncclComm_t comm) { EXPECT_CALL(ncclCommAbort(comm)); }
 
 struct WayToGo {
   std::string name;
   void (*go)(ncclComm_t);
   std::string words;
+  std::string outcome{};  ///< of its process
 };
 void PrintTo(const WayToGo& way, std::ostream* out) { *out << way.name; }
 
@@ -82,17 +87,17 @@ class Stayer {
 /// For longer than it takes to hear of one that has gone, and to look once more.
 void stay_idle() { std::this_thread::sleep_for(std::chrono::seconds(1)); }
 
-class Departed : public ::testing::TestWithParam<WayToGo> {
+class Gone : public ::testing::TestWithParam<WayToGo> {
  public:
-  /// All ranks reduce; then one goes, and the others live on.
-  void run(const std::function<void(Stayer&)>& live_on) const {
+  /// All ranks reduce, unless the communicator is to be `fresh`; then one goes, and the others live on.
+  void run(const std::function<void(Stayer&)>& live_on, bool fresh = false) const {
     const SharedCount through;
-    EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+    EXPECT_EQ(GetParam().outcome, run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
                 ncclComm_t comm = nullptr;
                 use_device_of(process);
                 EXPECT_CALL(ncclCommInitRank(&comm, kProcesses, id, process));
                 Stayer stayer(process, comm);
-                stayer.must_sum();
+                if (!fresh) stayer.must_sum();
                 through.meet(kProcesses);
                 if (process == kLeaver) return GetParam().go(comm);
                 live_on(stayer);
@@ -104,12 +109,15 @@ class Departed : public ::testing::TestWithParam<WayToGo> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(By, Departed,
+INSTANTIATE_TEST_SUITE_P(By, Gone,
                          ::testing::Values(WayToGo{"exit", exits, "exited without ncclCommDestroy or ncclCommAbort"},
-                                           WayToGo{"abort", aborts, "aborted its communicator"}),
+                                           WayToGo{"abort", aborts, "aborted its communicator"},
+                                           WayToGo{"exit_at_once", exits_at_once, "exited or closed its connection"},
+                                           WayToGo{"kill", dies, "exited or closed its connection",
+                                                   "process 1 ended by signal 9\n"}),
                          [](const auto& tested) { return tested.param.name; });
 
-TEST_P(Departed, IsNoFailureToRanksThatAreIdle) {
+TEST_P(Gone, IsNoFailureToRanksThatAreIdle) {
   run([](Stayer& stayer) {
     stay_idle();
     expect_that(state_of(stayer.comm()) == ncclSuccess, "it has failed");
@@ -118,7 +126,7 @@ TEST_P(Departed, IsNoFailureToRanksThatAreIdle) {
   });
 }
 
-TEST_P(Departed, IsNoFailureToRanksThatLeaveRightAway) {
+TEST_P(Gone, IsNoFailureToRanksThatLeaveRightAway) {
   run([](Stayer& stayer) {
     EXPECT_CALL(ncclCommFinalize(stayer.comm()));
     expect_that(state_of(stayer.comm()) == ncclSuccess, "it has failed");
@@ -127,7 +135,7 @@ TEST_P(Departed, IsNoFailureToRanksThatLeaveRightAway) {
 }
 
 /// Either the call hears of it, or, if it came before word of that, the state does.
-TEST_P(Departed, EndsTheNextOperationOfTheOthers) {
+TEST_P(Gone, EndsTheNextOperationOfTheOthers) {
   run([this](Stayer& stayer) {
     stay_idle();
     if (stayer.all_reduce() == ncclSuccess) {
@@ -141,8 +149,20 @@ TEST_P(Departed, EndsTheNextOperationOfTheOthers) {
   });
 }
 
+/// Which reaches for all ranks, and finds that one is not there.
+TEST_P(Gone, EndsTheFirstOperationOfTheOthers) {
+  run(
+      [this](Stayer& stayer) {
+        if (stayer.all_reduce() == ncclSuccess) stayer.synchronize();
+        while (state_of(stayer.comm()) == ncclSuccess) std::this_thread::yield();
+        must_tell_of_the_leaver(ncclGetLastError(stayer.comm()));
+        EXPECT_CALL(ncclCommAbort(stayer.comm()));
+      },
+      true);
+}
+
 /// Of launches of graphs the library hears nothing.
-TEST_P(Departed, EndsAGraphThatIsLaunchedLater) {
+TEST_P(Gone, EndsAGraphThatIsLaunchedLater) {
   run([this](Stayer& stayer) {
     const cudaGraphExec_t graph = stayer.capture();
     stay_idle();
@@ -155,7 +175,7 @@ TEST_P(Departed, EndsAGraphThatIsLaunchedLater) {
   });
 }
 
-TEST_P(Departed, EndsASplitOfTheOthers) {
+TEST_P(Gone, EndsASplitOfTheOthers) {
   run([this](Stayer& stayer) {
     stay_idle();
     ncclComm_t child = nullptr;
@@ -165,7 +185,7 @@ TEST_P(Departed, EndsASplitOfTheOthers) {
   });
 }
 
-TEST_P(Departed, IsLeftOutByThoseWhoShrink) {
+TEST_P(Gone, IsLeftOutByThoseWhoShrink) {
   run([](Stayer& stayer) {
     stay_idle();
     ncclComm_t child = nullptr;
@@ -180,7 +200,7 @@ TEST_P(Departed, IsLeftOutByThoseWhoShrink) {
 }
 
 /// Who sets a limit of time is told of ranks that do not come.
-TEST_P(Departed, IsToldToWhoLeavesWithALimitOfTime) {
+TEST_P(Gone, IsToldToWhoLeavesWithALimitOfTime) {
   run([this](Stayer& stayer) {
     EXPECT_CALL(nitinolCommSetTimeout(stayer.comm(), 60));
     expect_that(ncclCommFinalize(stayer.comm()) == ncclRemoteError, "finalize");
