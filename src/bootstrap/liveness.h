@@ -31,7 +31,7 @@ struct Failure {
 using FailureCallback = std::function<void(const Failure&)>;
 
 /// Whether this rank needs the others now, of which one is lost or has departed, as it says. Asked on the watching
-/// thread, again and again until it does. The same holds for it.
+/// thread, again and again until it does. The same holds for it, but that it may throw: then it does.
 using NeedsOthers = std::function<bool(const Failure&)>;
 
 /// What another rank does, as far as that can be seen, for whoever waits for it in vain.

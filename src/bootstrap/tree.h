@@ -174,7 +174,7 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
   void tell_watcher(const Failure& failure);
   void call_back(const Failure& failure);
   void call_back_later(std::chrono::milliseconds delay);
-  bool waits_for_need();
+  bool waits_for_need() noexcept;
   void check_locked() const;
   std::string name_locked(int rank) const;
   std::string own_name_locked() const;

@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPatienceAtTheEnd = 100ms;  // of the process
-constexpr auto kBetweenLooks = 100ms;      // whether a rank that is gone is needed
+constexpr auto kBetweenLooks = 200ms;      // whether a rank that is gone is needed
 
 }  // namespace
 
@@ -150,11 +150,15 @@ void Tree::call_back(const Failure& failure) {
   callback_(failure);
 }
 
-/// Whether nobody is to hear of the failure, as the rank that is gone is not needed now.
-bool Tree::waits_for_need() {
-  const std::lock_guard lock(callback_mutex_);
-  const bool is_gone = failure_->parting != Parting::kFailed;
-  return callback_ && !told_ && needs_others_ && is_gone && !needs_others_(*failure_);
+/// Whether nobody is to hear of the failure, as the rank that is gone is not needed now. Not if that cannot be known.
+bool Tree::waits_for_need() noexcept {
+  try {
+    const std::lock_guard lock(callback_mutex_);
+    const bool is_gone = failure_->parting != Parting::kFailed;
+    return callback_ && !told_ && needs_others_ && is_gone && !needs_others_(*failure_);
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 /// At once where there is no memory to remember it.

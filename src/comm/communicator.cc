@@ -233,7 +233,7 @@ void Communicator::throw_if_somebody_is_gone() {
 
 template <class Body>
 void Communicator::operate(const Launch& launch, Body&& body) {
-  const Visit visit(*this);
+  const Visit visit(*this, Needs::kAllRanks);
   require_not_finalised(launch);
   throw_if_somebody_is_gone();
   const DeviceGuard device(device_);

@@ -18,6 +18,7 @@
 #include "bootstrap/fork_guard.h"
 #include "comm/config.h"
 #include "comm/handle_exchange.h"
+#include "comm/idle_question.h"
 #include "comm/kernel_memory.h"
 #include "comm/latest_sentence.h"
 #include "comm/life_cycle.h"
@@ -38,15 +39,12 @@ class Standstill;
 
 class Communicator : public std::enable_shared_from_this<Communicator>, private ras::Subject {
  public:
-  /// Whom a call needs.
-  enum class Needs {
-    kAllRanks,
-    kNobody,  ///< at least not everybody
-  };
+  /// Whom a call needs, that would not hear by itself that a rank is gone.
+  enum class Needs { kAllRanks, kNobody };
   /// A call of which an abort from another thread must take notice before anything is freed.
   class Visit {
    public:
-    explicit Visit(Communicator& communicator, Needs needs = Needs::kAllRanks);
+    explicit Visit(Communicator& communicator, Needs needs = Needs::kNobody);
     ~Visit() { leave(); }
     Visit(const Visit&) = delete;
     Visit& operator=(const Visit&) = delete;
@@ -379,8 +377,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::unique_ptr<Executor> executor_;
   std::mutex operations_mutex_;  // of programs that call from several threads at a time, which they should not
   StreamOrder order_;
-  std::function<bool()> is_certainly_idle_;    ///< asked by the failure watch
-  std::atomic<bool> somebody_is_gone_{false};  ///< and nobody here needed it
+  std::unique_ptr<IdleQuestion> idle_question_;  ///< the failure watch's
+  std::atomic<bool> somebody_is_gone_{false};    ///< and nobody here needed it
   KernelsOfProcess kernels_;
   std::mutex background_mutex_;  // held while background_ is started or joined
   std::thread background_;

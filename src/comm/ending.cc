@@ -26,7 +26,7 @@ constexpr std::chrono::milliseconds kPatienceWithStopped{2000};
 }  // namespace
 
 void Communicator::begin_finalise(bool in_a_hurry) {
-  const Visit visit(*this, Needs::kNobody);
+  const Visit visit(*this);
   enter(Phase::kFinalising);
   const DeviceGuard device(device_);
   if (strict_board_) strict_board_->leave();
@@ -74,7 +74,7 @@ void Communicator::wait_for_leavers(bool in_a_hurry) {
 }
 
 void Communicator::finish_finalise(bool in_a_hurry) {
-  const Visit visit(*this, Needs::kNobody);
+  const Visit visit(*this);
   if (state() == ncclSuccess || state() == ncclInProgress) {
     bootstrap_->tell_of_awaited("");
     wait_for_leavers(in_a_hurry);

@@ -199,7 +199,7 @@ std::unique_ptr<Bootstrap> Communicator::meet_or_tell(const std::vector<int>& ex
 }
 
 void Communicator::shrink(const std::vector<int>& excluded, Communicator& child, bool stop) {
-  const Visit visit(*this, Needs::kNobody);
+  const Visit visit(*this);
   std::vector<int> members;
   try {
     child.set_up(meet_or_tell(excluded, members, child, stop));

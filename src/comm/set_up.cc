@@ -170,8 +170,8 @@ void Communicator::set_up(std::unique_ptr<Bootstrap> bootstrap) {
   }
   bootstrap_ = std::move(bootstrap);
   identity_ = key_id(bootstrap_->secret());
-  log_init("START");
   try {
+    log_init("START");
     const DeviceGuard device(device_);
     const RelaxedCaptureGuard relaxed;
     meet_peers();
@@ -342,7 +342,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers, bool peer_access) 
       setup.launch_ordering == LaunchOrdering::kAlways && settings().flag(Setting::kLaunchRaceFatal);
   setup.check = compares_calls();
   setup.idle = order_.idle_probe();
-  is_certainly_idle_ = order_.certainty_probe();
+  idle_question_ = std::make_unique<IdleQuestion>(order_.certainty_probe(), device_);
   kernels_ = KernelsOfProcess(order_.idle_probe());
   setup.through = order_.through_probe();
   setup.exactly_through = order_.exact_probe();
@@ -381,11 +381,12 @@ void Communicator::follow_failures() {
                     [this](const Failure& failure) { return needs_others(failure); });
 }
 
-/// Whether operations run, or a call is under way. If not, they are refused from now on. Whoever looks for a process
-/// that has crashed is to find that in the log at once.
+/// Whether operations run, or may, or a call is under way. If not, they are refused from now on. Whoever looks for a
+/// process that has crashed is to find that in the log.
 bool Communicator::needs_others(const Failure& failure) {
-  const PrimaryContextGuard primary(device_);
-  if (needs_all_.load() > 0 || !is_certainly_idle_()) return true;
+  if (needs_all_.load() > 0) return true;
+  const bool is_first_look = !idle_question_->was_asked();
+  if (idle_question_->ask_again() != IdleQuestion::Answer::kIdle) return !is_first_look;
   if (somebody_is_gone_.exchange(true)) return false;
   const DeviceInLog of_rank(device_);
   constexpr const char* kText = "{}: {}; nothing here needs it until the next operation";

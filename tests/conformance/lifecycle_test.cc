@@ -348,8 +348,7 @@ TEST(Lifecycle, RanksWithDifferentSettingsChooseAlike) {
                                                          {"NCCL_ALGO", "", "allreduce:Ring"},
                                                          {"NCCL_PROTO", "LL", "Simple"},
                                                          {"NCCL_BUFFSIZE", "65536", "1048576"},
-                                                         {"NCCL_MAX_CTAS", "1", "3"},
-                                                         {"NITINOL_REPRODUCIBLE", "0", "1"}}) {
+                                                         {"NCCL_MAX_CTAS", "1", "3"}}) {
     const char* const values[] = {first, second};
     EXPECT_EQ("", run_processes(2,
                                 [&, variable = name](int process, const ncclUniqueId& id) {

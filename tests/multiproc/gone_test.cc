@@ -161,6 +161,20 @@ TEST_P(Gone, EndsTheFirstOperationOfTheOthers) {
       true);
 }
 
+/// Such calls wait for all of a GPU's kernels, and others of CUDA may wait for them.
+TEST_P(Gone, EndsAnOperationForWhichTheProgramWaitsInCuda) {
+  run([this](Stayer& stayer) {
+    void* other = nullptr;
+    EXPECT_CALL(cudaMalloc(&other, 4096));
+    static_cast<void>(stayer.all_reduce());  // it may be refused if this rank is late
+    EXPECT_CALL(cudaFree(other));
+    stayer.synchronize();
+    while (state_of(stayer.comm()) == ncclSuccess) std::this_thread::yield();
+    must_tell_of_the_leaver(ncclGetLastError(stayer.comm()));
+    EXPECT_CALL(ncclCommAbort(stayer.comm()));
+  });
+}
+
 /// Of launches of graphs the library hears nothing.
 TEST_P(Gone, EndsAGraphThatIsLaunchedLater) {
   run([this](Stayer& stayer) {
@@ -173,6 +187,19 @@ TEST_P(Gone, EndsAGraphThatIsLaunchedLater) {
     EXPECT_CALL(cudaGraphExecDestroy(graph));
     EXPECT_CALL(ncclCommAbort(stayer.comm()));
   });
+}
+
+/// Whether such a graph runs cannot be known.
+TEST_P(Gone, IsAFailureToRanksWithGraphsThatDoNotMix) {
+  setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 1);
+  run([this](Stayer& stayer) {
+    const cudaGraphExec_t graph = stayer.capture();
+    while (state_of(stayer.comm()) == ncclSuccess) std::this_thread::yield();
+    must_tell_of_the_leaver(ncclGetLastError(stayer.comm()));
+    EXPECT_CALL(cudaGraphExecDestroy(graph));
+    EXPECT_CALL(ncclCommAbort(stayer.comm()));
+  });
+  unsetenv("NCCL_GRAPH_MIXING_SUPPORT");
 }
 
 TEST_P(Gone, EndsASplitOfTheOthers) {

@@ -1,6 +1,7 @@
 // Operations that make no progress, where nothing ends them, and calls that wait for other ranks: the log tells once
 // which ranks have not come, and what they do instead.
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -274,6 +275,17 @@ TEST_F(Warning, TellsOfCommunicatorsThatAreDestroyedInOppositeOrder) {
               expect_that(warnings(warning, text) == 1, text);
               expect_that(warnings(" NCCL WARN rank 0: rank 0 waited ", text) == 1, "it does not say that it gave up");
               EXPECT_CALL(ncclCommDestroy(second));
+            }));
+}
+
+TEST_F(Warning, TellsOfARankThatHasDiedThoughNothingNeedsIt) {
+  EXPECT_EQ("process 1 ended by signal 9\n", run_processes(2, [&](int rank, const ncclUniqueId& id) {
+              const Scene s(rank, id);
+              if (rank == 1) raise(SIGKILL);
+              const std::string warning = " exited or closed its connection; nothing here needs it until the next ";
+              must_have(await_warnings(warning, 1), {"NCCL WARN rank 0: rank 1 (host "});
+              expect_that(state_of(s.comm) == ncclSuccess, "it has failed");
+              EXPECT_CALL(ncclCommAbort(s.comm));
             }));
 }
 
