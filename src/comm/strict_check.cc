@@ -101,7 +101,7 @@ class Patience {
 
 void compare(const Batch& batch, StrictCircle& circle) {
   Communicator& communicator = *batch.communicator;
-  const Communicator::Visit visit(communicator);
+  const Communicator::Visit visit(communicator, Communicator::Needs::kAllRanks);
   try {
     StrictBoard& board = *communicator.strict_board();
     const bool captured = batch.is_captured();
