@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <ostream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -35,7 +36,7 @@ struct WayToGo {
   std::string words;
   std::string outcome{};  ///< of its process
 };
-void PrintTo(const WayToGo& way, std::ostream* out) { *out << way.name; }
+std::ostream& operator<<(std::ostream& out, const WayToGo& way) { return out << way.name; }
 
 /// A rank that stays when another one has gone.
 class Stayer {
