@@ -200,8 +200,10 @@ TEST(Log, SaysWhenACommunicatorIsCompleteAndWhatItIsCalled) {
   for (const std::string step : {"START\n", "COMPLETE\n"}) {
     const std::string place =
         " comm 0x[0-9a-f]+ rank 0 nranks 1 cudaDev 0 nvmlDev 0 busId [0-9a-f]+ commId 0x[0-9a-f]{16}";
-    const std::string first = "NCCL INFO ncclCommInitRank[A-Za-z]*" + place + " - Init " + step;
-    const std::string named = "NCCL INFO ncclCommSplit" + place + " commName experts - Init " + step;
+    std::string first = "NCCL INFO ncclCommInitRank[A-Za-z]*";
+    first.append(place).append(" - Init ").append(step);
+    std::string named = "NCCL INFO ncclCommSplit";
+    named.append(place).append(" commName experts - Init ").append(step);
     EXPECT_TRUE(has(log, first.c_str())) << log;
     EXPECT_TRUE(has(log, named.c_str())) << log;
   }
