@@ -323,7 +323,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   Plan plan(const CollectiveWork& work);
   void make_executor_for(std::vector<Peer> peers, bool peer_access);
   bool finds_peer_access(const std::vector<Peer>& peers);
-  /// Waits a little for word of an earlier failure elsewhere, and throws it if it comes.
+  /// Waits a little for word of an earlier failure elsewhere; if it comes this one has failed of it, and it is thrown.
   void throw_first_failure();
   void fail_in_operation(ncclResult_t code, const std::string& sentence);
   void follow_failures();

@@ -114,10 +114,14 @@ void fail_split(Communicator& parent, const std::exception& thrown) noexcept {
 
 namespace {
 
-void hand_over_now(Job& job, std::shared_ptr<Communicator> made, ncclComm_t* handle) {
+ncclComm_t reserve_handle_for(Communicator& made) {
   const ncclComm_t reserved = reserve_handle();
-  made->note_handle(reserved);
-  *handle = use_handle(reserved, made);
+  made.note_handle(reserved);
+  return reserved;
+}
+
+void hand_over_now(Job& job, std::shared_ptr<Communicator> made, ncclComm_t* handle) {
+  *handle = use_handle(reserve_handle_for(*made), made);
   job.made = std::move(made);
 }
 
@@ -125,8 +129,7 @@ void hand_over_now(Job& job, std::shared_ptr<Communicator> made, ncclComm_t* han
 
 void hand_over(Job& job, std::shared_ptr<Communicator> made, ncclComm_t* handle) {
   if (!job.communicator->config().blocking) return hand_over_now(job, std::move(made), handle);
-  const ncclComm_t reserved = reserve_handle();
-  made->note_handle(reserved);
+  const ncclComm_t reserved = reserve_handle_for(*made);
   job.finished = [made = std::move(made), reserved, handle](bool succeeded) {
     if (succeeded) {
       *handle = use_handle(reserved, made);

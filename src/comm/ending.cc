@@ -52,9 +52,9 @@ void Communicator::flush(std::chrono::milliseconds patience) {
   }
 }
 
-/// Others are waited for that may wait for this program, in other communicators, or come late, or are gone.
 bool Communicator::may_leave_alone() const { return timeout_.load().count() == 0 && !strict_board_; }
 
+/// Others are waited for that may wait for this program, in other communicators, or come late, or are gone.
 void Communicator::wait_for_leavers(bool in_a_hurry) {
   using Clock = std::chrono::steady_clock;
   std::optional<StrictCircle> waits;

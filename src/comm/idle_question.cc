@@ -24,9 +24,9 @@ void answer(const std::function<bool()>& idle, int device, std::atomic<Answer>& 
 }  // namespace
 
 Answer IdleQuestion::ask_again() {
-  const Answer last = asked_ ? asked_->load() : Answer::kNone;
-  if (last == Answer::kBusy || (asked_ && last == Answer::kNone)) return last;
-  asked_ = std::make_shared<std::atomic<Answer>>(Answer::kNone);
+  const Answer last = asked_ ? asked_->load() : Answer::kNotAsked;
+  if (last == Answer::kBusy || last == Answer::kNotAnswered) return last;
+  asked_ = std::make_shared<std::atomic<Answer>>(Answer::kNotAnswered);
   std::thread([idle = idle_, device = device_, asked = asked_] { answer(idle, device, *asked); }).detach();
   return last;
 }

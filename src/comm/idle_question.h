@@ -14,11 +14,10 @@ class IdleQuestion {
   /// `idle` may be called after this object has gone. `device`: whose context it is asked in.
   IdleQuestion(std::function<bool()> idle, int device) : idle_(std::move(idle)), device_(device) {}
 
-  enum class Answer { kNone, kIdle, kBusy };
-  /// The answer to the question that was asked last; none if there was no such, or it is not answered yet. Asks once
-  /// more unless it is busy. One thread at a time. Throws std::system_error if no thread can be started.
+  enum class Answer { kNotAsked, kNotAnswered, kIdle, kBusy };
+  /// The answer to the question that was asked last. Asks for the first time, and once more where that was idle. One
+  /// thread at a time. Throws std::system_error if no thread can be started.
   Answer ask_again();
-  bool was_asked() const { return asked_ != nullptr; }
 
  private:
   std::function<bool()> idle_;

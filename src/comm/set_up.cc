@@ -385,8 +385,9 @@ void Communicator::follow_failures() {
 /// process that has crashed is to find that in the log.
 bool Communicator::needs_others(const Failure& failure) {
   if (needs_all_.load() > 0) return true;
-  const bool is_first_look = !idle_question_->was_asked();
-  if (idle_question_->ask_again() != IdleQuestion::Answer::kIdle) return !is_first_look;
+  const IdleQuestion::Answer answer = idle_question_->ask_again();
+  if (answer == IdleQuestion::Answer::kNotAsked) return false;
+  if (answer != IdleQuestion::Answer::kIdle) return true;
   if (somebody_is_gone_.exchange(true)) return false;
   const DeviceInLog of_rank(device_);
   constexpr const char* kText = "{}: {}; nothing here needs it until the next operation";

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cluster.h"
-#include "device_memory.h"
+#include "must_work.h"
 #include "nccl.h"
 #include "nitinol.h"
 #include "shared_count.h"
@@ -41,7 +41,7 @@ std::ostream& operator<<(std::ostream& out, const WayToGo& way) { return out << 
 /// A rank that stays when another one has gone.
 class Stayer {
  public:
-  explicit Stayer(int process, ncclComm_t comm) : rank_(process), comm_(comm) {
+  explicit Stayer(ncclComm_t comm) : comm_(comm) {
     EXPECT_CALL(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data_), kCount * sizeof(int)));
   }
@@ -54,15 +54,6 @@ class Stayer {
 
   ncclResult_t all_reduce() const { return ncclAllReduce(data_, data_, kCount, ncclInt, ncclSum, comm_, stream_); }
   void synchronize() const { EXPECT_CALL(cudaStreamSynchronize(stream_)); }
-
-  void must_sum() const {
-    std::vector<int> values(kCount, rank_ + 1);
-    EXPECT_CALL(copy_to_device(data_, values.data(), kCount * sizeof(int)));
-    EXPECT_CALL(all_reduce());
-    synchronize();
-    EXPECT_CALL(cudaMemcpy(values.data(), data_, kCount * sizeof(int), cudaMemcpyDeviceToHost));
-    expect_that(values == std::vector<int>(kCount, 1 + 2 + 3), "the sum");
-  }
 
   cudaGraphExec_t capture() const {
     cudaGraph_t graph = nullptr;
@@ -77,9 +68,9 @@ class Stayer {
   void launch(cudaGraphExec_t executable) const { EXPECT_CALL(cudaGraphLaunch(executable, stream_)); }
 
   ncclComm_t comm() const { return comm_; }
+  cudaStream_t stream() const { return stream_; }
 
  private:
-  int rank_;
   ncclComm_t comm_;
   cudaStream_t stream_ = nullptr;
   int* data_ = nullptr;
@@ -97,8 +88,8 @@ class Gone : public ::testing::TestWithParam<WayToGo> {
                 ncclComm_t comm = nullptr;
                 use_device_of(process);
                 EXPECT_CALL(ncclCommInitRank(&comm, kProcesses, id, process));
-                Stayer stayer(process, comm);
-                if (!fresh) stayer.must_sum();
+                Stayer stayer(comm);
+                if (!fresh) must_work(comm, stayer.stream());
                 through.meet(kProcesses);
                 if (process == kLeaver) return GetParam().go(comm);
                 live_on(stayer);
@@ -141,7 +132,7 @@ TEST_P(Gone, EndsTheNextOperationOfTheOthers) {
     stay_idle();
     if (stayer.all_reduce() == ncclSuccess) {
       stayer.synchronize();
-      while (state_of(stayer.comm()) == ncclSuccess) std::this_thread::yield();
+      wait_for_failure(stayer.comm());
     }
     must_tell_of_the_leaver(ncclGetLastError(stayer.comm()));
     expect_that(state_of(stayer.comm()) == ncclRemoteError, "the state");
@@ -155,7 +146,7 @@ TEST_P(Gone, EndsTheFirstOperationOfTheOthers) {
   run(
       [this](Stayer& stayer) {
         if (stayer.all_reduce() == ncclSuccess) stayer.synchronize();
-        while (state_of(stayer.comm()) == ncclSuccess) std::this_thread::yield();
+        wait_for_failure(stayer.comm());
         must_tell_of_the_leaver(ncclGetLastError(stayer.comm()));
         EXPECT_CALL(ncclCommAbort(stayer.comm()));
       },
@@ -170,7 +161,7 @@ TEST_P(Gone, EndsAnOperationForWhichTheProgramWaitsInCuda) {
     static_cast<void>(stayer.all_reduce());  // it may be refused if this rank is late
     EXPECT_CALL(cudaFree(other));
     stayer.synchronize();
-    while (state_of(stayer.comm()) == ncclSuccess) std::this_thread::yield();
+    wait_for_failure(stayer.comm());
     must_tell_of_the_leaver(ncclGetLastError(stayer.comm()));
     EXPECT_CALL(ncclCommAbort(stayer.comm()));
   });
@@ -183,7 +174,7 @@ TEST_P(Gone, EndsAGraphThatIsLaunchedLater) {
     stay_idle();
     stayer.launch(graph);
     stayer.synchronize();
-    while (state_of(stayer.comm()) == ncclSuccess) std::this_thread::yield();
+    wait_for_failure(stayer.comm());
     must_tell_of_the_leaver(ncclGetLastError(stayer.comm()));
     EXPECT_CALL(cudaGraphExecDestroy(graph));
     EXPECT_CALL(ncclCommAbort(stayer.comm()));
@@ -195,7 +186,7 @@ TEST_P(Gone, IsAFailureToRanksWithGraphsThatDoNotMix) {
   setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 1);
   run([this](Stayer& stayer) {
     const cudaGraphExec_t graph = stayer.capture();
-    while (state_of(stayer.comm()) == ncclSuccess) std::this_thread::yield();
+    wait_for_failure(stayer.comm());
     must_tell_of_the_leaver(ncclGetLastError(stayer.comm()));
     EXPECT_CALL(cudaGraphExecDestroy(graph));
     EXPECT_CALL(ncclCommAbort(stayer.comm()));
