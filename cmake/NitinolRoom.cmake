@@ -1,8 +1,30 @@
+option(NITINOL_PRECOMPILE "Compile the headers that most files include once for all of them" OFF)
+
+# nitinol_precompile(TARGET KIND HEADER...): with NITINOL_PRECOMPILE the target's files find the headers compiled. Targets of a
+# kind, which are compiled with the same options, share what the first of them has.
+function(nitinol_precompile target kind)
+  if(NOT NITINOL_PRECOMPILE)
+    return()
+  endif()
+  get_property(owner GLOBAL PROPERTY NITINOL_PRECOMPILED_${kind})
+  if(owner)
+    target_precompile_headers(${target} REUSE_FROM ${owner})
+  else()
+    list(TRANSFORM ARGN REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:<\\1$<ANGLE-R>>")
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+    set_property(GLOBAL PROPERTY NITINOL_PRECOMPILED_${kind} ${target})
+  endif()
+endfunction()
+
+set(nitinol_usual_headers algorithm array atomic chrono cstdint cstring functional map memory mutex optional span string thread
+  utility vector)
+
 # A room is one folder under src/: its sources become the static library nitinol_<name>, its *_test.cc files one test
 # program <name>_test. DEPENDS names the other rooms (nitinol_ is put before) and libraries it may use. In the flavour cuda
-# the room's *.cu files belong to it too.
+# the room's *.cu files belong to it too. SEES_GPUS: its tests differ between the flavours. Those of other rooms would say
+# the same again in the flavour cuda, and are not built there.
 function(nitinol_room name)
-  cmake_parse_arguments(ROOM "" "" "DEPENDS;LIBRARIES;TEST_DEPENDS" ${ARGN})
+  cmake_parse_arguments(ROOM "SEES_GPUS;C_ENUMS" "" "DEPENDS;LIBRARIES;TEST_DEPENDS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
@@ -17,6 +39,8 @@ function(nitinol_room name)
     add_library(nitinol_${name} STATIC ${sources})
     set(scope PUBLIC)
     target_link_libraries(nitinol_${name} PRIVATE nitinol_compile)
+    set_target_properties(nitinol_${name} PROPERTIES NITINOL_C_ENUMS ${ROOM_C_ENUMS})
+    nitinol_precompile(nitinol_${name} rooms_${ROOM_C_ENUMS} ${nitinol_usual_headers})
   else()
     add_library(nitinol_${name} INTERFACE)
     set(scope INTERFACE)
@@ -24,15 +48,16 @@ function(nitinol_room name)
   target_include_directories(nitinol_${name} ${scope} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(nitinol_${name} ${scope}
     ${ROOM_DEPENDS} ${ROOM_LIBRARIES} nitinol_cudart Threads::Threads)
-  if(NITINOL_TESTS AND tests)
+  if(NITINOL_TESTS AND tests AND (ROOM_SEES_GPUS OR NITINOL_FLAVOUR STREQUAL "vgpu"))
     nitinol_test(${name}_test SOURCES ${tests} LIBRARIES nitinol_${name} ${ROOM_TEST_DEPENDS})
   endif()
 endfunction()
 
 # A GoogleTest program whose tests ctest knows one by one. TIMEOUT is in seconds without sanitizers. Label what takes long
-# without being worth it under a sanitizer `slow`.
+# without being worth it under a sanitizer `slow`. C_ENUMS, as of a room: it looks at enumerations that callers from C have
+# filled with any number.
 function(nitinol_test name)
-  cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(TEST "C_ENUMS" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 120)
   endif()
@@ -49,6 +74,8 @@ function(nitinol_test name)
   target_link_libraries(${name} PRIVATE nitinol_compile ${TEST_LIBRARIES} nitinol_test_main)
   # Compiling a test takes far longer than running its own code: half of a build's time goes into optimising it.
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-O0>)
+  set_target_properties(${name} PROPERTIES NITINOL_C_ENUMS ${TEST_C_ENUMS})
+  nitinol_precompile(${name} tests_${TEST_C_ENUMS} ${nitinol_usual_headers} gtest/gtest.h)
   include(GoogleTest)
   gtest_discover_tests(${name} ${prefix} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}" ${lock})
