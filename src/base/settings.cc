@@ -88,6 +88,13 @@ void report_variable(std::string_view name) {
 
 const Settings& settings() { return loaded().settings; }
 
+/// Files may end their lines as Windows does, and people write what a number is for behind it.
+std::string_view Settings::first_word(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
+  return text.substr(0, text.find_first_of(kSpace));
+}
+
 std::optional<std::int64_t> parse_integer(std::string_view text) {
   bool negative = false;
   if (!text.empty() && (text.front() == '-' || text.front() == '+')) {
@@ -153,7 +160,7 @@ std::int64_t Settings::integer(Setting setting) const {
 
 std::optional<std::int64_t> Settings::read_number(const SettingRow& row, const std::string& text) {
   const char* standard = *row.default_text == '\0' ? "none" : row.default_text;
-  const std::optional<std::int64_t> value = parse_integer(text);
+  const std::optional<std::int64_t> value = parse_integer(first_word(text));
   if (!value) {
     log_note("{}={} is not a number; the default ({}) is used", row.name, text, standard);
     return std::nullopt;

@@ -127,6 +127,7 @@ class Settings {
     std::array<std::atomic<bool>, kSettingCount> announced{};
     std::array<std::atomic<bool>, kSettingCount> refused{};
   };
+  static std::string_view first_word(std::string_view text);
   static std::optional<std::int64_t> read_number(const SettingRow& row, const std::string& text);
   void announce(const SettingRow& row, const std::string& value) const;
   void refuse(const SettingRow& row, const std::string& value) const;

@@ -73,7 +73,7 @@ TEST(Settings, NumberIsReadOnce) {
 }
 
 TEST(Settings, NumberOutOfRangeOrUnreadableIsTheDefault) {
-  for (const char* value : {"0", "-1", "many", "5 "}) {
+  for (const char* value : {"0", "-1", "many", "5x"}) {
     const ScopedVariable set("NCCL_SOCKET_RETRY_CNT", value);
     EXPECT_EQ(settings().integer(Setting::kSocketRetryCnt), 34) << value;
   }
@@ -141,6 +141,17 @@ TEST_F(SettingsLog, UnreadableNumberIsNoted) {
   const ScopedVariable set("NCCL_SOCKET_RETRY_CNT", "4M");
   settings().integer(Setting::kSocketRetryCnt);
   EXPECT_THAT(written(), HasSubstr("NCCL WARN NCCL_SOCKET_RETRY_CNT=4M is not a number; the default (34) is used\n"));
+}
+
+TEST(Settings, WhatStandsBehindANumberDoesNotCount) {
+  for (const char* value : {"7", " 7", "7 ", "7\r", "7\t# retries, as of old"}) {
+    const ScopedVariable set("NCCL_SOCKET_RETRY_CNT", value);
+    EXPECT_EQ(settings().integer(Setting::kSocketRetryCnt), 7) << '"' << value << '"';
+  }
+  for (const char* value : {" ", "\r", "# 7", "7#"}) {
+    const ScopedVariable set("NCCL_SOCKET_RETRY_CNT", value);
+    EXPECT_EQ(settings().integer(Setting::kSocketRetryCnt), 34) << '"' << value << '"';
+  }
 }
 
 TEST(Settings, WordThatIsNotToChooseFromIsTheDefault) {
