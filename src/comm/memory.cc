@@ -75,7 +75,7 @@ void* allocate(size_t bytes) {
   int device = 0;
   cuda_check(cudaGetDevice(&device), "cudaGetDevice");
   std::unique_ptr<p2p::Region> region =
-      p2p::allocate(p2p::Place::kDevice, device, std::max<size_t>(bytes, 1), devices_that_reach(device));
+      p2p::allocate(p2p::Place::kForUsers, device, std::max<size_t>(bytes, 1), devices_that_reach(device));
   void* const pointer = region->address();
   {
     const std::lock_guard lock(allocations().mutex);

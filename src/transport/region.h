@@ -10,7 +10,11 @@
 
 namespace nitinol::p2p {
 
-enum class Place { kDevice, kHost };
+enum class Place {
+  kDevice,
+  kForUsers,  ///< of a device, too: ncclMemAlloc's, which others than this library may share and register as they like
+  kHost,
+};
 
 /// A piece of such memory as this process sees it. Unmapped, and freed if nobody else maps it, at its end.
 class Region {

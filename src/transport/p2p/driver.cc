@@ -19,7 +19,8 @@ Driver look_up() {
                find("cuMemRelease", d.release) && find("cuMemAddressReserve", d.reserve) &&
                find("cuMemAddressFree", d.unreserve) && find("cuMemMap", d.map) && find("cuMemUnmap", d.unmap) &&
                find("cuMemSetAccess", d.set_access) && find("cuMemExportToShareableHandle", d.share) &&
-               find("cuMemImportFromShareableHandle", d.import) && find("cuGetErrorString", d.error_string);
+               find("cuMemImportFromShareableHandle", d.import) && find("cuGetErrorString", d.error_string) &&
+               find("cuDeviceGetAttribute", d.attribute);
   return d;
 }
 

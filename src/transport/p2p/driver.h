@@ -18,6 +18,7 @@ struct Driver {
   decltype(&::cuMemExportToShareableHandle) share = nullptr;
   decltype(&::cuMemImportFromShareableHandle) import = nullptr;
   decltype(&::cuGetErrorString) error_string = nullptr;
+  decltype(&::cuDeviceGetAttribute) attribute = nullptr;
   bool complete = false;  ///< the driver has them all
 };
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "base/file_size.h"
 #include "base/log.h"
@@ -26,13 +27,40 @@ void zero(int device, char* address, size_t bytes) {
   cuda_check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
 }
 
+/// A device's number is the driver's, too.
+bool has(int device, CUdevice_attribute attribute) {
+  int value = 0;
+  return driver().attribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
+}
+
+/// How memory of a device is made: `wish` counts from 0, what is asked of it first. Nothing: there is no further one.
+/// Fabric handles are refused where the machine has none though the device could, and may be where nobody may have any.
+std::optional<CUmemAllocationProp> properties_of(Place place, int device, int wish) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = device;
+  if (place != Place::kForUsers) return wish == 0 ? std::optional(properties) : std::nullopt;
+  const bool has_fabric = has(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED);
+  if (wish > (has_fabric ? 1 : 0)) return std::nullopt;
+  if (has_fabric && wish == 0) {
+    properties.requestedHandleTypes =
+        static_cast<CUmemAllocationHandleType>(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC);
+  }
+  const bool reaches_networks = has(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+  properties.allocFlags.gpuDirectRDMACapable = reaches_networks ? 1 : 0;
+  return properties;
+}
+
 /// Physical memory from the driver, mapped at an address of its own. The usual kind.
 class DriverRegion : public Region {
  public:
-  DriverRegion(CUmemGenericAllocationHandle handle, size_t bytes, const std::vector<int>& devices) : handle_(handle) {
+  DriverRegion(CUmemGenericAllocationHandle handle, size_t bytes, size_t alignment, const std::vector<int>& devices)
+      : handle_(handle) {
     bytes_ = bytes;
     try {
-      place(devices);
+      place(alignment, devices);
     } catch (...) {
       clear();
       throw;
@@ -40,20 +68,24 @@ class DriverRegion : public Region {
   }
   ~DriverRegion() override { clear(); }
 
-  static size_t round_up(int device, size_t bytes) {
-    const CUmemAllocationProp properties = properties_of(device);
+  static size_t granularity_of(Place place, const CUmemAllocationProp& properties) {
+    const auto kind =
+        place == Place::kForUsers ? CU_MEM_ALLOC_GRANULARITY_RECOMMENDED : CU_MEM_ALLOC_GRANULARITY_MINIMUM;
     size_t granularity = 0;
-    driver_check(driver().granularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-                 "cuMemGetAllocationGranularity");
-    return (bytes + granularity - 1) / granularity * granularity;
+    driver_check(driver().granularity(&granularity, &properties, kind), "cuMemGetAllocationGranularity");
+    return granularity;
   }
 
-  static std::unique_ptr<Region> allocate(int device, size_t bytes, const std::vector<int>& devices) {
-    const CUmemAllocationProp properties = properties_of(device);
-    const size_t size = round_up(device, bytes);
-    CUmemGenericAllocationHandle handle = 0;
-    if (driver().create(&handle, size, &properties, 0) != CUDA_SUCCESS) return nullptr;
-    return std::make_unique<DriverRegion>(handle, size, devices);
+  static std::unique_ptr<Region> allocate(Place place, int device, size_t bytes, const std::vector<int>& devices) {
+    for (int wish = 0;; ++wish) {
+      const auto properties = properties_of(place, device, wish);
+      if (!properties) return nullptr;
+      const size_t granularity = granularity_of(place, *properties);
+      const size_t size = (bytes + granularity - 1) / granularity * granularity;
+      CUmemGenericAllocationHandle handle = 0;
+      if (driver().create(&handle, size, &*properties, 0) != CUDA_SUCCESS) continue;
+      return std::make_unique<DriverRegion>(handle, size, granularity, devices);
+    }
   }
 
   MemoryHandle share() const override {
@@ -64,18 +96,9 @@ class DriverRegion : public Region {
   }
 
  private:
-  static CUmemAllocationProp properties_of(int device) {
-    CUmemAllocationProp properties{};
-    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = device;
-    return properties;
-  }
-
-  void place(const std::vector<int>& devices) {
+  void place(size_t alignment, const std::vector<int>& devices) {
     CUdeviceptr address = 0;
-    driver_check(driver().reserve(&address, bytes_, 0, 0, 0), "cuMemAddressReserve");
+    driver_check(driver().reserve(&address, bytes_, alignment, 0, 0), "cuMemAddressReserve");
     address_ = reinterpret_cast<char*>(address);
     driver_check(driver().map(address, bytes_, 0, handle_, 0), "cuMemMap");
     mapped_ = true;
@@ -112,12 +135,12 @@ struct LegacyNote {
 class LegacyRegion : public Region {
  public:
   LegacyRegion(int device, size_t bytes, const std::vector<int>& devices) : device_(device) {
+    for (const int other : devices) enable_access(other, device);
     const DeviceGuard on(device);
     void* address = nullptr;
     cuda_check(cudaMalloc(&address, bytes), "cudaMalloc of a communication buffer");
     address_ = static_cast<char*>(address);
     bytes_ = bytes;
-    for (const int other : devices) enable_access(other, device);
   }
   ~LegacyRegion() override {
     try {
@@ -228,7 +251,7 @@ std::unique_ptr<Region> allocate(Place place, int device, size_t bytes, const st
     return pinned;
   }
   std::unique_ptr<Region> region;
-  if (driver().complete) region = DriverRegion::allocate(device, bytes, devices);
+  if (driver().complete) region = DriverRegion::allocate(place, device, bytes, devices);
   if (region == nullptr) region = std::make_unique<LegacyRegion>(device, bytes, devices);
   zero(device, region->address(), region->bytes());
   log_info(Subsystem::kAlloc, "{} bytes of device {} at {}", region->bytes(), device,
@@ -246,7 +269,7 @@ std::unique_ptr<Region> map(Place place, int device, MemoryHandle handle) {
   const auto fd = reinterpret_cast<void*>(static_cast<intptr_t>(handle.fd.get()));
   driver_check(driver().import(&memory, fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
                "cuMemImportFromShareableHandle");
-  return std::make_unique<DriverRegion>(memory, handle.bytes, std::vector<int>{device});
+  return std::make_unique<DriverRegion>(memory, handle.bytes, 0, std::vector<int>{device});
 }
 
 }  // namespace nitinol::p2p
