@@ -9,6 +9,7 @@
 #include <map>
 #include <new>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -23,6 +24,7 @@
 #include "comm/departure.h"
 #include "comm/peer_access.h"
 #include "comm/strict_check.h"
+#include "device/check.h"
 #include "device/guards.h"
 #include "diagnostics/ras/report.h"
 
@@ -84,6 +86,18 @@ constexpr uint32_t kFlavour = 1;
 constexpr uint32_t kFlavour = 0;
 #endif
 
+/// Whether ranks of this host share GPUs while it has others, and nobody has said that they are to.
+bool leaves_gpus_unused(const std::vector<Peer>& peers, int rank) {
+  if (settings().integer_if_set(Setting::kMultiRankGpuEnable)) return false;
+  std::set<decltype(Peer::device_id)> used;
+  for (const Peer& peer : peers) {
+    if (peer.host == peers[static_cast<size_t>(rank)].host) used.insert(peer.device_id);
+  }
+  int visible = 0;
+  cuda_check(cudaGetDeviceCount(&visible), "cudaGetDeviceCount");
+  return visible > static_cast<int>(used.size());
+}
+
 /// Ranks may share GPUs unless NCCL_MULTI_RANK_GPU_ENABLE says otherwise. It is seldom what was meant on real ones.
 void look_for_shared_gpus(const std::vector<Peer>& peers, int rank) {
   const bool may_share = settings().flag(Setting::kMultiRankGpuEnable);
@@ -94,7 +108,14 @@ void look_for_shared_gpus(const std::vector<Peer>& peers, int rank) {
     const std::string sharing = formatted("ranks {} and {} use one GPU, device {} of host {}", other->second, peer.rank,
                                           peer.device, peer.host_name.data());
     if (!may_share) fail(ncclInvalidUsage, "{} (NCCL_MULTI_RANK_GPU_ENABLE=0)", sharing);
-    log_info(Subsystem::kInit, "{}, and share its speed", sharing);
+    if (leaves_gpus_unused(peers, rank)) {
+      log_note(
+          "{}, while others are not used: does each rank call cudaSetDevice? (NCCL_MULTI_RANK_GPU_ENABLE=1 says "
+          "that it is meant so)",
+          sharing);
+    } else {
+      log_info(Subsystem::kInit, "{}, and share its speed", sharing);
+    }
   }
 }
 

@@ -17,13 +17,13 @@ namespace nitinol::testing {
 namespace {
 
 /// What a process with so many ranks logs while they run `body`.
-std::string log_of(int ranks, const char* level, const char* subsystems, const std::function<void(Rank&)>& body) {
+std::string log_during(const char* level, const char* subsystems, const std::function<std::string()>& run) {
   const int file = memfd_create("log", 0);
   const std::string path = "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file);
   setenv("NCCL_DEBUG", level, 1);
   setenv("NCCL_DEBUG_SUBSYS", subsystems, 1);
   setenv("NCCL_DEBUG_FILE", path.c_str(), 1);
-  EXPECT_EQ("", run_ranks({ranks}, body));
+  EXPECT_EQ("", run());
   for (const char* name : {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"}) unsetenv(name);
   std::string text;
   char buffer[4096];
@@ -32,6 +32,10 @@ std::string log_of(int ranks, const char* level, const char* subsystems, const s
   }
   close(file);
   return text;
+}
+
+std::string log_of(int ranks, const char* level, const char* subsystems, const std::function<void(Rank&)>& body) {
+  return log_during(level, subsystems, [&] { return run_ranks({ranks}, body); });
 }
 
 /// Dots match no line's end.
@@ -118,6 +122,23 @@ TEST(Log, RanksThatShareAGpuAreTold) {
   unsetenv("NITINOL_VGPUS");
   EXPECT_TRUE(has(log, "NCCL INFO ranks 0 and 2 use one GPU, device 0 of host .*, and share its speed")) << log;
   EXPECT_FALSE(has(log, "ranks 0 and 1 use one GPU")) << log;
+}
+
+TEST(Log, RanksThatShareAGpuThoughThereAreOthersAreAskedWhetherTheyMeanTo) {
+  const auto share = [] {
+    return run_processes(2, [](int process, const ncclUniqueId& id) {
+      EXPECT_CALL(cudaSetDevice(1));  // of several
+      ncclComm_t comm = nullptr;
+      EXPECT_CALL(ncclCommInitRank(&comm, 2, id, process));
+      EXPECT_CALL(ncclCommDestroy(comm));
+    });
+  };
+  constexpr const char* kQuestion = "NCCL WARN ranks 0 and 1 use one GPU, device 1 of host .*does each rank call";
+  EXPECT_TRUE(has(log_during("WARN", "INIT", share), kQuestion));
+  setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  const std::string log = log_during("WARN", "INIT", share);
+  unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  EXPECT_FALSE(has(log, "use one GPU")) << log;
 }
 
 TEST(Log, PathsAreToldToWhoAsksForThem) {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "device/per_device.h"
 
 namespace nitinol::cuda {
@@ -28,12 +29,20 @@ bool driver_has_started() {
   return started;
 }
 
+std::atomic<bool> asked{false};  ///< and nobody has been told
+
 /// Asks for all queues there are unless the user has decided, as soon as the library is loaded: the driver looks once.
 int ask_for_queues() {
   if (const char* text = std::getenv(kVariable)) return std::clamp(std::atoi(text), 1, kMostQueues);
   if (driver_has_started()) return kUsualQueues;
   ::setenv(kVariable, "32", 0);
+  asked = true;
   return kMostQueues;
+}
+
+/// Programs may look at the variable, and children inherit it.
+void tell_of_asking() {
+  if (asked.exchange(false)) log_info(Subsystem::kEnv, "{} was not set, and is {} now", kVariable, kMostQueues);
 }
 
 const int queues = ask_for_queues();
@@ -43,6 +52,7 @@ int64_t nanoseconds_now() { return std::chrono::steady_clock::now().time_since_e
 }  // namespace
 
 void check_queues(const ExecutorSetup& setup) {
+  tell_of_asking();
   const Peer& me = setup.peers[static_cast<size_t>(setup.rank)];
   const auto sharing = std::count_if(setup.peers.begin(), setup.peers.end(), [&](const Peer& peer) {
     return peer.process == me.process && peer.device_id == me.device_id;
