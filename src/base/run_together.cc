@@ -3,10 +3,10 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <vector>
 
+#include "base/blocked_signals.h"
 #include "base/error.h"
 
 namespace nitinol {
@@ -41,22 +41,26 @@ void run_together(std::size_t count, const std::function<void(std::size_t)>& bod
   Gate gate;
   std::vector<std::thread> threads;
   threads.reserve(count - 1);
-  std::string problem;
+  std::exception_ptr problem;  // what it says may take memory, and threads wait at the gate
   try {
+    const BlockedSignals blocked;
     for (std::size_t i = 1; i < count; ++i) {
       threads.emplace_back([&gate, &body, i] {
         if (gate.pass()) body(i);
       });
     }
-  } catch (const std::exception& error) {
-    problem = sentence_of(error);
+  } catch (const std::exception&) {
+    problem = std::current_exception();
   }
-  gate.open(problem.empty());
-  if (problem.empty()) body(0);
+  gate.open(!problem);
+  if (!problem) body(0);
   for (std::thread& thread : threads) thread.join();
-  if (!problem.empty()) {
+  if (!problem) return;
+  try {
+    std::rethrow_exception(problem);
+  } catch (const std::exception& error) {
     fail(ncclSystemError, "{} threads are needed at the same time, and there are only {}: {} (ulimit -u, memory)",
-         count - 1, threads.size(), problem);
+         count - 1, threads.size(), sentence_of(error));
   }
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "failing_allocation.h"
 
 namespace nitinol {
 namespace {
@@ -43,6 +44,20 @@ TEST(RunTogether, WithTooFewThreadsNothingRuns) {
   pthread_setattr_default_np(&usual);
   EXPECT_EQ(calls, 0);
   EXPECT_NE(sentence.find("2 threads are needed"), std::string::npos) << sentence;
+}
+
+TEST(RunTogether, WithoutMemoryForOneOfSeveralThreadsNothingRuns) {
+  std::atomic<int> runs{0};
+  for (int nth = 0, failed = 1; failed != 0; ++nth) {
+    const testing::FailingAllocation failing(nth, testing::FailsIn::kThisThread, testing::Fails::kAllFromThere);
+    const int before = runs;
+    try {
+      run_together(4, [&](std::size_t) { ++runs; });
+    } catch (const std::exception&) {
+    }
+    failed = failing.has_failed() ? 1 : 0;
+    EXPECT_EQ(runs - before, failed != 0 ? 0 : 4);
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/blocked_signals.h"
 #include "base/thread_name.h"
 #include "comm/communicator.h"
 #include "device/guards.h"
@@ -28,6 +29,7 @@ void Communicator::run_in_background(std::function<void()> work, Awaits awaits) 
     end_progress();  // also of one that was revoked, which nothing fails any more
   };
   try {
+    const BlockedSignals blocked;
     background_ = std::thread(run);
   } catch (const std::exception& thrown) {  // whoever polls is not to wait for it
     regroups_.store(false);

@@ -3,8 +3,10 @@
 #include <pthread.h>
 
 #include <chrono>
+#include <exception>
 #include <system_error>
 
+#include "base/blocked_signals.h"
 #include "base/error.h"
 #include "comm/strict_circle.h"
 
@@ -26,6 +28,7 @@ std::shared_ptr<StrictLookout> StrictLookout::of_process() {
 
 StrictLookout::StrictLookout() {
   try {
+    const BlockedSignals blocked;
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& thrown) {
     fail(ncclSystemError, "no thread for NITINOL_CHECK=strict: {} (ulimit -u, memory)", thrown.what());
@@ -55,7 +58,12 @@ void StrictLookout::run() {
   pthread_setname_np(pthread_self(), "nitinol-strict");
   std::unique_lock lock(mutex_);
   while (!over_changed_.wait_for(lock, kBetweenLooks, [this] { return over_; })) {
-    for (StrictCircle* const circle : circles_) circle->look();
+    for (StrictCircle* const circle : circles_) {
+      try {
+        circle->look();
+      } catch (const std::exception&) {  // no memory: the next look may have some
+      }
+    }
   }
 }
 

@@ -1,12 +1,16 @@
 // Operations on communicators that do not block: what has to be waited for is waited for in the background.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cluster.h"
@@ -365,6 +369,40 @@ TEST(NonBlocking, AChildThatIsReadyOutlivesAnAbortOfItsParent) {
                 must_work(child, self.rank, 2, self.stream);
                 EXPECT_CALL(ncclCommDestroy(child));
               }
+            }));
+}
+
+/// Threads that have such a name's beginning: how many, and whether all of them leave SIGTERM to others.
+std::pair<int, bool> threads_without_signals(const std::string& beginning) {
+  std::pair<int, bool> found{0, true};
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(task.path() / "status");
+    std::string name;
+    std::string blocked;
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("Name:\t")) name = line.substr(6);
+      if (line.starts_with("SigBlk:\t")) blocked = line.substr(8);
+    }
+    if (!name.starts_with(beginning) || blocked.empty()) continue;  // of another, or it has just ended
+    ++found.first;
+    const bool blocks = (std::stoull(blocked, nullptr, 16) >> (SIGTERM - 1) & 1U) != 0;
+    found.second = found.second && blocks;
+  }
+  return found;
+}
+
+TEST(NonBlocking, ThreadsThatCallsGoOnInTakeNoSignals) {
+  EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId& id) {
+              setenv("NCCL_SET_THREAD_NAME", "1", 1);
+              use_device_of(0);
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              ncclComm_t comm = nullptr;
+              expect_that(ncclCommInitRankConfig(&comm, 2, id, 0, &config) == ncclInProgress, "nobody else comes");
+              std::pair<int, bool> found;
+              while (found.first == 0) found = threads_without_signals("NitinolJob");
+              expect_that(found.second, "SIGTERM may come to a thread of the library's");
+              EXPECT_CALL(ncclCommAbort(comm));
             }));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <system_error>
 
+#include "base/blocked_signals.h"
 #include "base/error.h"
 #include "executor/cpu/watch.h"
 
@@ -281,6 +282,7 @@ void CircleSearch::reach_all(const Known& known, const Reach& reach) {
     reached_all_.store(true, std::memory_order_release);
   };
   try {
+    const BlockedSignals blocked;
     reaching_ = std::thread(work);
   } catch (const std::system_error&) {  // none to be had
   }

@@ -11,6 +11,8 @@
 #include <mutex>
 #include <thread>
 
+#include "base/blocked_signals.h"
+
 namespace nitinol::cuda {
 
 namespace {
@@ -31,6 +33,7 @@ class Watch {
     }
     if (!running_) {
       running_ = true;
+      const BlockedSignals blocked;
       std::thread([this] { run(); }).detach();  // it ends by itself; this object never does
     }
     return last_;
