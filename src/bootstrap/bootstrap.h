@@ -42,9 +42,10 @@ using MeetingPoint = std::array<std::uint8_t, 24>;
 
 /// Some ranks of a communicator meet without the help of the others, which may be gone. Equal on all but for `rank`.
 struct RegroupArguments {
-  Secret secret;           // derived from the old communicator's; used once
-  MeetingPoint meet_at{};  // of the process of the new rank 0, as long as it holds the old communicator
-  int rank = 0;            // among those who meet
+  Secret secret;            // derived from the old communicator's; used once
+  MeetingPoint meet_at{};   // of the process of the new rank 0, as long as it holds the old communicator
+  std::uint32_t scope = 0;  // of the old communicator: an address that is link-local comes without
+  int rank = 0;             // among those who meet
   int nranks = 1;
   std::vector<std::string> names{};  // what sentences call them, by that rank
   BootstrapOptions options;
@@ -86,6 +87,8 @@ class Bootstrap {
   int size() const;
   /// For RegroupArguments::meet_at.
   MeetingPoint meeting_point() const;
+  /// For RegroupArguments::scope.
+  std::uint32_t scope() const;
   /// Known to this communicator's ranks only: authenticate what else the ranks connect with keys derived from it.
   const Secret& secret() const;
 

@@ -25,6 +25,8 @@ BootstrapOptions patient(BootstrapOptions options) {
 
 }  // namespace
 
+std::uint32_t Bootstrap::scope() const { return tree_->listener_address().scope; }
+
 MeetingPoint Bootstrap::meeting_point() const {
   ByteWriter writer;
   tree_->listener_address().encode(writer);
@@ -41,6 +43,7 @@ std::unique_ptr<Bootstrap> Bootstrap::regroup(const RegroupArguments& arguments)
   id.secret = arguments.secret;
   id.root = SocketAddress::decode(reader);
   if (!reader.ok()) fail(ncclInternalError, "rank {} of the ranks that meet again has no valid address", 0);
+  if (id.root.is_link_local()) id.root.scope = arguments.scope;
   if (arguments.rank == 0) {
     start_root(id.secret, id.root,
                {.life = RootLife::kRepeatable, .warn_after = arguments.options.warn_after, .names = arguments.names});

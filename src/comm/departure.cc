@@ -215,12 +215,8 @@ void finalise(const std::shared_ptr<Communicator>& communicator) {
 void destroy(const std::shared_ptr<Communicator>& communicator) {
   communicator->expect_end();
   communicator->wait_for_background();
-  if (communicator->phase() == Phase::kInitialising) {  // failed, or the split that makes it still runs
-    communicator->abort();
-    communicator->tear_down();
-    return;
-  }
-  if (communicator->state() != ncclSuccess || was_revoked(communicator->phase())) {
+  const bool is_made = communicator->phase() != Phase::kInitialising;  // else failed, or the split that makes it runs
+  if (!is_made || communicator->state() != ncclSuccess || was_revoked(communicator->phase())) {
     abort(communicator);
     return;
   }
@@ -244,11 +240,11 @@ void destroy(const std::shared_ptr<Communicator>& communicator) {
 void abort(const std::shared_ptr<Communicator>& communicator) {
   communicator->abort();
   communicator->wait_for_background();
-  // One that was finalised is gone from where the ranks of its process gather.
-  const bool took_part = communicator->phase() != Phase::kInitialising && communicator->phase() != Phase::kFinalised;
   communicator->tear_down();
-  // Only now, when the others can know of it: they may be let go here, and would wait for this rank.
-  if (took_part) leave_out(communicator);
+  // Only now, when the others can know of it: they may be let go here, and would wait for this rank. Not before, too,
+  // as it may just have been made. One that was finalised is gone from where the ranks of its process gather.
+  const Phase phase = communicator->phase();
+  if (phase != Phase::kInitialising && phase != Phase::kFinalised) leave_out(communicator);
 }
 
 }  // namespace nitinol

@@ -177,7 +177,7 @@ void Communicator::end_executor() {
   std::unique_ptr<Executor> last;  // ends without the lock, which its reports would take
   const std::lock_guard lock(executor_mutex_);
   last = std::move(executor_);
-  order_ = StreamOrder();
+  order_ = order_.anew();
 }
 
 /// Whatever goes wrong with it, without memory say, the steps behind it are taken.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/fork_safe.h"
@@ -22,9 +23,9 @@ constexpr size_t kObjectsKept = 64;
 
 struct Handles {
   std::mutex mutex;
-  std::deque<ncclComm> all;  // addresses stay
-  std::deque<ncclComm*> retired;
-  ncclComm* unused = nullptr;  ///< was reserved in vain
+  std::deque<ncclComm> all;        // addresses stay
+  std::vector<ncclComm*> retired;  ///< oldest first; with room for all, as what ends takes no memory
+  ncclComm* unused = nullptr;      ///< was reserved in vain
 };
 
 // Never destroyed: programs destroy communicators late.
@@ -56,9 +57,12 @@ ncclComm_t reserve_handle() {
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
   if (h.unused != nullptr) return std::exchange(h.unused, h.unused->next_unused);
-  if (h.retired.size() <= kQuarantine) return &h.all.emplace_back();
+  if (h.retired.size() <= kQuarantine) {
+    if (h.retired.capacity() == h.all.size()) h.retired.reserve(2 * h.all.size() + kObjectsKept);
+    return &h.all.emplace_back();
+  }
   ncclComm* const handle = h.retired.front();
-  h.retired.pop_front();
+  h.retired.erase(h.retired.begin());
   return handle;
 }
 

@@ -247,6 +247,7 @@ RegroupArguments Communicator::regroup_arguments(const Meeting& meeting, const s
   RegroupArguments arguments;
   arguments.secret = meeting.secret;
   arguments.meet_at = handles_->peer(members.front()).meeting_point;
+  arguments.scope = bootstrap_->scope();
   arguments.rank = child.rank();
   arguments.nranks = child.ranks();
   for (const int member : members) {

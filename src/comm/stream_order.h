@@ -24,6 +24,8 @@ class StreamOrder {
   /// streams. Else they record and await nothing outside of themselves, as bodies of conditional nodes must not, and
   /// the program sees to their order.
   explicit StreamOrder(bool graphs_mix = true) : events_(std::make_shared<Events>(graphs_mix)) {}
+  /// One for which nothing has been launched yet, of the same kind.
+  StreamOrder anew() const { return StreamOrder(events_->graphs_mix); }
 
   /// Begins a launch: what is enqueued in the stream that it returns until leave() comes after everything that was
   /// enqueued before in any of the streams and by earlier launches, and before anything that is enqueued in any of the

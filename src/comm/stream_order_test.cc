@@ -287,7 +287,7 @@ TEST_F(StreamOrders, CapturesThatTakeTurnsAreEachInOrder) {
 }
 
 TEST_F(StreamOrders, GraphsThatDoNotMixHoldLaunchesAlone) {
-  order_ = StreamOrder(false);
+  order_ = StreamOrder(false).anew();
   idle_ = order_.idle_probe();
   const CapturedStreams captured;
   const Stream stream = Stream::create_urgent();
