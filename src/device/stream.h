@@ -82,16 +82,24 @@ inline bool is_being_captured(cudaStream_t stream) {
   return captured != cudaStreamCaptureStatusNone;
 }
 
-/// Whether work put into the stream is being captured into a graph, and into which capture (0: none).
-inline unsigned long long capture_id(cudaStream_t stream) {
+struct CaptureState {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;
-  cuda_check(cudaStreamGetCaptureInfo(stream, &status, &id, nullptr, nullptr, nullptr, nullptr),
+};
+inline CaptureState capture_of(cudaStream_t stream) {
+  CaptureState found;
+  cuda_check(cudaStreamGetCaptureInfo(stream, &found.status, &found.id, nullptr, nullptr, nullptr, nullptr),
              "cudaStreamGetCaptureInfo");
-  if (status == cudaStreamCaptureStatusInvalidated) {
+  return found;
+}
+
+/// Whether work put into the stream is being captured into a graph, and into which capture (0: none).
+inline unsigned long long capture_id(cudaStream_t stream) {
+  const CaptureState found = capture_of(stream);
+  if (found.status == cudaStreamCaptureStatusInvalidated) {
     fail(ncclInvalidUsage, "the stream's capture has been invalidated by an earlier call");
   }
-  return status == cudaStreamCaptureStatusActive ? id : 0;
+  return found.status == cudaStreamCaptureStatusActive ? found.id : 0;
 }
 
 }  // namespace nitinol

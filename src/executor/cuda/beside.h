@@ -15,11 +15,13 @@ class Beside {
   Beside()
       : streams_{Stream::create_urgent(), Stream::create_urgent()}, fork_(Event::create()), join_(Event::create()) {}
 
-  /// Not while another capture has the stream for captures, which it keeps until it ends.
+  /// Not while another capture has the stream for captures, which it keeps until it ends, also if it is invalid.
   bool is_free_for(cudaStream_t stream) const {
     const auto capture = capture_id(stream);
-    const auto taken_by = capture != 0 ? capture_id(streams_[1].get()) : 0;
-    return taken_by == 0 || taken_by == capture;
+    if (capture == 0) return true;
+    const CaptureState taken_by = capture_of(streams_[1].get());
+    return taken_by.status == cudaStreamCaptureStatusNone ||
+           (taken_by.status == cudaStreamCaptureStatusActive && taken_by.id == capture);
   }
 
   /// What is put into the stream that it returns comes after all that is in `stream` by now, and runs beside what is
