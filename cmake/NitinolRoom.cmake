@@ -21,10 +21,10 @@ set(nitinol_usual_headers algorithm array atomic chrono cstdint cstring function
 
 # A room is one folder under src/: its sources become the static library nitinol_<name>, its *_test.cc files one test
 # program <name>_test. DEPENDS names the other rooms (nitinol_ is put before) and libraries it may use. In the flavour cuda
-# the room's *.cu files belong to it too. SEES_GPUS: its tests differ between the flavours. Those of other rooms would say
-# the same again in the flavour cuda, and are not built there.
+# the room's *.cu files belong to it too. SEES_GPUS: its tests differ between the flavours; those of other rooms would say
+# the same again in the flavour cuda, and are not built there. PURE: it has no threads, and ThreadSanitizer nothing to see.
 function(nitinol_room name)
-  cmake_parse_arguments(ROOM "SEES_GPUS;C_ENUMS" "" "DEPENDS;LIBRARIES;TEST_DEPENDS" ${ARGN})
+  cmake_parse_arguments(ROOM "SEES_GPUS;PURE;C_ENUMS" "" "DEPENDS;LIBRARIES;TEST_DEPENDS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
@@ -48,7 +48,11 @@ function(nitinol_room name)
   target_include_directories(nitinol_${name} ${scope} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(nitinol_${name} ${scope}
     ${ROOM_DEPENDS} ${ROOM_LIBRARIES} nitinol_cudart Threads::Threads)
-  if(NITINOL_TESTS AND tests AND (ROOM_SEES_GPUS OR NITINOL_FLAVOUR STREQUAL "vgpu"))
+  set(tells_nothing OFF)
+  if((NITINOL_FLAVOUR STREQUAL "cuda" AND NOT ROOM_SEES_GPUS) OR (ROOM_PURE AND NITINOL_SANITIZE MATCHES "thread"))
+    set(tells_nothing ON)
+  endif()
+  if(NITINOL_TESTS AND tests AND NOT tells_nothing)
     nitinol_test(${name}_test SOURCES ${tests} LIBRARIES nitinol_${name} ${ROOM_TEST_DEPENDS})
   endif()
 endfunction()
