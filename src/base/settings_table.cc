@@ -49,7 +49,7 @@ constexpr SettingRow kRows[] = {
     {kAlgo, "NCCL_ALGO", kText, "", "algorithms that may be used: [function:][^]name,...[;...] with OneShot, TwoShot, Ring, Tree (others are known but not there), for AllReduce, AllGather, ReduceScatter, Broadcast, Reduce; calls for which none is left fail; not set: automatic", "2.5"},
     {kProto, "NCCL_PROTO", kText, "", "protocols that may be used (LL, LL128, Simple), in the form of NCCL_ALGO; without effect on virtual GPUs, which have Simple alone; not set: automatic", "2.5"},
     {kMinCtas, "NCCL_MIN_CTAS", kInteger, "", "fewest CTAs of an operation on GPUs (virtual ones always use one), but no more than NCCL_MAX_CTAS or `maxCTAs` says; more than 64 count as 64; overrides `minCTAs` of every communicator", "2.17", 1, kMost},
-    {kMaxCtas, "NCCL_MAX_CTAS", kInteger, "", "most CTAs of an operation on GPUs; more than 64 count as 64; overrides `maxCTAs` of every communicator", "2.17", 1, kMost},
+    {kMaxCtas, "NCCL_MAX_CTAS", kInteger, "", "most CTAs of an operation on GPUs, but that sends and receives of a group have one for each peer at least, by each of the two protocols that they may go by; more than 64 count as 64; overrides `maxCTAs` of every communicator", "2.17", 1, kMost},
     {kMinNchannels, "NCCL_MIN_NCHANNELS", kInteger, "", "older form of NCCL_MIN_CTAS; the higher one counts, more than 64 as 64", "2.5", 1, kMost},
     {kMaxNchannels, "NCCL_MAX_NCHANNELS", kInteger, "", "older form of NCCL_MAX_CTAS; the lower one counts, more than 64 as 64", "2.5", 1, kMost},
     {kMinNrings, "NCCL_MIN_NRINGS", kInteger, "", "older form of NCCL_MIN_NCHANNELS, where that is not set", "2.2, renamed in 2.5", 1, kMost},

@@ -76,7 +76,7 @@ class CudaExecutor : public Executor {
         machine_(machine_of(setup)),
         linked_(!are_perhaps_behind_pcie(setup.peers)),
         sizes_(sizes_for(machine_)),
-        kernels_(device_, ranks_, sizes_.ranks_share_gpus, ways_of(sizes_)),
+        kernels_(device_, ranks_, sizes_),
         launcher_(setup, sizes_, kernels_) {
     if (ranks_ > kMaxRanks) {
       fail(ncclInvalidUsage, "{} ranks in one domain of GPUs that reach each other: at most {} are possible", ranks_,

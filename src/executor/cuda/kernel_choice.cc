@@ -110,13 +110,13 @@ const void* kernel_of(const CollectiveWork& work, Queue queue, int ranks) {
   return kernel;
 }
 
-const void* message_kernel_of(const MessageBatch& batch, size_t size, Protocol protocol) {
+const void* message_kernel_of(const MessageBatch& batch, size_t size, Protocol protocol, bool in_rows) {
   const bool between = std::any_of(batch.messages.begin(), batch.messages.end(), [](const Message& message) {
     return reinterpret_cast<uintptr_t>(message.buffer) % kShapeOfSimple.piece != 0;
   });
   const auto which = static_cast<size_t>(protocol);
-  const void* const kernel = between ? message_kernels_between_vectors()[size][which] : nullptr;
-  return kernel != nullptr ? kernel : message_kernels()[size][which];
+  const void* const kernel = between ? message_kernels_between_vectors(in_rows)[size][which] : nullptr;
+  return kernel != nullptr ? kernel : message_kernels(in_rows)[size][which];
 }
 
 }  // namespace nitinol::cuda

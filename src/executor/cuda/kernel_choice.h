@@ -15,7 +15,7 @@ uint32_t steps_if_brief(const CollectiveWork& work);
 /// leaves its type or reduction out.
 const void* kernel_of(const CollectiveWork& work, Queue queue, int ranks);
 
-/// The kernel of messages. `size`: as in MessageKernels.
-const void* message_kernel_of(const MessageBatch& batch, size_t size, Protocol protocol);
+/// The kernel of messages. `size`, `in_rows`: as in MessageKernels.
+const void* message_kernel_of(const MessageBatch& batch, size_t size, Protocol protocol, bool in_rows);
 
 }  // namespace nitinol::cuda

@@ -78,10 +78,11 @@ const KernelSet& move_kernels();
 /// The kernels of a reduction; null if the build leaves it out.
 const KernelSet* find_reduce_kernels(DataType type, Combiner with);
 
-/// By protocol, for launches of FewMessages, MoreMessages and ManyMessages.
+/// By protocol, for launches of FewMessages, MoreMessages and ManyMessages. `in_rows`: of CTAs that carry kMostRows
+/// lanes each.
 using MessageKernels = std::array<std::array<const void*, kProtocols>, 3>;
-MessageKernels message_kernels();
+MessageKernels message_kernels(bool in_rows);
 /// For messages that begin between vectors. Null: there are none.
-MessageKernels message_kernels_between_vectors();
+MessageKernels message_kernels_between_vectors(bool in_rows);
 
 }  // namespace nitinol::cuda

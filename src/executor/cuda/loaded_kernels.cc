@@ -146,7 +146,8 @@ void LoadedKernels::load(const Sets& sets, Scope scope) {
       load(kernel, way == Way::kJoined ? joined_shared_bytes(what, ranks_) : 0);
     });
   }
-  for (const MessageKernels& all : {message_kernels(), message_kernels_between_vectors()}) {
+  for (const MessageKernels& all :
+       {message_kernels(messages_in_rows_), message_kernels_between_vectors(messages_in_rows_)}) {
     for (const auto& kernels : all) {
       for (const void* kernel : kernels) load(kernel);
     }

@@ -17,10 +17,14 @@ namespace nitinol::cuda {
 
 class LoadedKernels {
  public:
-  /// Of a communicator of so many ranks, on this device. `room_beside`: kernels leave room for others on their
+  /// Of a communicator of so many ranks, on this device. Where ranks share GPUs kernels leave room for others on their
   /// multiprocessors.
-  LoadedKernels(int device, int ranks, bool room_beside, const Ways& ways)
-      : device_(device), ranks_(ranks), room_beside_(room_beside), ways_(ways) {}
+  LoadedKernels(int device, int ranks, const Sizes& sizes)
+      : device_(device),
+        ranks_(ranks),
+        room_beside_(sizes.ranks_share_gpus),
+        messages_in_rows_(sizes.message_ctas > 0),
+        ways_(ways_of(sizes)) {}
 
   bool has(const void* kernel) const { return kernels_.contains(kernel); }
   /// Of one that is loaded. Throws Error otherwise.
@@ -51,6 +55,7 @@ class LoadedKernels {
   const int device_;
   const int ranks_;
   const bool room_beside_;
+  const bool messages_in_rows_;
   const Ways ways_;
   std::unordered_map<const void*, cudaKernel_t> kernels_;
   int least_compiled_for_ = std::numeric_limits<int>::max();

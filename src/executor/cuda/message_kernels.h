@@ -56,7 +56,8 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
   const Standing<Wire> standing(parameters.queue);
   connections.resume_lane(lane.peer, lane.sends != 0, [&] {
     if (!connections.is_clerk()) standing.begin();
-    if (threadIdx.x / 32 == blockDim.x / 32 - 1) standing.count();  // short messages do without the last warp
+    // Short messages do without the last warp.
+    if (threadIdx.x / 32 == blockDim.x / 32 - 1) standing.count(static_cast<int>(gridDim.x));
   });
   if (connections.is_clerk()) {
     note_runs(runs, lane, parameters);
@@ -70,6 +71,80 @@ __global__ void __launch_bounds__(kMaxMessageThreads, 2) carry_messages(const __
     worker.close();
   }
   connections.suspend_lane(lane.peer, lane.sends != 0);
+}
+
+/// A lane as a row carries it: some of its messages by one of its channels at a time.
+template <class Wire, Bounds kBounds, class Parameters>
+class RowOfLane {
+ public:
+  __device__ __forceinline__ RowOfLane(const Parameters& parameters, const Lane& lane)
+      : parameters_(parameters),
+        lane_(lane),
+        runs_(parameters.queue, lane.peer, lane.sends != 0,
+              Wire::kCounted && lane.channel == 0 && threadIdx.x == blockDim.x - 1),
+        standing_(parameters.queue) {}
+
+  /// Whether a channel has a part of a message.
+  __device__ __forceinline__ bool carries(int channel, int message) const {
+    const size_t bytes = parameters_.message[message].bytes();
+    return channel < message_channels(bytes, parameters_.grain, parameters_.queue.layout.channels);
+  }
+
+  __device__ __forceinline__ void carry(int channel, int first, int count) {
+    if (has_begun_) sync_some(threadIdx.y, blockDim.x);  // the memory of the channel before is used again
+    Lane now = lane_;
+    now.channel = static_cast<int8_t>(channel);
+    now.first = static_cast<int16_t>(first);
+    now.count = static_cast<int16_t>(count);
+    Connections<Wire> connections(parameters_.queue, channel, channel);
+    connections.resume_lane(now.peer, now.sends != 0, [&] {
+      if (!connections.is_clerk()) standing_.begin();
+      if (!has_begun_ && threadIdx.x / 32 == blockDim.x / 32 - 1) standing_.count(parameters_.lanes);
+    });
+    if (connections.is_clerk()) {
+      if (!has_begun_) note_runs(runs_, lane_, parameters_);
+      Clerk<Wire> clerk(connections);
+      carry_all<Wire>(clerk, now, parameters_);
+      clerk.close();
+    } else {
+      Worker<WorkerConnections<Wire>, DataType::kUint8, Combiner::kNone, true, kBounds> worker(connections);
+      carry_all<Wire>(worker, now, parameters_);
+      if (threadIdx.x % 32 == 0) standing_.end();
+      worker.close();
+    }
+    connections.suspend_lane(now.peer, now.sends != 0);
+    has_begun_ = true;
+  }
+
+ private:
+  const Parameters& parameters_;
+  const Lane& lane_;
+  RunCounter runs_;
+  const Standing<Wire> standing_;
+  bool has_begun_ = false;
+};
+
+/// A row of threads for each lane, where CTAs are few. (What it shares with the kernel above stands in both: as
+/// functions nvcc 13.0 makes other code of it.) Lanes of several channels carry a message by all of them before they
+/// come to the next, as a peer may take them one by one.
+template <class Wire, class Parameters, Bounds kBounds = Bounds::kPieces>
+__global__ void __launch_bounds__(kMostRows* kMaxMessageThreads, 1)
+    carry_messages_in_rows(const __grid_constant__ Parameters parameters) {
+  const int place = static_cast<int>(blockIdx.x * blockDim.y + threadIdx.y);
+  await_earlier_kernels();
+  if (parameters.next_may_begin) let_next_kernel_begin();
+  if (place >= parameters.lanes) return;
+  const Lane& lane = parameters.lane[place];
+  RowOfLane<Wire, kBounds, Parameters> row(parameters, lane);
+  const bool is_divided = parameters.channels_of_lane > 1;
+  const int together = is_divided ? 1 : lane.count;
+  const int end = lane.channel + parameters.channels_of_lane;
+  for (int message = lane.first; message < lane.first + lane.count; message += together) {
+    for (int channel = lane.channel; channel < end; ++channel) {
+      if (is_divided && !row.carries(channel, message)) break;
+      row.carry(channel, message, together);
+    }
+  }
 }
 
 }  // namespace nitinol::cuda

@@ -5,6 +5,7 @@
 #include "device/check.h"
 #include "device/guards.h"
 #include "executor/cuda/kernel_choice.h"
+#include "executor/cuda/kernel_shapes.h"
 #include "executor/cuda/launch_names.h"
 
 namespace nitinol::cuda {
@@ -53,7 +54,11 @@ void MessageLauncher::launch(const std::vector<MessageWork>& messages, cudaStrea
   // If not all CTAs can be resident at once, it is more important that those of one launch are; and where one does
   // wait for another, that all ranks begin with the same.
   MessagePlan plan = plan_messages(messages, rank_, sizes_);
-  if (kernels_.has_part_of_gpu()) put_partners_together(plan, rank_, domain_.ranks());
+  if (kernels_.has_part_of_gpu()) {
+    put_partners_together(plan, rank_, domain_.ranks());
+  } else if (in_rows()) {
+    fit_into_ctas(plan, sizes_.message_ctas);
+  }
   const bool together = may_run_together(plan, sizes_) && may_fork(stream);
   const cudaStream_t beside = together ? beside_->fork(stream) : stream;
   const std::optional<Role> shared = together ? std::optional(role_of(plan)) : std::nullopt;
@@ -90,11 +95,11 @@ void MessageLauncher::launch_batches(const MessagePlan& plan, Protocol protocol,
   for (const MessageBatch& batch : plan[static_cast<size_t>(protocol)]) {
     const Role role = shared ? *shared : role_of(batch);
     if (fits_into<FewMessages>(batch)) {
-      launch_batch<FewMessages>(batch, protocol, role, message_kernel_of(batch, 0, protocol), stream);
+      launch_batch<FewMessages>(batch, protocol, role, message_kernel_of(batch, 0, protocol, in_rows()), stream);
     } else if (fits_into<MoreMessages>(batch)) {
-      launch_batch<MoreMessages>(batch, protocol, role, message_kernel_of(batch, 1, protocol), stream);
+      launch_batch<MoreMessages>(batch, protocol, role, message_kernel_of(batch, 1, protocol, in_rows()), stream);
     } else {
-      launch_batch<ManyMessages>(batch, protocol, role, message_kernel_of(batch, 2, protocol), stream);
+      launch_batch<ManyMessages>(batch, protocol, role, message_kernel_of(batch, 2, protocol, in_rows()), stream);
     }
   }
 }
@@ -107,10 +112,13 @@ void MessageLauncher::launch_batch(const MessageBatch& batch, Protocol protocol,
   parameters.name = role.name;
   parameters.beside = role.beside;
   parameters.lanes = static_cast<int>(batch.lanes.size());
+  parameters.channels_of_lane = static_cast<uint8_t>(batch.channels_of_lane);
   parameters.grain = sizes_.message_grain[static_cast<size_t>(protocol)];
   std::copy(batch.lanes.begin(), batch.lanes.end(), parameters.lane);
   std::copy(batch.messages.begin(), batch.messages.end(), parameters.message);
-  kernels_.run(kernel, {.ctas = parameters.lanes, .threads = sizes_.message_threads}, parameters, stream);
+  const int rows = in_rows() ? std::min(kMostRows, parameters.lanes) : 1;
+  const int ctas = (parameters.lanes + rows - 1) / rows;
+  kernels_.run(kernel, {.ctas = ctas, .threads = sizes_.message_threads, .rows = rows}, parameters, stream);
 }
 
 }  // namespace nitinol::cuda

@@ -36,6 +36,8 @@ class MessageLauncher {
     uint32_t beside = 0;  ///< as in MessageParameters
   };
   Queue queue_for(const MessageWork& work) const { return message_queue_of(message_protocol(sizes_, work.bytes)); }
+  /// Whether CTAs carry several lanes each.
+  bool in_rows() const { return sizes_.message_ctas > 0; }
   bool has_several_protocols(const std::vector<MessageWork>& messages) const;
   bool may_fork(cudaStream_t stream) const;
   Role role_of(const MessagePlan& plan) const;

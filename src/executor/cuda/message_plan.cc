@@ -103,6 +103,38 @@ void put_partners_together(MessagePlan& plan, int rank, int ranks) {
   }
 }
 
+namespace {
+
+/// Of launches that run beside each other, where a row carries a lane of so many channels.
+int ctas_of(const MessagePlan& plan, int channels_of_lane) {
+  std::ptrdiff_t ctas = 0;
+  for (const std::vector<MessageBatch>& batches : plan) {
+    std::ptrdiff_t most = 0;
+    for (const MessageBatch& batch : batches) {
+      const auto begins_row = [&](const Lane& lane) { return lane.channel % channels_of_lane == 0; };
+      most = std::max(most, std::count_if(batch.lanes.begin(), batch.lanes.end(), begins_row));
+    }
+    ctas += (most + kMostRows - 1) / kMostRows;
+  }
+  return static_cast<int>(ctas);
+}
+
+void join_channels(MessageBatch& batch, int channels_of_lane) {
+  std::erase_if(batch.lanes, [&](const Lane& lane) { return lane.channel % channels_of_lane != 0; });
+  batch.channels_of_lane = channels_of_lane;
+}
+
+}  // namespace
+
+void fit_into_ctas(MessagePlan& plan, int most_ctas) {
+  constexpr int kMostChannels = INT8_MAX;
+  int channels_of_lane = 1;
+  while (channels_of_lane < kMostChannels && ctas_of(plan, channels_of_lane) > most_ctas) ++channels_of_lane;
+  for (std::vector<MessageBatch>& batches : plan) {
+    for (MessageBatch& batch : batches) join_channels(batch, channels_of_lane);
+  }
+}
+
 uint32_t protocols_of(const MessagePlan& plan) {
   uint32_t bits = 0;
   for (size_t i = 0; i < plan.size(); ++i) {

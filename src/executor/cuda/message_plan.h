@@ -11,6 +11,7 @@ namespace nitinol::cuda {
 
 struct MessageBatch {
   std::vector<Lane> lanes;
+  int channels_of_lane = 1;
   std::vector<Message> messages;
 };
 
@@ -27,6 +28,12 @@ MessagePlan plan_messages(const std::vector<MessageWork>& all, int rank, const S
 /// resident, if two, there are always some that can go on. That holds where each end has all its messages in one group;
 /// a peer that makes long ones one by one may wait for lanes that have no room yet, in whatever order they stand.
 void put_partners_together(MessagePlan& plan, int rank, int ranks);
+
+/// Has rows of CTAs carry several channels one behind the other, so that launches that run beside each other have no
+/// more CTAs than that, of kMostRows rows; but each direction of each connection keeps one. Nobody waits for ever: both
+/// ends come to the parts of a connection's messages in the order of these and of their channels, whatever rows each
+/// has.
+void fit_into_ctas(MessagePlan& plan, int most_ctas);
 
 /// A bit for each protocol that has a launch; none at all if there are several by one protocol.
 uint32_t protocols_of(const MessagePlan& plan);

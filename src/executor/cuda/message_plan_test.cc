@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include "base/error.h"
 #include "executor/cuda/kernel_shapes.h"
@@ -143,6 +146,113 @@ TEST(MessagePlan, WithPartnersTogetherTwoLanesAtATimeAreEnough) {
     EXPECT_EQ(all_lanes_end(plans, 2), false) << ranks << " ranks, whose sends stand before their receives";
     for (int rank = 0; rank < ranks; ++rank) put_partners_together(plans[static_cast<size_t>(rank)], rank, ranks);
     EXPECT_EQ(all_lanes_end(plans, 2), true) << ranks << " ranks";
+  }
+}
+
+using Flow = std::pair<int, int>;  ///< direction and peer
+
+/// By flow the channels that carry it, in order; empty if one does twice.
+std::map<Flow, std::vector<int>> channels_by_flow(const MessageBatch& batch) {
+  std::map<Flow, std::vector<int>> channels;
+  for (const Lane& lane : batch.lanes) {
+    std::vector<int>& all = channels[{lane.sends, lane.peer}];
+    for (int i = 0; i < batch.channels_of_lane; ++i) all.push_back(lane.channel + i);
+    if (std::set<int>(all.begin(), all.end()).size() != all.size()) return {};
+  }
+  return channels;
+}
+
+bool begins_with(const std::vector<int>& all, const std::vector<int>& some) {
+  return all.size() >= some.size() && std::equal(some.begin(), some.end(), all.begin());
+}
+
+TEST(MessagePlan, FitsIntoAsManyCtasAsThereMayBeUnlessThoseAreLessThanAllFlowsNeed) {
+  for (const int ranks : {2, 3, 4, 8, 72}) {
+    for (const int most : {1, 2, 7, 8, 24, 64}) {
+      const Sizes sizes = sizes_for({.ranks = ranks, .multiprocessors = 132, .max_channels = most});
+      const MessagePlan divided = plans_from_all_to_all(ranks, sizes).front();
+      MessagePlan fitted = divided;
+      fit_into_ctas(fitted, sizes.message_ctas);
+      const MessageBatch& batch = fitted[static_cast<size_t>(Protocol::kSimple)].at(0);
+      const auto rows = static_cast<int>(batch.lanes.size());
+      EXPECT_LE(rows, kMostRows * std::max(most, ranks - 1)) << ranks << " ranks, " << most;
+      const auto before = channels_by_flow(divided[static_cast<size_t>(Protocol::kSimple)].at(0));
+      const auto after = channels_by_flow(batch);
+      ASSERT_EQ(after.size(), before.size());
+      for (const auto& [flow, channels] : before) EXPECT_TRUE(begins_with(after.at(flow), channels)) << most;
+    }
+  }
+}
+
+TEST(MessagePlan, LaunchesThatRunBesideEachOtherShareTheCtas) {
+  const Sizes sizes = sizes_for({.ranks = 4, .multiprocessors = 132, .max_channels = 10});
+  std::vector<MessageWork> work;
+  for (const int peer : {1, 2, 3}) {
+    for (const size_t bytes : {size_t{40} << 10, size_t{40} << 20}) {
+      work.push_back(message(kSend, peer, bytes));
+      work.push_back(message(kReceive, peer, bytes));
+    }
+  }
+  MessagePlan plan = plan_messages(work, 0, sizes);
+  fit_into_ctas(plan, 10);
+  size_t ctas = 0;
+  for (const auto& batches : plan) ctas += batches.empty() ? 0 : (batches.at(0).lanes.size() + 1) / kMostRows;
+  EXPECT_LE(ctas, 10U);
+  EXPECT_GE(ctas, 6U);
+}
+
+using Part = std::pair<int, int>;  ///< message of the flow, channel
+/// What rows carry one behind the other.
+std::vector<std::vector<Part>> parts_of_rows(const MessageBatch& batch, int first_message, const QueueLayout& layout) {
+  std::vector<std::vector<Part>> rows;
+  for (const Lane& lane : batch.lanes) {
+    std::vector<Part> row;
+    for (int i = 0; i < lane.count; ++i) {
+      const size_t bytes = batch.messages[static_cast<size_t>(lane.first + i)].bytes();
+      for (int channel = lane.channel; channel < lane.channel + batch.channels_of_lane; ++channel) {
+        if (channel < message_channels(bytes, kGrain, layout.channels)) row.push_back({first_message + i, channel});
+      }
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+// A part is over when both ends have come to it: nothing is sent ahead.
+TEST(MessagePlan, APeerMayTakeOneByOneInOtherRowsWhatIsSentInAGroup) {
+  const QueueLayout layout = make_layout(2, 8, 4, 65536);
+  const std::vector<size_t> sizes = {9000, 64 << 10, 100, 1 << 20, 1 << 20};
+  const auto fitted = [&](std::vector<MessageWork> work, int most) {
+    MessagePlan plan;
+    plan[static_cast<size_t>(Protocol::kSimple)] = plan_messages(work, kGrain, layout);
+    fit_into_ctas(plan, most);
+    return plan[static_cast<size_t>(Protocol::kSimple)].at(0);
+  };
+  for (const int most_of_sender : {1, 2, 3, 4}) {
+    for (const int most_of_receiver : {1, 2, 3, 4}) {
+      std::vector<MessageWork> sent;
+      for (const size_t bytes : sizes) sent.push_back(message(kSend, 1, bytes));
+      auto senders = parts_of_rows(fitted(sent, most_of_sender), 0, layout);
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        const MessageBatch taken = fitted({message(kReceive, 0, sizes[i])}, most_of_receiver);
+        auto receivers = parts_of_rows(taken, static_cast<int>(i), layout);
+        for (bool any = true; any;) {
+          any = false;
+          for (auto& receiver : receivers) {
+            const auto has_come = [&](const auto& row) {
+              return !row.empty() && !receiver.empty() && row.front() == receiver.front();
+            };
+            const auto sender = std::find_if(senders.begin(), senders.end(), has_come);
+            if (sender == senders.end()) continue;
+            sender->erase(sender->begin());
+            receiver.erase(receiver.begin());
+            any = true;
+          }
+        }
+        for (const auto& receiver : receivers) ASSERT_TRUE(receiver.empty()) << most_of_sender << most_of_receiver << i;
+      }
+      for (const auto& sender : senders) EXPECT_TRUE(sender.empty());
+    }
   }
 }
 

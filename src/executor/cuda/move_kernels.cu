@@ -11,29 +11,44 @@ const KernelSet& move_kernels() {
 
 namespace {
 
+template <class Wire, class Parameters, Bounds kBounds>
+const void* message_kernel() {
+  return reinterpret_cast<const void*>(&carry_messages<OfMessages<Wire>, Parameters, kBounds>);
+}
+template <class Wire, class Parameters, Bounds kBounds>
+const void* message_kernel_in_rows() {
+  return reinterpret_cast<const void*>(&carry_messages_in_rows<InRows<Wire>, Parameters, kBounds>);
+}
+
+template <class Wire, class Parameters, Bounds kBounds>
+const void* message_kernel(bool in_rows) {
+  return in_rows ? message_kernel_in_rows<Wire, Parameters, kBounds>() : message_kernel<Wire, Parameters, kBounds>();
+}
+
 template <class Parameters>
-std::array<const void*, kProtocols> message_kernels_for() {
-  return {reinterpret_cast<const void*>(&carry_messages<OfMessages<LL16>, Parameters>),
-          reinterpret_cast<const void*>(&carry_messages<OfMessages<LL128>, Parameters>),
-          reinterpret_cast<const void*>(&carry_messages<OfMessages<Simple>, Parameters>)};
+std::array<const void*, kProtocols> message_kernels_for(bool in_rows) {
+  return {message_kernel<LL16, Parameters, Bounds::kPieces>(in_rows),
+          message_kernel<LL128, Parameters, Bounds::kPieces>(in_rows),
+          message_kernel<Simple, Parameters, Bounds::kPieces>(in_rows)};
 }
 
 /// In lines such messages are faster than by others' libraries without.
 template <class Parameters>
-std::array<const void*, kProtocols> message_kernels_for_bytes() {
-  return {nullptr, reinterpret_cast<const void*>(&carry_messages<OfMessages<LL128>, Parameters, Bounds::kBytes>),
-          reinterpret_cast<const void*>(&carry_messages<OfMessages<Simple>, Parameters, Bounds::kBytes>)};
+std::array<const void*, kProtocols> message_kernels_for_bytes(bool in_rows) {
+  return {nullptr, message_kernel<LL128, Parameters, Bounds::kBytes>(in_rows),
+          message_kernel<Simple, Parameters, Bounds::kBytes>(in_rows)};
 }
 
 }  // namespace
 
-MessageKernels message_kernels_between_vectors() {
-  return {message_kernels_for_bytes<FewMessages>(), message_kernels_for_bytes<MoreMessages>(),
-          message_kernels_for_bytes<ManyMessages>()};
+MessageKernels message_kernels_between_vectors(bool in_rows) {
+  return {message_kernels_for_bytes<FewMessages>(in_rows), message_kernels_for_bytes<MoreMessages>(in_rows),
+          message_kernels_for_bytes<ManyMessages>(in_rows)};
 }
 
-MessageKernels message_kernels() {
-  return {message_kernels_for<FewMessages>(), message_kernels_for<MoreMessages>(), message_kernels_for<ManyMessages>()};
+MessageKernels message_kernels(bool in_rows) {
+  return {message_kernels_for<FewMessages>(in_rows), message_kernels_for<MoreMessages>(in_rows),
+          message_kernels_for<ManyMessages>(in_rows)};
 }
 
 }  // namespace nitinol::cuda

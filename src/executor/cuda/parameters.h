@@ -94,7 +94,7 @@ struct CollectiveParameters {
 };
 static_assert(sizeof(CollectiveParameters) < 4096);
 
-/// One direction of one connection: the messages it carries, in order. A CTA works on one lane at a time.
+/// One direction of one connection: the messages it carries, in order.
 struct Lane {
   int16_t peer = 0;
   int8_t sends = 0;
@@ -131,6 +131,7 @@ struct MessageParameters {
   uint32_t beside = 0;  ///< a bit for each protocol whose launches run beside each other, this one's too; 0: none do
   int lanes = 0;
   bool next_may_begin = false;
+  uint8_t channels_of_lane = 1;  ///< each carries a message by so many at most, one behind the other (in rows)
   MessageGrain grain;
   Lane lane[kLanesAtMost] = {};
   Message message[kMessagesAtMost] = {};

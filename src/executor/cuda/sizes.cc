@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t kGrain = 128;  ///< channels begin at multiples of so many bytes
 constexpr uint32_t kSimpleSlots = 4;
+constexpr size_t kMostWishedSlot = size_t{16} << 20;
 
 struct Wish {
   int channels;
@@ -150,6 +151,7 @@ Sizes sizes_for(const Machine& m) {
   // Small CTAs where many lanes must be resident on one GPU.
   Sizes sizes;
   sizes.message_threads = message_lanes(m) > resident_ctas(m) ? 128 : 256;
+  sizes.message_ctas = m.max_channels;
   // Two streams for each rank must not come to share a hardware queue.
   const int lanes_of_gpu = m.multiprocessors * (sizes.message_threads == 128 ? 4 : 2);
   sizes.lanes_at_once = m.ranks_per_gpu <= 4 ? std::min(lanes_of_gpu / m.ranks_per_gpu, most_beside_others(m)) : 0;
@@ -172,7 +174,7 @@ Sizes sizes_for(const Machine& m) {
   const int joined = channels_joined(m);
   const int in_line = two_per_cta ? channels * per_cta : channels_in_line(m);
 
-  const auto asked = static_cast<uint32_t>(m.buffer_bytes / kSimpleSlots) / kKi * kKi;
+  const auto asked = static_cast<uint32_t>(std::min(m.buffer_bytes / kSimpleSlots, kMostWishedSlot)) / kKi * kKi;
   const auto most = m.buffer_bytes == 0 ? usual_slot(m) : std::max<uint32_t>(asked, kKi);
   // Between 2 GPUs all-reduce of 256 MB took 829 us with 256 KB, 871 with 128 KB; reduce of 64 MB 197 and 209.
   const bool near_pair = m.buffer_bytes == 0 && m.ranks == 2 && !m.in_host_memory;

@@ -17,6 +17,8 @@ struct Sizes {
   /// (algorithm/table.h).
   size_t without_lines_bytes = std::numeric_limits<size_t>::max();
   int message_threads = 256;
+  /// What messages of a group have at most, in rows (fit_into_ctas()); 0: a CTA for each lane.
+  int message_ctas = 0;
   int lanes_at_once = 0;  ///< of a rank's launches that run beside each other: so many CTAs are certainly resident
   /// Messages of at most so many bytes go by a protocol, unless one before it takes them; 0: none does.
   std::array<size_t, kProtocols> message_bytes{};

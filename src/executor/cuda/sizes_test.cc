@@ -147,6 +147,14 @@ TEST(Sizes, SlotsAreAsSmallAsTheUserWants) {
   EXPECT_EQ(sizes.limits.apart_sums.slot_bytes, 1024U);
 }
 
+TEST(Sizes, SlotsThatCannotBeAsLargeAsTheUserWantsAreNotSmall) {
+  Machine large = machine(4);
+  for (const size_t bytes : {size_t{1} << 32, size_t{1} << 34, size_t{1} << 39}) {
+    large.buffer_bytes = bytes;
+    EXPECT_GE(sizes_for(large).layouts[static_cast<size_t>(Queue::kSimple)].slot_bytes, 128U << 10) << bytes;
+  }
+}
+
 TEST(Sizes, PartsOfAllRanksOnAGpuAreResidentAtOnceTwoOnAMultiprocessor) {
   for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
     for (const int sharing : {1, 2, ranks}) {

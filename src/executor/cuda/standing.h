@@ -26,7 +26,7 @@ template <class Wire>
 class Standing {
  public:
   __device__ __forceinline__ explicit Standing(const QueueView& queue)
-      : queue_(queue), mine_(&table()->mark[blockIdx.x][threadIdx.x / 32]) {
+      : queue_(queue), mine_(&table()->mark[place_of_lane()][threadIdx.x / 32]) {
     asm volatile("" : "+l"(mine_));  // not to be computed again at the end, where nothing hides it
   }
 
@@ -38,9 +38,9 @@ class Standing {
     const uint32_t kind = receives && !Wire::kCounted ? kWaits | kWaitsForAll : kWaits;
     *mine_ = static_cast<uint16_t>(now() << kTimeAt | kind);
   }
-  /// By one thread of the CTA as it begins.
-  __device__ __forceinline__ void count() const {
-    const uint32_t share = blockIdx.x == 0 ? StandingTable::kWhole - (gridDim.x - 1) : 1;
+  /// By one thread of each of so many lanes as it begins.
+  __device__ __forceinline__ void count(int lanes) const {
+    const uint32_t share = place_of_lane() == 0 ? StandingTable::kWhole - (lanes - 1) : 1;
     atomicAdd(&table()->begun[beside_launch(queue_)], share);
   }
 
@@ -65,6 +65,10 @@ class Standing {
   static constexpr uint32_t kHoldsFor = 3;  ///< shorter than the time between looks of which several must be the same
 
   __device__ __forceinline__ static uint32_t now() { return static_cast<uint32_t>(nanoseconds() >> 24); }
+  /// Of the lane that these threads carry among those of the launch.
+  __device__ __forceinline__ static uint32_t place_of_lane() {
+    return Wire::kInRows ? blockIdx.x * blockDim.y + threadIdx.y : blockIdx.x;
+  }
   __device__ __forceinline__ StandingTable* table() const { return queue_.layout.standing(queue_.counters); }
 
   __device__ __forceinline__ bool stands(Protocol protocol, uint32_t beside, uint32_t begun) const {

@@ -247,14 +247,22 @@ inline constexpr bool joins_parts = false;
 template <bool kReduces>
 inline constexpr bool joins_parts<Joined<kReduces>> = true;
 
-/// Whether the CTAs may carry several channels each (kMostRows in kernel_shapes.h).
-template <class Wire>
-inline constexpr bool shares_cta = Wire::kSmall && !Wire::kApart;
-
 /// Any of the first four in kernels that carry messages and nothing else.
 template <class Base>
 struct OfMessages : Base {
   static constexpr bool kMessages = true;
+  static constexpr bool kInRows = false;
 };
+/// The same, with a row of threads for each of several lanes.
+template <class Base>
+struct InRows : OfMessages<Base> {
+  static constexpr bool kInRows = true;
+};
+
+/// Whether the CTAs may carry several channels each (kMostRows in kernel_shapes.h).
+template <class Wire>
+inline constexpr bool shares_cta = Wire::kSmall && !Wire::kApart;
+template <class Base>
+inline constexpr bool shares_cta<InRows<Base>> = true;
 
 }  // namespace nitinol::cuda
