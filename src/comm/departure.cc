@@ -179,6 +179,19 @@ void wait_for_ranks_of_process(Communicator& communicator) {
   }
 }
 
+/// On a thread of its own others of its process may be leaving, who wait for ranks that come no more: that this one
+/// goes lets them be. Before it is torn down, which waits for that thread.
+void tell_that_it_goes(Communicator& communicator) noexcept {
+  if (communicator.phase() != Phase::kFinalising || communicator.has_failed()) return;
+  try {
+    communicator.bootstrap().report_failure({communicator.rank(), ncclRemoteError,
+                                             formatted("rank {} aborted its communicator", communicator.rank()),
+                                             Parting::kDeparted});
+  } catch (const std::exception&) {
+    communicator.bootstrap().report_lack_of_memory();
+  }
+}
+
 void note_in_log(const Communicator& communicator, const std::exception& thrown) noexcept {
   try {
     log_info(Subsystem::kDestroy, "rank {}: while the communicator was destroyed: {}", communicator.rank(),
@@ -239,6 +252,7 @@ void destroy(const std::shared_ptr<Communicator>& communicator) {
 
 void abort(const std::shared_ptr<Communicator>& communicator) {
   communicator->abort();
+  tell_that_it_goes(*communicator);
   communicator->wait_for_background();
   communicator->tear_down();
   // Only now, when the others can know of it: they may be let go here, and would wait for this rank. Not before, too,

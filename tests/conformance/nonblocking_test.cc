@@ -406,6 +406,36 @@ TEST(NonBlocking, ThreadsThatCallsGoOnInTakeNoSignals) {
             }));
 }
 
+// The last of a process to finalise leaves for all of it, on a thread that its abort waits for.
+TEST(NonBlocking, AnAbortDoesNotWaitForOthersThatFinaliseInVain) {
+  const SharedCount through;
+  setenv("NITINOL_TIMEOUT", "80", 1);
+  EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) {
+              ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+              config.blocking = 0;
+              std::vector<ncclComm_t> comms(process == 0 ? 2 : 1);
+              EXPECT_CALL(ncclGroupStart());
+              for (size_t i = 0; i < comms.size(); ++i) {
+                const int rank = 2 * process + static_cast<int>(i);
+                use_device_of(rank);
+                EXPECT_CALL(ncclCommInitRankConfig(&comms[i], 3, id, rank, &config));
+              }
+              const ncclResult_t begun = ncclGroupEnd();
+              for (const ncclComm_t comm : comms) EXPECT_CALL(settled(begun, comm));
+              if (process == 0) {  // the other never does
+                for (const ncclComm_t comm : comms) expect_that(ncclCommFinalize(comm) == ncclInProgress, "alone");
+                std::this_thread::sleep_for(std::chrono::milliseconds(300));  // until they wait in the background
+                const auto begin = std::chrono::steady_clock::now();
+                EXPECT_CALL(ncclCommAbort(comms[1]));
+                EXPECT_CALL(ncclCommAbort(comms[0]));
+                expect_that(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30), "aborts waited");
+              }
+              through.meet(2);
+              if (process == 1) EXPECT_CALL(ncclCommAbort(comms[0]));
+            }));
+  unsetenv("NITINOL_TIMEOUT");
+}
+
 // Whoever polls the child is not to wait for a split that was aborted before it began.
 TEST(NonBlocking, AnAbortOfItsParentRightBehindTheSplitFailsTheChild) {
   EXPECT_EQ("", run_processes(1, [](int, const ncclUniqueId&) {
