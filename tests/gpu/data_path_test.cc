@@ -15,6 +15,7 @@
 #if !defined(__noinline__)
 #define __noinline__ __attribute__((noinline))
 #endif
+#include "executor/cuda/kernel_shapes.h"
 #include "executor/cuda/mismatch_tags.h"
 #include "executor/cuda/movement.h"
 
@@ -410,11 +411,10 @@ class StandingLaunch : public ::testing::Test {
     for (size_t i = 0; i < kProtocols; ++i) {
       signals_.tables[static_cast<size_t>(cuda::Queue::kMessageLL) + i].standing = kLayout.standing(counters_[i].get());
     }
-    gridDim.x = 3;
   }
   ~StandingLaunch() override {
-    gridDim.x = 1;
-    threadIdx.x = blockIdx.x = 0;
+    threadIdx.x = threadIdx.y = blockIdx.x = 0;
+    blockDim.y = 1;
     cuda::at_each_look = nullptr;
   }
 
@@ -423,14 +423,16 @@ class StandingLaunch : public ::testing::Test {
   cuda::Standing<Wire> warp(unsigned cta, unsigned which) {
     launch_.queue.counters = counters_[static_cast<size_t>(Wire::kProtocol)].get();
     blockDim.x = 64 + (Wire::kCounted ? 32 : 0);
-    blockIdx.x = cta;
+    blockDim.y = Wire::kInRows ? cuda::kMostRows : 1;
+    blockIdx.x = cta / blockDim.y;
+    threadIdx.y = cta % blockDim.y;
     threadIdx.x = which * 32;
     return cuda::Standing<Wire>(launch_.queue);
   }
   template <class Wire>
   void begin(unsigned cta) {
     for (const unsigned which : {0U, 1U}) warp<Wire>(cta, which).begin();
-    warp<Wire>(cta, 0).count();
+    warp<Wire>(cta, 0).count(kLanes);
   }
   template <class Wire>
   void wait(unsigned cta, unsigned which) {
@@ -463,6 +465,8 @@ class StandingLaunch : public ::testing::Test {
     EXPECT_EQ(waits.for_room[peer], 0U);
     return waits.for_data[peer];
   }
+
+  static constexpr int kLanes = 3;
 
   const cuda::QueueLayout kLayout = cuda::make_layout(10, 2, 4, 1024);
   cuda::FewMessages launch_;
@@ -499,6 +503,21 @@ TEST_F(StandingLaunch, HasBegunAsAWhole) {
     end<Simple>(kOther);
     EXPECT_EQ(protocols<Simple>(), kAll);
     end<Simple>(kReceiver);
+  }
+}
+
+TEST_F(StandingLaunch, HasARowOfItsOwnForEachLane) {
+  using Row = cuda::InRows<cuda::Simple>;
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    for (const unsigned lane : {kReceiver, kSender}) begin<Row>(lane);
+    for (const unsigned which : {0U, 1U}) wait<Row>(kReceiver, which);
+    end<Row>(kSender);
+    EXPECT_EQ(protocols<Row>(), 0U) << "the third lane, in a CTA of its own, has not begun";
+    begin<Row>(kOther);
+    EXPECT_EQ(protocols<Row>(), 3U) << "it moves data";
+    end<Row>(kOther);
+    EXPECT_EQ(protocols<Row>(), kAll);
+    end<Row>(kReceiver);
   }
 }
 

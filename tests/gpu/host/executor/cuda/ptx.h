@@ -17,7 +17,6 @@ struct Position {
 inline Position threadIdx;
 inline Position blockIdx;
 inline Position blockDim;
-inline Position gridDim{1};
 
 using std::min;
 
