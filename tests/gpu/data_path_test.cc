@@ -446,6 +446,20 @@ class StandingLaunch : public ::testing::Test {
   uint32_t protocols() {
     return warp<Wire>(kReceiver, 0).protocols();
   }
+  template <class Wire>
+  void has_begun_as_a_whole() {
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      for (const unsigned lane : {kReceiver, kSender}) begin<Wire>(lane);
+      for (const unsigned which : {0U, 1U}) wait<Wire>(kReceiver, which);
+      end<Wire>(kSender);
+      EXPECT_EQ(protocols<Wire>(), 0U) << "the third lane has not begun";
+      begin<Wire>(kOther);
+      EXPECT_EQ(protocols<Wire>(), 3U) << "it moves data";
+      end<Wire>(kOther);
+      EXPECT_EQ(protocols<Wire>(), kAll);
+      end<Wire>(kReceiver);
+    }
+  }
   static void pass(uint64_t milliseconds) { cuda::clock += milliseconds << 20; }
   /// What the host is told by a wait that lasts for so many milliseconds and is aborted then.
   template <class Wire>
@@ -493,33 +507,10 @@ TEST_F(StandingLaunch, IsOneOfWhichAllWarpsWaitOrAreDone) {
   }
 }
 
-TEST_F(StandingLaunch, HasBegunAsAWhole) {
-  for (int repeat = 0; repeat < 3; ++repeat) {
-    for (const unsigned cta : {kReceiver, kSender}) begin<Simple>(cta);
-    for (const unsigned which : {0U, 1U}) wait<Simple>(kReceiver, which);
-    end<Simple>(kSender);
-    EXPECT_EQ(protocols<Simple>(), 0U) << "the third CTA has not begun";
-    begin<Simple>(kOther);
-    end<Simple>(kOther);
-    EXPECT_EQ(protocols<Simple>(), kAll);
-    end<Simple>(kReceiver);
-  }
-}
+TEST_F(StandingLaunch, HasBegunAsAWhole) { has_begun_as_a_whole<Simple>(); }
 
-TEST_F(StandingLaunch, HasARowOfItsOwnForEachLane) {
-  using Row = cuda::InRows<cuda::Simple>;
-  for (int repeat = 0; repeat < 3; ++repeat) {
-    for (const unsigned lane : {kReceiver, kSender}) begin<Row>(lane);
-    for (const unsigned which : {0U, 1U}) wait<Row>(kReceiver, which);
-    end<Row>(kSender);
-    EXPECT_EQ(protocols<Row>(), 0U) << "the third lane, in a CTA of its own, has not begun";
-    begin<Row>(kOther);
-    EXPECT_EQ(protocols<Row>(), 3U) << "it moves data";
-    end<Row>(kOther);
-    EXPECT_EQ(protocols<Row>(), kAll);
-    end<Row>(kReceiver);
-  }
-}
+/// The third lane is in a CTA of its own.
+TEST_F(StandingLaunch, HasARowOfItsOwnForEachLane) { has_begun_as_a_whole<cuda::InRows<cuda::Simple>>(); }
 
 TEST_F(StandingLaunch, NeedsOneWarpThatWaitsOfThoseThatReceiveByLines) {
   for (const unsigned cta : {kReceiver, kSender, kOther}) begin<LL128>(cta);
