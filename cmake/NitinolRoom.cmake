@@ -1,23 +1,22 @@
-option(NITINOL_PRECOMPILE "Compile the headers that most files include once for all of them" OFF)
+option(NITINOL_QUICK_BUILD "Precompile what tests include, and compile several sources of a room at a time" OFF)
 
-# nitinol_precompile(TARGET KIND HEADER...): with NITINOL_PRECOMPILE the target's files find the headers compiled. Targets of a
-# kind, which are compiled with the same options, share what the first of them has.
-function(nitinol_precompile target kind)
-  if(NOT NITINOL_PRECOMPILE)
+# nitinol_precompile_headers(TARGET KIND): with NITINOL_QUICK_BUILD a test's files find the headers that most of them include
+# compiled. Tests of a kind, which are compiled with the same options, share what the first of them has.
+function(nitinol_precompile_headers target kind)
+  if(NOT NITINOL_QUICK_BUILD)
     return()
   endif()
   get_property(owner GLOBAL PROPERTY NITINOL_PRECOMPILED_${kind})
   if(owner)
     target_precompile_headers(${target} REUSE_FROM ${owner})
-  else()
-    list(TRANSFORM ARGN REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:<\\1$<ANGLE-R>>")
-    target_precompile_headers(${target} PRIVATE ${ARGN})
-    set_property(GLOBAL PROPERTY NITINOL_PRECOMPILED_${kind} ${target})
+    return()
   endif()
+  set(headers algorithm array atomic chrono cstdint cstring functional map memory mutex optional span string thread utility
+    vector gtest/gtest.h)
+  list(TRANSFORM headers REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:<\\1$<ANGLE-R>>")
+  target_precompile_headers(${target} PRIVATE ${headers})
+  set_property(GLOBAL PROPERTY NITINOL_PRECOMPILED_${kind} ${target})
 endfunction()
-
-set(nitinol_usual_headers algorithm array atomic chrono cstdint cstring functional map memory mutex optional span string thread
-  utility vector)
 
 # A room is one folder under src/: its sources become the static library nitinol_<name>, its *_test.cc files one test
 # program <name>_test. DEPENDS names the other rooms (nitinol_ is put before) and libraries it may use. In the flavour cuda
@@ -40,7 +39,7 @@ function(nitinol_room name)
     set(scope PUBLIC)
     target_link_libraries(nitinol_${name} PRIVATE nitinol_compile)
     set_target_properties(nitinol_${name} PROPERTIES NITINOL_C_ENUMS ${ROOM_C_ENUMS})
-    nitinol_precompile(nitinol_${name} rooms_${ROOM_C_ENUMS} ${nitinol_usual_headers})
+    set_target_properties(nitinol_${name} PROPERTIES UNITY_BUILD ${NITINOL_QUICK_BUILD})
   else()
     add_library(nitinol_${name} INTERFACE)
     set(scope INTERFACE)
@@ -79,7 +78,7 @@ function(nitinol_test name)
   # Compiling a test takes far longer than running its own code: half of a build's time goes into optimising it.
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-O0>)
   set_target_properties(${name} PROPERTIES NITINOL_C_ENUMS ${TEST_C_ENUMS})
-  nitinol_precompile(${name} tests_${TEST_C_ENUMS} ${nitinol_usual_headers} gtest/gtest.h)
+  nitinol_precompile_headers(${name} c_enums_${TEST_C_ENUMS})
   include(GoogleTest)
   gtest_discover_tests(${name} ${prefix} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}" ${lock})

@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kHandshakeLimit{5000};
 constexpr milliseconds kSweepInterval{500};
-constexpr milliseconds kPause{50};
+constexpr milliseconds kPauseOfAccepting{50};
 constexpr milliseconds kWithoutMemory{1};
 constexpr milliseconds kSilencePatience{100};  // with those who might be members, where descriptors are scarce
 constexpr milliseconds kLackPatience{500};
@@ -149,7 +149,7 @@ void Acceptor::on_lack(int error) {
 }
 
 void Acceptor::pause() {
-  reactor_.run_after(kPause, [self = shared_from_this()] {
+  reactor_.run_after(kPauseOfAccepting, [self = shared_from_this()] {
     if (self->listening_) self->reactor_.modify(self->token_, self->listening_.get(), EPOLLIN);
   });
   reactor_.modify(token_, listening_.get(), 0);

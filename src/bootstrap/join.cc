@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 // The root's sentence is better than ours: it gets this much longer.
-constexpr auto kGrace = 3s;
+constexpr auto kRootsGrace = 3s;
 constexpr auto kSmallDelay = 1s;
 // What the root answers when a rank gives up takes a round trip, and the root's patience with hearsay.
 constexpr auto kWordPatience = 1s;
@@ -95,7 +95,7 @@ Joiner::Joiner(const JoinArguments& arguments)
       shape_(arguments.nranks, static_cast<int>(ids_.size())),
       block_(shape_.block_of(arguments.rank)),
       leader_(shape_.block_begin(block_) == arguments.rank),
-      deadline_(Clock::now() + arguments.options.init_timeout + kGrace),
+      deadline_(Clock::now() + arguments.options.init_timeout + kRootsGrace),
       others_({.ids = ids_,
                .shape = shape_,
                .rank = arguments.rank,
@@ -180,7 +180,7 @@ std::unique_ptr<RootLink> Joiner::try_root(int block, Deadline deadline, const I
 // loses patience with the root.
 std::chrono::milliseconds Joiner::time_for_others() const {
   const auto whole = arguments_.options.init_timeout;
-  const auto left = deadline_ - kGrace - Clock::now();
+  const auto left = deadline_ - kRootsGrace - Clock::now();
   if (whole - left < kSmallDelay) return whole;
   return std::max<std::chrono::milliseconds>(std::chrono::floor<std::chrono::seconds>(left), kSmallDelay);
 }
@@ -275,7 +275,7 @@ Failure Joiner::give_up(const Error& error) {
   const bool have_been_told = misses_root_ && own_root_knows;
   if (leader_ && block_ > 0 && !have_been_told && !tree_->is_connected_to(shape_.parent(arguments_.rank))) {
     // The other blocks know nothing of this one's trouble yet.
-    deadline_ = Clock::now() + kGrace;
+    deadline_ = Clock::now() + kRootsGrace;
     try {
       tree_->connect_parent(look_up_parent(), deadline_, {});
     } catch (const Error&) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr Reactor::Token kWakeToken = 0;
 constexpr std::size_t kScratchBytes = 128 * 1024;
-constexpr std::chrono::milliseconds kPause{10};
+constexpr std::chrono::milliseconds kPauseWithoutEvents{10};
 // A program may close the descriptor that wakes the thread, or the one it waits for: so the thread looks by itself.
 constexpr std::chrono::milliseconds kLongestSleep{1000};
 // A round sees up to 64 descriptors, and brings a connection one step further.
@@ -165,7 +165,7 @@ bool Reactor::run_events(std::chrono::milliseconds timeout) {
   const int count =
       epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), static_cast<int>(timeout.count()));
   if (count < 0 && errno != EINTR) {  // the program has closed what is not its own
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kPauseWithoutEvents);
     next_look_ = std::min(next_look_, Clock::now());
   }
   for (int i = 0; i < count; ++i) {

@@ -11,8 +11,6 @@
 namespace nitinol {
 namespace {
 
-constexpr std::chrono::seconds kPatienceWithStopped{60};
-
 FdKey key_of(int rank, uint64_t name) {
   FdKey key;
   std::memcpy(key.bytes.data(), &rank, sizeof(rank));

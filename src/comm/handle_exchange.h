@@ -11,6 +11,9 @@
 
 namespace nitinol {
 
+/// How long ranks wait for one whose process is stopped where NITINOL_TIMEOUT sets nothing.
+inline constexpr std::chrono::seconds kPatienceWithStopped{60};
+
 class SocketHandleExchange : public HandleExchange {
  public:
   /// `longest`: how long a peer that is alive may take to answer. It may have to start up its GPU first.

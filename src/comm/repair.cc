@@ -25,7 +25,6 @@ namespace {
 constexpr std::chrono::milliseconds kRevokePatience{10'000};
 constexpr std::chrono::milliseconds kLookAtMembersEvery{200};
 constexpr std::chrono::milliseconds kPatienceWithTheDying{300};
-constexpr std::chrono::seconds kPatienceWithStopped{60};  // where NITINOL_TIMEOUT sets none
 constexpr const char* kShrink = "ncclCommShrink";
 
 std::string words_for_stopped(const std::string& list) {

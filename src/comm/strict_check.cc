@@ -19,7 +19,7 @@ namespace nitinol {
 namespace {
 
 /// Word of a peer that carries out nothing any more waits for what that says itself.
-constexpr std::chrono::milliseconds kPatienceWithStopped{1000};
+constexpr std::chrono::milliseconds kPatienceWithStoppedPeer{1000};
 constexpr std::chrono::milliseconds kBetweenLooksAtPeer{50};
 
 /// Peers are to know what this rank waits to call.
@@ -76,7 +76,7 @@ class Patience {
     if (!doings.stopped) stopped_since_.reset();
     if (doings.stopped && !stopped_since_) stopped_since_ = waited;
     const std::string who = communicator_.strict_board()->describe(peer);
-    if (stopped_since_ && waited - *stopped_since_ >= kPatienceWithStopped) {
+    if (stopped_since_ && waited - *stopped_since_ >= kPatienceWithStoppedPeer) {
       give_up(stopped_sentence(communicator_.rank(), message.message().text(), who));
     }
     const std::chrono::milliseconds limit = communicator_.timeout();
