@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds kTimeToBegin{100};
 constexpr std::chrono::milliseconds kAbortPatience{1500};
 
 /// How long a communicator that is destroyed waits for operations if a rank's process is stopped.
-constexpr std::chrono::milliseconds kPatienceWithStopped{2000};
+constexpr std::chrono::milliseconds kPatienceAtTheEnd{2000};
 
 }  // namespace
 
@@ -30,7 +30,7 @@ void Communicator::begin_finalise(bool in_a_hurry) {
   enter(Phase::kFinalising);
   const DeviceGuard device(device_);
   if (strict_board_) strict_board_->leave();
-  flush(in_a_hurry ? kPatienceWithStopped : std::chrono::seconds(settings().integer(Setting::kInitTimeout)));
+  flush(in_a_hurry ? kPatienceAtTheEnd : std::chrono::seconds(settings().integer(Setting::kInitTimeout)));
   if (aborted_.load()) return;
   const std::lock_guard lock(executor_mutex_);
   if (executor_) executor_->leave();
@@ -90,7 +90,7 @@ void Communicator::finish_finalise(bool in_a_hurry) {
 void Communicator::expect_end() {
   ending_.store(true);
   // What is under way may reach for memory of a process that is stopped.
-  if (phase() == Phase::kReady) handles_->set_patience(kPatienceWithStopped);
+  if (phase() == Phase::kReady) handles_->set_patience(kPatienceAtTheEnd);
 }
 
 std::chrono::milliseconds Communicator::patience_with_leavers() const {
@@ -218,15 +218,34 @@ void Communicator::take_leave() {
       {rank_, ncclRemoteError, formatted("{} {}", self_description(), kAborted), Parting::kDeparted});
 }
 
+void Communicator::say_goodbye() {
+  attempt([&] { seat_.leave(); });
+  attempt([&] { take_leave(); });
+  aborted_.store(true);  // nobody is to come in any more
+}
+
 void Communicator::tear_down() {
   wait_for_background();
   const auto deadline = std::chrono::steady_clock::now() + kAbortPatience;
   // What another thread is still making, for a split say, is not to be touched before that has noticed.
-  if (phase_.load() == Phase::kInitialising && !wait_for_visitors(deadline)) return;
-  attempt([&] { seat_.leave(); });
-  attempt([&] { take_leave(); });
-  aborted_.store(true);  // nobody is to come in any more
-  if (!wait_for_visitors(deadline)) return;
+  if (phase_.load() == Phase::kInitialising && !has_to_itself(deadline)) return;
+  say_goodbye();
+  if (has_to_itself(deadline)) let_go_of_all(deadline);
+}
+
+bool Communicator::has_to_itself(std::chrono::steady_clock::time_point deadline) {
+  if (wait_for_visitors(deadline)) return true;
+  left_to_visitors_.store(true);
+  return visitors_.load() == 0 && left_to_visitors_.exchange(false);  // the last may have gone before it could see that
+}
+
+void Communicator::tear_down_if_left() noexcept {
+  if (!left_to_visitors_.exchange(false)) return;
+  say_goodbye();
+  let_go_of_all(std::chrono::steady_clock::now() + kAbortPatience);
+}
+
+void Communicator::let_go_of_all(std::chrono::steady_clock::time_point deadline) {
   let_go_of_operations(deadline);
   attempt([&] { leave_desk(); });
   strict_board_.reset();  // the handle keeps this object for a while, but not descriptors and memory
