@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/host.h"
@@ -25,13 +28,13 @@ std::uint64_t of_this_process(std::uint64_t drawn) {
   return drawn ^ stable_hash(formatted("{} {}", getpid(), pid_namespace()));
 }
 
-ProcessState process_state(int pid, std::uint64_t in_namespace) {
-  if (in_namespace != pid_namespace()) return ProcessState::kUnknown;
-  std::ifstream file(formatted("/proc/{}/stat", pid));
+namespace {
+
+/// Of a process or a thread, from its file `stat`; nothing if there is none.
+std::optional<ProcessState> state_in(const std::string& stat_file) {
+  std::ifstream file(stat_file);
   std::string line;
-  if (!file || !std::getline(file, line)) {
-    return kill(pid, 0) != 0 && errno == ESRCH ? ProcessState::kDead : ProcessState::kUnknown;
-  }
+  if (!file || !std::getline(file, line)) return std::nullopt;
   const std::size_t end_of_name = line.rfind(')');
   if (end_of_name == std::string::npos || end_of_name + 2 >= line.size()) return ProcessState::kUnknown;
   switch (line[end_of_name + 2]) {
@@ -41,6 +44,26 @@ ProcessState process_state(int pid, std::uint64_t in_namespace) {
     case 'X': return ProcessState::kDead;
     default: return ProcessState::kRunning;
   }
+}
+
+/// One whose first thread alone has ended looks as if it were dead as a whole.
+ProcessState state_of_threads(int pid) {
+  std::error_code ended;
+  for (std::filesystem::directory_iterator thread(formatted("/proc/{}/task", pid), ended), end; !ended && thread != end;
+       thread.increment(ended)) {
+    const ProcessState state = state_in(thread->path() / "stat").value_or(ProcessState::kDead);
+    if (state != ProcessState::kDead) return state;
+  }
+  return ProcessState::kDead;
+}
+
+}  // namespace
+
+ProcessState process_state(int pid, std::uint64_t in_namespace) {
+  if (in_namespace != pid_namespace()) return ProcessState::kUnknown;
+  const auto state = state_in(formatted("/proc/{}/stat", pid));
+  if (!state) return kill(pid, 0) != 0 && errno == ESRCH ? ProcessState::kDead : ProcessState::kUnknown;
+  return *state == ProcessState::kDead ? state_of_threads(pid) : *state;
 }
 
 const char* words_for(ProcessState state) {

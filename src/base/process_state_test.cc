@@ -3,11 +3,16 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
+#include <fstream>
 #include <functional>
+#include <string>
+#include <thread>
 
 #include "container.h"
 #include "scarcity.h"
@@ -31,6 +36,34 @@ TEST(ProcessState, TellsRunningStoppedAndDead) {
   EXPECT_EQ(process_state(child, pid_namespace()), ProcessState::kDead);  // not yet reaped
   waitpid(child, nullptr, 0);
   EXPECT_EQ(process_state(child, pid_namespace()), ProcessState::kDead);
+}
+
+TEST(ProcessState, IsThatOfTheOtherThreadsWhereTheFirstHasEnded) {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::thread([] {
+      while (true) pause();
+    }).detach();
+    syscall(SYS_exit, 0);  // of this thread alone
+  }
+  const auto becomes = [child](ProcessState awaited) {
+    while (process_state(child, pid_namespace()) != awaited) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  const auto first_thread_has_ended = [child] {
+    std::ifstream file("/proc/" + std::to_string(child) + "/stat");
+    std::string line;
+    std::getline(file, line);
+    return line.find(") Z ") != std::string::npos;
+  };
+  while (!first_thread_has_ended()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(process_state(child, pid_namespace()), ProcessState::kRunning);
+  kill(child, SIGSTOP);
+  becomes(ProcessState::kStopped);
+  kill(child, SIGKILL);
+  siginfo_t died;
+  waitid(P_PID, static_cast<id_t>(child), &died, WEXITED | WNOWAIT);
+  EXPECT_EQ(process_state(child, pid_namespace()), ProcessState::kDead);
+  waitpid(child, nullptr, 0);
 }
 
 TEST(ProcessState, IsUnknownOfAnotherNamespace) {
