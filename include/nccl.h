@@ -303,7 +303,7 @@ ncclResult_t pncclCommDeregister(const ncclComm_t comm, void* handle);
 
 /* Collective: registers this rank's buffer as its part of a window. winFlags: NCCL_WIN_DEFAULT or
    NCCL_WIN_COLL_SYMMETRIC, equal everywhere. The buffer must start at a multiple of NCCL_WIN_REQUIRED_ALIGNMENT bytes.
-   Not built yet: it returns ncclInvalidUsage, or with NCCL_WIN_ENABLE=0 ncclSuccess and stores NULL. */
+   It changes no results and, in this version, makes nothing faster. With NCCL_WIN_ENABLE=0 it stores NULL. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags);
 ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags);
 

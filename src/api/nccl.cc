@@ -255,25 +255,19 @@ NITINOL_ENTRY(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void* ha
 
 NITINOL_ENTRY(ncclResult_t, ncclCommWindowRegister,
               (ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags)) {
-  return at_once(comm, [&]() -> ncclResult_t {
-    communicator_of(comm, "ncclCommWindowRegister").require_ready("ncclCommWindowRegister", Call::kRegister);
+  return at_once(comm, [&] {
     require(win, "ncclCommWindowRegister", "win");
-    if (buff == nullptr || size == 0) fail(ncclInvalidArgument, "ncclCommWindowRegister : empty buffer");
-    if ((winFlags & ~NCCL_WIN_COLL_SYMMETRIC) != 0) {
-      fail(ncclInvalidArgument, "ncclCommWindowRegister : invalid flags {}", winFlags);
-    }
-    *win = nullptr;
-    if (!settings().flag(Setting::kWinEnable)) return ncclSuccess;
-    fail(ncclInvalidUsage,
-         "ncclCommWindowRegister: windows are not built yet in this version (with NCCL_WIN_ENABLE=0 the call "
-         "succeeds and gives no window)");
+    *win = register_window(comm, buff, size, winFlags);
+    log_call("ncclCommWindowRegister(comm {}, buff {}, size {}, flags {}) = {}", static_cast<void*>(comm), buff, size,
+             winFlags, static_cast<const void*>(*win));
+    return ncclSuccess;
   });
 }
 
-NITINOL_ENTRY(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t, ncclWindow_t win)) {
-  return at_once(nullptr, [&]() -> ncclResult_t {
-    if (win == nullptr) return ncclSuccess;
-    fail(ncclInvalidArgument, "ncclCommWindowDeregister : {} is not a window", static_cast<const void*>(win));
+NITINOL_ENTRY(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win)) {
+  return at_once(nullptr, [&] {
+    deregister_window(comm, win);
+    return ncclSuccess;
   });
 }
 

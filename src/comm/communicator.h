@@ -119,7 +119,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   const Config& config() const { return config_; }
   Bootstrap& bootstrap() { return *bootstrap_; }
   const std::atomic<bool>* abort_flag() const { return &aborted_; }
-  bool has_visitors() const { return visitors_.load() > 0; }
+  /// Whether threads use it that nobody waits for.
+  bool has_visitors() const { return visitors_.load() > 0 || left_to_visitors_.load(); }
 
   /// What ncclCommGetAsyncError reports. Lock-free.
   ncclResult_t state() const { return state_.load(std::memory_order_acquire); }
@@ -166,6 +167,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
 
   ReductionOperators& operators() { return operators_; }
   Registrations& registrations() { return registrations_; }
+  Registrations& windows() { return windows_; }
 
   /// What becomes of a launch that needs something which has to be waited for.
   enum class IfNotReady { kWait, kLeave };
@@ -221,8 +223,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void tell_of_failed_shrink(std::span<const int> excluded, const std::exception& thrown) noexcept;
   /// The same of a split, if this one was revoked: of others all ranks hear anyway when they fail.
   void tell_of_failed_split(const std::exception& thrown) noexcept;
-  /// Releases what is held; after finalise() or abort(). Bounded: what a thread that is still inside a call uses stays
-  /// until this object goes.
+  /// Releases what is held; after finalise() or abort(). Bounded: of what threads use that are still inside a call, the
+  /// last of them lets go.
   void tear_down();
 
   /// What work in the background waits for.
@@ -273,7 +275,12 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void attempt(Step&& step) const noexcept;
   void take_leave();
   void let_go_of_operations(std::chrono::steady_clock::time_point deadline);
+  void say_goodbye();
   bool wait_for_visitors(std::chrono::steady_clock::time_point deadline) const;
+  /// False: visitors are in it yet, and the last of them tears it down.
+  bool has_to_itself(std::chrono::steady_clock::time_point deadline);
+  void tear_down_if_left() noexcept;
+  void let_go_of_all(std::chrono::steady_clock::time_point deadline);
   void flush(std::chrono::milliseconds patience);
   void wait_for_leavers(bool in_a_hurry);
   bool wait_until_idle(std::chrono::steady_clock::time_point deadline);
@@ -348,6 +355,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   Plan last_plan_;
   ReductionOperators operators_;
   Registrations registrations_;
+  Registrations windows_;
 
   std::atomic<ncclResult_t> state_{ncclInProgress};
   std::atomic<Phase> phase_{Phase::kInitialising};
@@ -360,6 +368,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   LatestSentence failed_repairs_;
   LatestSentence failed_calls_;
   std::atomic<int> visitors_{0};
+  std::atomic<bool> left_to_visitors_{false};        ///< the last of them is to tear it down
   std::atomic<int> needs_all_{0};                    ///< so many of them do
   std::atomic<HostCall> waits_in_{HostCall::kNone};  ///< on the host, for other ranks
   std::atomic<const char*> waits_to_call_{nullptr};  ///< the same, in strict mode; a collective's name

@@ -1,6 +1,7 @@
 #include "comm/memory.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/settings.h"
 #include "comm/communicator.h"
 #include "comm/handle.h"
 #include "device/check.h"
@@ -41,13 +43,9 @@ void log_allocation(size_t bytes, const void* pointer) noexcept {
 namespace {
 
 /// What ncclMemAlloc gave out: memory that other processes can map too.
-struct Allocation {
-  int device = 0;
-  std::unique_ptr<p2p::Region> region;
-};
 struct Allocations {
   std::mutex mutex;
-  std::map<void*, Allocation> by_address;
+  std::map<void*, std::unique_ptr<p2p::Region>> by_address;
 };
 
 Allocations& allocations() {
@@ -79,7 +77,7 @@ void* allocate(size_t bytes) {
   void* const pointer = region->address();
   {
     const std::lock_guard lock(allocations().mutex);
-    allocations().by_address[pointer] = {device, std::move(region)};
+    allocations().by_address[pointer] = std::move(region);
   }
   log_allocation(bytes, pointer);
   return pointer;
@@ -88,18 +86,13 @@ void* allocate(size_t bytes) {
 void release(void* pointer) {
   if (pointer == nullptr) return;
   const RelaxedCaptureGuard relaxed;
-  Allocation found;
+  std::unique_ptr<p2p::Region> found;  // which goes after the lock
   {
     const std::lock_guard lock(allocations().mutex);
     auto taken = allocations().by_address.extract(pointer);
     if (!taken.empty()) found = std::move(taken.mapped());
   }
-  if (found.region == nullptr) {
-    cuda_check(cudaFree(pointer), "ncclMemFree: cudaFree");
-  } else {
-    const DeviceGuard on(found.device);
-    cuda_check(cudaDeviceSynchronize(), "ncclMemFree: cudaDeviceSynchronize");  // as cudaFree waits
-  }
+  if (found == nullptr) cuda_check(cudaFree(pointer), "ncclMemFree: cudaFree");
 }
 
 #else
@@ -120,16 +113,25 @@ void release(void* pointer) {
 
 #endif
 
+namespace {
+
+/// `kind` of range is what the log calls it.
+void* remember(Communicator& communicator, Registrations& ranges, const char* kind, void* buffer, size_t bytes) {
+  void* const handle = ranges.add(buffer, bytes);
+  log_done(Subsystem::kReg, "rank {}: {} {} of {} bytes is registered as {}", communicator.rank(), kind, buffer, bytes,
+           handle);
+  return handle;
+}
+
+}  // namespace
+
 void* register_buffer(ncclComm_t handle, void* buffer, size_t bytes) {
   Communicator& communicator = communicator_of(handle, "ncclCommRegister");
   communicator.require_ready("ncclCommRegister", Call::kRegister);
   if (buffer == nullptr || bytes == 0) {
     fail(ncclInvalidArgument, "ncclCommRegister : buffer {} of {} bytes: it must not be NULL or empty", buffer, bytes);
   }
-  void* const registration = communicator.registrations().add(buffer, bytes);
-  log_done(Subsystem::kReg, "rank {}: buffer {} of {} bytes is registered as {}", communicator.rank(), buffer, bytes,
-           registration);
-  return registration;
+  return remember(communicator, communicator.registrations(), "buffer", buffer, bytes);
 }
 
 void deregister_buffer(ncclComm_t handle, void* registration) {
@@ -139,6 +141,32 @@ void deregister_buffer(ncclComm_t handle, void* registration) {
     fail(ncclInvalidUsage, "ncclCommDeregister : handle {} is not a registration of this communicator", registration);
   }
   log_done(Subsystem::kReg, "rank {}: {} is not registered any more", communicator.rank(), registration);
+}
+
+ncclWindow_t register_window(ncclComm_t handle, void* buffer, size_t bytes, int flags) {
+  constexpr const char* kName = "ncclCommWindowRegister";
+  Communicator& communicator = communicator_of(handle, kName);
+  communicator.require_ready(kName, Call::kRegister);
+  if (buffer == nullptr || bytes == 0) {
+    fail(ncclInvalidArgument, "{} : buffer {} of {} bytes: it must not be NULL or empty", kName, buffer, bytes);
+  }
+  if ((flags & ~NCCL_WIN_COLL_SYMMETRIC) != 0) fail(ncclInvalidArgument, "{} : invalid flags {}", kName, flags);
+  if (!settings().flag(Setting::kWinEnable)) return nullptr;
+  if (reinterpret_cast<uintptr_t>(buffer) % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
+    fail(ncclInvalidArgument, "{} : buffer {} does not begin at a multiple of {} bytes", kName, buffer,
+         NCCL_WIN_REQUIRED_ALIGNMENT);
+  }
+  return static_cast<ncclWindow_t>(remember(communicator, communicator.windows(), "window", buffer, bytes));
+}
+
+void deregister_window(ncclComm_t handle, ncclWindow_t window) {
+  if (window == nullptr) return;
+  Communicator& communicator = communicator_of(handle, "ncclCommWindowDeregister");
+  if (!communicator.windows().remove(window)) {
+    fail(ncclInvalidArgument, "ncclCommWindowDeregister : {} is not a window of this communicator",
+         static_cast<const void*>(window));
+  }
+  log_done(Subsystem::kReg, "rank {}: {} is no window any more", communicator.rank(), static_cast<const void*>(window));
 }
 
 }  // namespace nitinol

@@ -16,4 +16,11 @@ void* register_buffer(ncclComm_t communicator, void* buffer, size_t bytes);
 /// Throws Error(ncclInvalidUsage) for a handle that register_buffer did not return for this communicator.
 void deregister_buffer(ncclComm_t communicator, void* handle);
 
+/// This rank's part of a window; NULL with NCCL_WIN_ENABLE=0. Operations on it go as on any memory, and nothing of it
+/// can be reached from device code or by one-sided calls, which refuse. Throws Error(ncclInvalidArgument) for NULL, an
+/// empty or misaligned range, or unknown flags.
+ncclWindow_t register_window(ncclComm_t communicator, void* buffer, size_t bytes, int flags);
+/// Throws Error(ncclInvalidArgument) for what is not a window of this communicator; NULL is none, and right.
+void deregister_window(ncclComm_t communicator, ncclWindow_t window);
+
 }  // namespace nitinol

@@ -249,12 +249,46 @@ TEST(Arguments, WhatAGroupAsksOfACommunicatorThatItEndsIsRefused) {
             }));
 }
 
-TEST(Arguments, WhatIsNotBuiltSaysSo) {
+TEST(Arguments, WindowsAreHandedBackOnceAndTheirMemoryIsAsGoodAsAny) {
+  with_two_ranks([](Rank& self, void*) {
+    constexpr size_t kBytes = 8192;
+    int* memory = nullptr;
+    EXPECT_CALL(ncclMemAlloc(reinterpret_cast<void**>(&memory), kBytes));
+    ncclWindow_t plain = nullptr;
+    ncclWindow_t symmetric = nullptr;
+    EXPECT_CALL(ncclCommWindowRegister(self.comm, memory, kBytes, &plain, NCCL_WIN_DEFAULT));
+    EXPECT_CALL(ncclGroupStart());
+    EXPECT_CALL(ncclCommWindowRegister(self.comm, memory, kBytes, &symmetric, NCCL_WIN_COLL_SYMMETRIC));
+    EXPECT_CALL(ncclGroupEnd());
+    expect_that(plain != nullptr && symmetric != nullptr && plain != symmetric, "two windows are not two");
+    const int mine = 3 + self.rank;
+    EXPECT_CALL(cudaMemcpyAsync(memory + 5, &mine, sizeof(mine), cudaMemcpyDefault, self.stream));
+    EXPECT_CALL(ncclAllReduce(memory + 5, memory + 5, 1, ncclInt, ncclSum, self.comm, self.stream));
+    int sum = 0;
+    EXPECT_CALL(cudaMemcpyAsync(&sum, memory + 5, sizeof(sum), cudaMemcpyDefault, self.stream));
+    EXPECT_CALL(cudaStreamSynchronize(self.stream));
+    expect_that(sum == 3 + 4, "the sum is " + std::to_string(sum));
+    refuses(ncclCommDeregister(self.comm, plain), ncclInvalidUsage, "not a registration");
+    EXPECT_CALL(ncclCommWindowDeregister(self.comm, plain));
+    refuses(ncclCommWindowDeregister(self.comm, plain), ncclInvalidArgument, "not a window");
+    EXPECT_CALL(ncclCommWindowDeregister(self.comm, symmetric));
+    EXPECT_CALL(ncclMemFree(memory));
+  });
+}
+
+TEST(Arguments, WindowsOfWhatCannotBeOneAreRefused) {
   with_two_ranks([](Rank& self, void* b) {
     ncclWindow_t window = nullptr;
-    refuses(ncclCommWindowRegister(self.comm, b, 4096, &window, NCCL_WIN_DEFAULT), ncclInvalidUsage, "not built");
+    const auto registers = [&](void* buffer, size_t bytes, ncclWindow_t* into, int flags) {
+      return ncclCommWindowRegister(self.comm, buffer, bytes, into, flags);
+    };
+    refuses(registers(nullptr, 4096, &window, NCCL_WIN_DEFAULT), ncclInvalidArgument, "NULL");
+    refuses(registers(b, 0, &window, NCCL_WIN_DEFAULT), ncclInvalidArgument, "empty");
+    refuses(registers(b, 4096, nullptr, NCCL_WIN_DEFAULT), ncclInvalidArgument, "win");
+    refuses(registers(b, 4096, &window, 2), ncclInvalidArgument, "flags 2");
+    void* const within = static_cast<char*>(b) + 256;
     EXPECT_CALL(ncclGroupStart());
-    refuses(ncclCommWindowRegister(self.comm, b, 4096, &window, NCCL_WIN_DEFAULT), ncclInvalidUsage, "not built");
+    refuses(registers(within, 256, &window, NCCL_WIN_DEFAULT), ncclInvalidArgument, "multiple of 4096");
     EXPECT_CALL(ncclAllReduce(b, b, 1, ncclInt, ncclSum, self.comm, self.stream));
     EXPECT_CALL(ncclGroupEnd());  // a program that does without windows goes on
     EXPECT_CALL(cudaStreamSynchronize(self.stream));

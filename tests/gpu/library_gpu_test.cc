@@ -236,4 +236,21 @@ TEST_F(Ranks, MemoryOfNcclMemAllocWorks) {
   NCCL_OK(ncclMemFree(memory));
 }
 
+// CUDA forbids to wait for a device on which a stream is captured.
+TEST_F(Ranks, MemoryOfNcclMemAllocComesAndGoesDuringACapture) {
+  make(1);
+  if (IsSkipped()) return;
+  CUDA_OK(cudaSetDevice(device(0)));
+  void* before = nullptr;
+  void* during = nullptr;
+  NCCL_OK(ncclMemAlloc(&before, 4096));
+  CUDA_OK(cudaStreamBeginCapture(streams[0], cudaStreamCaptureModeGlobal));
+  NCCL_OK(ncclMemAlloc(&during, 4096));
+  NCCL_OK(ncclMemFree(before));
+  NCCL_OK(ncclMemFree(during));
+  cudaGraph_t graph = nullptr;
+  CUDA_OK(cudaStreamEndCapture(streams[0], &graph));
+  CUDA_OK(cudaGraphDestroy(graph));
+}
+
 }  // namespace
