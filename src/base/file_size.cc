@@ -1,12 +1,11 @@
 #include "base/file_size.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <ctime>
 
 #include "base/error.h"
+#include "base/signals_of_files.h"
 
 namespace nitinol {
 
@@ -14,16 +13,8 @@ namespace {
 
 /// 0, or why not.
 int try_size(int fd, std::size_t bytes) {
-  sigset_t too_large;
-  sigset_t before;
-  sigemptyset(&too_large);
-  sigaddset(&too_large, SIGXFSZ);
-  pthread_sigmask(SIG_BLOCK, &too_large, &before);
-  const int error = ::ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
-  const timespec at_once{};
-  if (error == EFBIG && sigismember(&before, SIGXFSZ) == 0) sigtimedwait(&too_large, nullptr, &at_once);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return error;
+  const SignalsOfFiles signals;
+  return ::ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? 0 : signals.take(errno);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "base/log.h"
 
 #include <fmt/compile.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,12 +13,14 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file_identity.h"
 #include "base/fork_safe.h"
 #include "base/host.h"
 #include "base/last_error.h"
 #include "base/open_for_writing.h"
 #include "base/settings.h"
 #include "base/unique_fd.h"
+#include "base/write_all.h"
 
 namespace nitinol {
 namespace log_detail {
@@ -36,8 +37,9 @@ struct Log {
   std::string host;
   std::string timestamp_format;
   std::uint32_t timestamp_levels = 0;
-  std::FILE* file = stdout;
-  bool owns_file = false;
+  std::FILE* stream = stdout;  ///< unless it has a file of its own
+  UniqueFd file;
+  FileIdentity identity;
   bool version_written = false;
   std::vector<std::string> complaints;
 };
@@ -51,19 +53,13 @@ std::string text_of(Setting setting) {
   return Settings::quiet_text_if_set(setting).value_or(row_of(setting).default_text);
 }
 
-void close_file(Log& log) {
-  if (log.owns_file) std::fclose(log.file);
-  log.file = stdout;
-  log.owns_file = false;
-}
+/// A program that closes descriptors which it did not open, and opens others, has its own file under that number then.
+bool is_still_open(const Log& log) { return identity_of(log.file.get()) == log.identity; }
 
-/// Null if it cannot be opened.
-std::FILE* open_stream(const std::string& path) {
-  UniqueFd fd = open_for_writing(path);
-  if (!fd) return nullptr;
-  std::FILE* const file = ::fdopen(fd.get(), "w");
-  if (file != nullptr) static_cast<void>(fd.release());
-  return file;
+void close_file(Log& log) {
+  if (log.file && !is_still_open(log)) static_cast<void>(log.file.release());
+  log.file.reset();
+  log.stream = stdout;
 }
 
 // Standard output stays in use when the file cannot be opened.
@@ -71,17 +67,16 @@ void open_file(Log& log) {
   const std::string pattern = text_of(Setting::kDebugFile);
   if (pattern.empty() || pattern == "/dev/stdout") return;
   if (pattern == "/dev/stderr") {
-    log.file = stderr;
+    log.stream = stderr;
     return;
   }
-  std::FILE* const file = open_stream(expand_log_path(pattern, log.host, getpid()));
-  if (file == nullptr) {
+  log.file = open_for_writing(expand_log_path(pattern, log.host, getpid()));
+  if (!log.file) {
     log.complaints.push_back(formatted("NCCL_DEBUG_FILE={} cannot be written to ({}): the log goes to standard output",
                                        pattern, std::strerror(errno)));
     return;
   }
-  log.file = file;
-  log.owns_file = true;
+  log.identity = identity_of(log.file.get());
 }
 
 void read_variables(Log& log) {
@@ -108,8 +103,13 @@ std::string sender(const Log& log) { return formatted("{}:{}:{}", log.host, getp
 
 // One write per line, so that lines of several processes on one file do not mix.
 void write_line(Log& log, const std::string& line) {
-  std::fwrite(line.data(), 1, line.size(), log.file);
-  std::fflush(log.file);
+  if (log.file && !is_still_open(log)) close_file(log);
+  if (log.file) {
+    static_cast<void>(write_all(log.file.get(), line));  // of what cannot be written nobody could be told
+    return;
+  }
+  std::fwrite(line.data(), 1, line.size(), log.stream);
+  std::fflush(log.stream);
 }
 
 const char* base_name(const char* path) {

@@ -244,6 +244,46 @@ TEST_F(Log, AFifoThatSomebodyReadsIsWrittenTo) {
   EXPECT_THAT(got.data(), HasSubstr("NCCL INFO there\n"));
 }
 
+/// The number of the descriptor that is open for it.
+int descriptor_of(const std::string& path) {
+  for (int fd = 3; fd < 1024; ++fd) {
+    std::array<char, 4096> target{};
+    const std::string link = "/proc/self/fd/" + std::to_string(fd);
+    if (readlink(link.c_str(), target.data(), target.size() - 1) > 0 && path == target.data()) return fd;
+  }
+  return -1;
+}
+
+TEST_F(Log, AFileOfTheProgramUnderItsNumberIsLeftAlone) {
+  start("WARN");
+  log_note("one");
+  const int number = descriptor_of(folder_.file("log"));
+  ASSERT_GE(number, 0);
+  {
+    const UniqueFd data(open(folder_.file("data").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    ASSERT_EQ(dup3(data.get(), number, O_CLOEXEC), number);
+  }
+  testing::internal::CaptureStdout();
+  log_note("two");
+  log_note("three");
+  const std::string said = testing::internal::GetCapturedStdout();
+  EXPECT_THAT(said, HasSubstr("two"));
+  EXPECT_THAT(said, HasSubstr("three"));
+  EXPECT_EQ(folder_.read("data"), "");
+  EXPECT_THAT(written(), testing::Not(HasSubstr("two")));
+  EXPECT_EQ(close(number), 0);  // it is the program's to close
+}
+
+TEST_F(Log, AReaderThatGoesEndsNothing) {
+  const std::string fifo = folder_.file("fifo");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  UniqueFd reader(open(fifo.c_str(), O_RDONLY | O_NONBLOCK));
+  const ScopedVariable file("NCCL_DEBUG_FILE", fifo.c_str());
+  start("INFO");
+  reader.reset();
+  log_info(Subsystem::kInit, "there");
+}
+
 TEST_F(Log, DevStderrIsStandardError) {
   const ScopedVariable file("NCCL_DEBUG_FILE", "/dev/stderr");
   testing::internal::CaptureStderr();

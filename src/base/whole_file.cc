@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/open_for_writing.h"
 #include "base/unique_fd.h"
+#include "base/write_all.h"
 
 namespace nitinol {
 namespace {
@@ -16,12 +17,7 @@ namespace {
 int write_at(const std::string& path, std::string_view text) {
   UniqueFd fd = open_for_writing(path);
   if (!fd) return errno;
-  while (!text.empty()) {
-    const ssize_t done = ::write(fd.get(), text.data(), text.size());
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0) return errno;
-    text.remove_prefix(static_cast<size_t>(done));
-  }
+  if (const int error = write_all(fd.get(), text)) return error;
   return ::close(fd.release()) == 0 ? 0 : errno;  // some file systems only tell here
 }
 

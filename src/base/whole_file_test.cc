@@ -35,7 +35,7 @@ TEST(WholeFile, StaysAsItWasIfThereIsNoRoom) {
   const TemporaryFolder folder;
   folder.write("a", "before");
   const auto write_with_little_room = [&] {
-    signal(SIGXFSZ, SIG_IGN);
+    signal(SIGXFSZ, SIG_DFL);
     const rlimit limit{.rlim_cur = 1000, .rlim_max = 1000};
     setrlimit(RLIMIT_FSIZE, &limit);
     _exit(write_whole_file(folder.file("a"), std::string(2000, 'x')));
