@@ -68,12 +68,12 @@ class DriverRegion : public Region {
   }
   ~DriverRegion() override { clear(); }
 
+  /// 0 where there is no such memory.
   static size_t granularity_of(Place place, const CUmemAllocationProp& properties) {
     const auto kind =
         place == Place::kForUsers ? CU_MEM_ALLOC_GRANULARITY_RECOMMENDED : CU_MEM_ALLOC_GRANULARITY_MINIMUM;
     size_t granularity = 0;
-    driver_check(driver().granularity(&granularity, &properties, kind), "cuMemGetAllocationGranularity");
-    return granularity;
+    return driver().granularity(&granularity, &properties, kind) == CUDA_SUCCESS ? granularity : 0;
   }
 
   static std::unique_ptr<Region> allocate(Place place, int device, size_t bytes, const std::vector<int>& devices) {
@@ -81,6 +81,7 @@ class DriverRegion : public Region {
       const auto properties = properties_of(place, device, wish);
       if (!properties) return nullptr;
       const size_t granularity = granularity_of(place, *properties);
+      if (granularity == 0) continue;
       const size_t size = (bytes + granularity - 1) / granularity * granularity;
       CUmemGenericAllocationHandle handle = 0;
       if (driver().create(&handle, size, &*properties, 0) != CUDA_SUCCESS) continue;
