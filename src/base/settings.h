@@ -61,6 +61,7 @@ enum class Setting : std::uint8_t {
   kMultiRankGpuEnable,
   kSpin,
   kWinEnable,
+  kRuntimeConnect,
   kCheckPointers,
   kCheckMode,
   kSetThreadName,

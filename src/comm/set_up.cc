@@ -314,6 +314,7 @@ void Communicator::meet_peers() {
   if (peer_access && tries_peer_access(peers)) peer_access = finds_peer_access(peers);
   if (ranks_ > 1) log_path(peers, rank_, (rank_ + 1) % ranks_, peer_access);
   if (executor_->meet()) bootstrap_->barrier();
+  if (ranks_ > 1 && !settings().flag(Setting::kRuntimeConnect)) executor_->connect();
 }
 
 /// What drivers promise may not hold. All ranks try it together, and if one of them finds that out, all go through host

@@ -86,6 +86,10 @@ class Executor {
   /// service threads only. Throws Error.
   virtual bool meet() { return false; }
 
+  /// Reaches, before anything is launched, what any launch may need but those that the user's rules alone lead to. May
+  /// wait for peers' service threads only. Throws Error.
+  virtual void connect() = 0;
+
   /// Whether all that the launch needs was reached before: then it needs no prepare(). By the thread that launches.
   /// Throws Error.
   virtual bool is_ready_for(const Launch& launch) = 0;

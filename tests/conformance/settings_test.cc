@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <initializer_list>
 #include <map>
@@ -250,6 +251,32 @@ TEST(Settings, WindowsThatAreSwitchedOffAreNull) {
               EXPECT_CALL(ncclMemFree(memory));
               EXPECT_CALL(ncclCommDestroy(comm));
             }));
+}
+
+/// Mappings of memory that processes share.
+long shared_mappings() {
+  std::ifstream maps("/proc/self/maps");
+  long found = 0;
+  for (std::string line; std::getline(maps, line);) found += line.find("/memfd:") != std::string::npos ? 1 : 0;
+  return found;
+}
+
+TEST(Settings, MemoryOfPeersIsMappedAtFirstUseOrWhenTheCommunicatorIsMade) {
+  for (const bool at_first_use : {true, false}) {
+    EXPECT_EQ("", with({{"NCCL_RUNTIME_CONNECT", at_first_use ? "1" : "0"}}, 2, [&](int rank, const ncclUniqueId& id) {
+                use_device_of(rank);
+                void* first = nullptr;  // for which a virtual GPU maps its own memory
+                EXPECT_CALL(cudaMalloc(&first, 64));
+                ncclComm_t comm = nullptr;
+                EXPECT_CALL(ncclCommInitRank(&comm, 2, id, rank));
+                const long before = shared_mappings();
+                must_add_up(comm);
+                const bool has_more = shared_mappings() > before;
+                expect_that(has_more == at_first_use, has_more ? "mapped at first use" : "nothing was mapped");
+                EXPECT_CALL(ncclCommDestroy(comm));
+                EXPECT_CALL(cudaFree(first));
+              }));
+  }
 }
 
 TEST(Settings, AnAlgorithmCanBeForcedAndOneThatCannotBeUsedIsAnError) {

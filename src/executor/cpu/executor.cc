@@ -57,6 +57,7 @@ class CpuExecutor : public Executor {
 
   TopologyModel topology(Protocol) const override { return topology_of(engine_->rank().ranks()); }
 
+  void connect() override { engine_->rank().connect(); }
   bool is_ready_for(const Launch& launch) override { return engine_->rank().is_ready_for(launch); }
   void prepare(const Launch& launch, cudaStream_t) override { engine_->rank().prepare(launch); }
 

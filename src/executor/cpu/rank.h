@@ -67,6 +67,8 @@ class Rank {
 
   // Set-up: one thread at a time.
 
+  /// Reaches the memory of all peers. Throws Error.
+  void connect();
   /// Reaches the memory of the peers that the launch needs. Throws Error.
   void prepare(const Launch& launch);
   /// Whether there is nothing to reach for it.

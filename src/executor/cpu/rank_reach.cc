@@ -17,12 +17,14 @@ constexpr std::chrono::seconds kPatienceWithPeers{60};
 
 }  // namespace
 
+void Rank::connect() {
+  for (int peer = 0; peer < ranks(); ++peer) reach(peer);
+}
+
 void Rank::prepare(const Launch& launch) {
   if (unreached_ == 0) return;
   const RaisedFlag on_the_way(&own_->header().reaching);
-  if (timeout_.load().count() > 0) {  // to be able to say what each of them does
-    for (int peer = 0; peer < ranks(); ++peer) reach(peer);
-  }
+  if (timeout_.load().count() > 0) connect();  // to be able to say what each of them does
   for (const CollectiveWork& work : launch.collectives) reach_for(work);
   for (const MessageWork& message : launch.messages) reach(message.peer);
 }

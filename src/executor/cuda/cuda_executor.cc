@@ -115,6 +115,12 @@ class CudaExecutor : public Executor {
 
   bool meet() override { return watch_->meet(); }
 
+  void connect() override {
+    const DeviceGuard on(device_);
+    const RelaxedCaptureGuard relaxed;
+    for (const Queue queue : queues_of(sizes_)) reach_for_use(*domain_, queue, sizes_.ranks_share_gpus);
+  }
+
   bool is_ready_for(const Launch& launch) override {
     const auto collective_is = [this](const CollectiveWork& work) {
       return work.count == 0 || (domain_->reached(queue_for(work)) && kernels_.has(kernel_for(work)));

@@ -1,6 +1,7 @@
 #include "executor/cuda/ways.h"
 
 #include <algorithm>
+#include <set>
 
 namespace nitinol::cuda {
 
@@ -49,6 +50,48 @@ Ways ways_of(const Sizes& sizes) {
     }
   }
   return ways;
+}
+
+namespace {
+
+void add_queues(std::set<Queue>& queues, Collective what, Way way, const Sizes& sizes) {
+  switch (way) {
+    case Way::kLL:
+    case Way::kLL128:
+    case Way::kSimple: queues.insert(queue_of(static_cast<Protocol>(way))); break;
+    case Way::kLL16: queues.insert(Queue::kLL16); break;
+    case Way::kSmall:
+      queues.insert(Queue::kMesh);
+      if (what == Collective::kReduce || what == Collective::kBroadcast) queues.insert(Queue::kLine);
+      break;
+    case Way::kApart: queues.insert(reduces(what) ? Queue::kSums : Queue::kSimple); break;
+    case Way::kJoined: queues.insert(Queue::kJoined); break;
+    case Way::kBriefLL:
+    case Way::kBriefLL128:
+      for (const Queue queue : kBriefQueues) {
+        if (sizes.brief_bytes[static_cast<size_t>(queue)] > 0) queues.insert(queue);
+      }
+      break;
+  }
+}
+
+}  // namespace
+
+std::vector<Queue> queues_of(const Sizes& sizes) {
+  std::set<Queue> queues;
+  const Ways ways = ways_of(sizes);
+  for (int collective = 0; collective < kCollectives; ++collective) {
+    for (int way = 0; way < kWays; ++way) {
+      const auto what = static_cast<Collective>(collective);
+      if (ways.has(what, static_cast<Way>(way))) add_queues(queues, what, static_cast<Way>(way), sizes);
+    }
+  }
+  for (int protocol = 0; protocol < kProtocols; ++protocol) {
+    if (sizes.limits.slot_bytes[static_cast<size_t>(protocol)] > 0) {
+      queues.insert(message_queue_of(static_cast<Protocol>(protocol)));
+    }
+  }
+  return {queues.begin(), queues.end()};
 }
 
 }  // namespace nitinol::cuda

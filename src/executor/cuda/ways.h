@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "executor/cuda/kernel_set.h"
 #include "executor/cuda/sizes.h"
@@ -25,5 +26,8 @@ Way way_of(const Plan& plan, Queue queue);
 
 /// All that tuning may choose where these sizes are offered, whatever the user allows.
 Ways ways_of(const Sizes& sizes);
+
+/// Those by which anything goes that may be chosen so, and messages.
+std::vector<Queue> queues_of(const Sizes& sizes);
 
 }  // namespace nitinol::cuda
