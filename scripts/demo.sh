@@ -14,7 +14,16 @@ if nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
   fi
 fi
 
-make -s --no-print-directory "build/$preset/build.ninja"
+# The code for compute capability 9.0 and its PTX serve those and later GPUs, which is what a build has unless it is told.
+flags=
+if [ "$preset" = cuda ]; then
+  capabilities=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -nu)
+  if [ "$(head -n 1 <<<"$capabilities")" -lt 90 ]; then
+    flags="'-DNITINOL_CUDA_ARCHITECTURES=$(paste -sd ';' <<<"$capabilities")'"
+  fi
+fi
+
+make -s --no-print-directory "build/$preset/build.ninja" CMAKE_FLAGS="$flags"
 cmake --build --preset "$preset" -j "$(nproc)" --target nitinol-perf
 if [ "$preset" = vgpu ]; then
   echo "8 ranks on 8 virtual GPUs (threads and host memory), $(nproc) CPU cores:"

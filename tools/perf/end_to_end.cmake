@@ -18,8 +18,21 @@ perf_test(types_and_operators ARGS all_reduce reduce_scatter -t 3 -d all -o all 
 perf_test(every_root ARGS broadcast reduce gather scatter -t 3 -r all -b 4K -e 4K ${brief})
 perf_test(graph ARGS all -t 2 -g 2 -G -b 64 -e 256K -f 4096 ${brief})
 perf_test(registered ARGS all -t 2 -g 2 -R local -b 64 -e 256K -f 4096 ${brief})
+perf_test(windows ARGS all -t 2 -g 2 -R window -b 64 -e 256K -f 4096 ${brief})
 perf_test(shifted ARGS all -t 3 -d float double --shift 8 -b 64 -e 256K -f 61 ${brief})
 perf_test(non_blocking ARGS all -t 2 -g 2 --non-blocking -b 64 -e 256K -f 4096 ${brief})
+
+# Without warm-up the budget holds, too: all iterations would take longer than the test may.
+perf_test(budget_alone ARGS all_reduce -t 2 -b 1M -e 1M -n 10000000 -m 2 -w 0 --budget 0.5 --timeout 100)
+
+# Supervisors start programs so.
+find_package(Python3 COMPONENTS Interpreter)
+if(Python3_FOUND)
+  perf_test(processes_whose_ends_their_parent_ignores
+    LAUNCHER ${Python3_EXECUTABLE} -c
+      "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    ARGS all_reduce -p 2 -b 8 -e 8 ${brief})
+endif()
 
 # A copy of the library is another library: both must work side by side.
 set(twin ${CMAKE_CURRENT_BINARY_DIR}/twin/libnccl.so.2)

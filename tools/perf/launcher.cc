@@ -90,6 +90,7 @@ int wait_for(std::vector<pid_t>& pids) {
     int status = 0;
     const pid_t pid = waitpid(-1, &status, code > 1 ? WNOHANG : 0);
     if (pid < 0 && errno == EINTR) continue;
+    if (pid < 0) throw PerfError(std::string("waitpid: ") + std::strerror(errno));
     if (pid > 0) {
       for (size_t i = 0; i < pids.size(); ++i) {
         if (pids[i] != pid) continue;
@@ -116,6 +117,7 @@ int wait_for(std::vector<pid_t>& pids) {
 
 int launch_processes(int processes, int argc, char** argv) {
   const std::vector<char*> arguments(argv, argv + argc);
+  std::signal(SIGCHLD, SIG_DFL);  // whoever started this may have had it ignored, and then nobody learns how they end
   std::vector<pid_t> pids;
   {
     const Star star = make_star(processes);

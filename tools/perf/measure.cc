@@ -252,13 +252,14 @@ double Measurer::timed_batch(const Case& what, size_t library, int iterations, G
   return seconds_since(start) / iterations;
 }
 
-// Warms up, and takes fewer iterations where the budget would not suffice. All ranks agree on the number.
+// Warms up, and takes fewer iterations where the budget would not suffice: without warm-up one is timed for that. All
+// ranks agree on the number.
 int Measurer::choose_iterations(const Case& what) {
   const Options& options = session_.options();
   double slowest = 0;
   for (size_t library = 0; library < session_.libraries().size(); ++library) {
-    if (options.warmups == 0) continue;
-    timed_batch(what, library, 1, nullptr);
+    if (options.warmups == 0 && options.budget <= 0) continue;
+    if (options.warmups > 0) timed_batch(what, library, 1, nullptr);
     slowest = std::max(slowest, timed_batch(what, library, 1, nullptr));
     slowest = session_.max(thread_, {slowest})[0];
     const double affordable = options.budget > 0 ? options.budget / 4 / slowest : options.warmups;
