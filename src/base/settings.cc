@@ -78,9 +78,9 @@ void report_variable(std::string_view name) {
   if (nearest.empty() && name.starts_with("NCCL_")) {  // NCCL has many that it does not document
     log_info(Subsystem::kEnv, "{} is set, but no variable of that name is known", name);
   } else if (nearest.empty()) {
-    log_note("{} is set, but no variable of that name exists", name);
+    log_note("{} is set, but no variable of that name is known", name);
   } else {
-    log_note("{} is set, but no variable of that name exists; is {} meant?", name, nearest);
+    log_note("{} is set, but no variable of that name is known; is {} meant?", name, nearest);
   }
 }
 
@@ -205,7 +205,7 @@ bool belongs_to_another_program(std::string_view name) {
       "NCCL_LIBRARY", "NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT", "NCCL_ENABLE_TIMING", "NCCL_DESYNC_DEBUG",
       // NCCL's own, not documented
       "NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE", "NCCL_P2P_NVL_CHUNKSIZE", "NCCL_P2P_PCI_CHUNKSIZE", "NCCL_GIN_ENABLE",
-      "NCCL_PAT_ENABLE", "NCCL_SYM_CTAS", "NCCL_IB_MERGE_VFS"};
+      "NCCL_PAT_ENABLE", "NCCL_SYM_CTAS", "NCCL_IB_MERGE_VFS", "NCCL_NVTX_DISABLE", "NCCL_RMA_DISABLE"};
   constexpr std::string_view kPrefixes[] = {"NCCL_TESTS_", "NCCL_OFI_", "NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_"};
   if (std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames)) return true;
   return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),

@@ -212,10 +212,10 @@ TEST_F(SettingsLog, UnknownVariablesAreWarnedAboutOnceWithTheNearestName) {
   const ScopedVariable foreign("NCCL_VERSION", "2.28.9");
   warn_about_unknown_variables();
   const std::string log = written();
-  EXPECT_THAT(log,
-              HasSubstr("NCCL_SOKET_IFNAME is set, but no variable of that name exists; is NCCL_SOCKET_IFNAME meant?"));
+  EXPECT_THAT(
+      log, HasSubstr("NCCL_SOKET_IFNAME is set, but no variable of that name is known; is NCCL_SOCKET_IFNAME meant?"));
   EXPECT_THAT(log, HasSubstr("is NITINOL_INIT_TIMEOUT meant?"));
-  EXPECT_THAT(log, HasSubstr("NCCL WARN NITINOL_XYZZY_PLUGH_FROTZ is set, but no variable of that name exists\n"));
+  EXPECT_THAT(log, HasSubstr("NCCL WARN NITINOL_XYZZY_PLUGH_FROTZ is set, but no variable of that name is known\n"));
   EXPECT_THAT(log, HasSubstr("NCCL INFO NCCL_XYZZY_PLUGH_FROTZ is set, but no variable of that name is known\n"));
   EXPECT_THAT(log, Not(HasSubstr("NCCL_P2P_NVL_CHUNKSIZE"))) << "NCCL's own, though NCCL_P2P_NET_CHUNKSIZE is near";
   EXPECT_THAT(log, HasSubstr("NCCL INFO NCCL_IB_HCA is set but has no effect in this version of Nitinol\n"));
