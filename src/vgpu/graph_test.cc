@@ -1,5 +1,6 @@
 // Graphs: what they keep, how they are built, launched and updated.
 #include <atomic>
+#include <optional>
 
 #include "vgpu/graph_test_support.h"
 
@@ -211,6 +212,104 @@ TEST(Graphs, OwnTheMemoryThatIsAllocatedInACapture) {
   EXPECT_CUDA_ERROR(cudaFree(pointer), cudaErrorInvalidValue);
   ASSERT_CUDA(cudaFreeHost(result));
   cudaGetLastError();
+}
+
+constexpr size_t kInts = 100;
+
+// A graph that allocates memory and fills it with ones.
+void capture_allocation(cudaStream_t stream, int** pointer, cudaGraph_t* graph) {
+  begin(stream, cudaStreamCaptureModeRelaxed);
+  ASSERT_CUDA(cudaMallocAsync(pointer, kInts * sizeof(int), stream));
+  ASSERT_CUDA(cudaMemsetAsync(*pointer, 1, kInts * sizeof(int), stream));
+  ASSERT_CUDA(cudaStreamEndCapture(stream, graph));
+}
+
+TEST(Graphs, KeepTheirMemoryForThemselvesWhenTheProgramFreesIt) {
+  const auto free_now = [](int* pointer, cudaStream_t) { return cudaFree(pointer); };
+  const auto free_in_stream = [](int* pointer, cudaStream_t stream) { return cudaFreeAsync(pointer, stream); };
+  for (cudaError_t (*const free_it)(int*, cudaStream_t) : {+free_now, +free_in_stream}) {
+    StreamOwner stream;
+    int* pointer = nullptr;
+    GraphOwner owner;
+    capture_allocation(stream, &pointer, &owner.graph);
+    EXPECT_CUDA_ERROR(cudaFree(pointer), cudaErrorInvalidValue);  // before any launch
+    std::optional<InstanceOwner> instance(owner.graph);
+    ASSERT_CUDA(cudaGraphLaunch(instance->exec, stream));
+    ASSERT_CUDA(free_it(pointer, stream));
+    ASSERT_CUDA(cudaStreamSynchronize(stream));
+    EXPECT_CUDA_ERROR(cudaFree(pointer), cudaErrorInvalidValue);
+    DeviceArray<int> other(kInts);
+    const std::vector<int> twos(kInts, 2);
+    other.set(twos);
+    ASSERT_CUDA(cudaGraphLaunch(instance->exec, stream));
+    ASSERT_CUDA(free_it(pointer, stream));
+    ASSERT_CUDA(cudaStreamSynchronize(stream));
+    EXPECT_EQ(other.values(), twos);
+    instance.reset();
+    ASSERT_CUDA(cudaGraphDestroy(std::exchange(owner.graph, nullptr)));
+    EXPECT_EQ(other.values(), twos);  // and is freed below
+  }
+  cudaGetLastError();
+}
+
+TEST(Graphs, LeaveMemoryThatIsAllocatedToTheProgram) {
+  StreamOwner stream;
+  Gate gate;
+  int* pointer = nullptr;
+  {
+    GraphOwner owner;
+    capture_allocation(stream, &pointer, &owner.graph);
+    InstanceOwner instance(owner.graph);
+    enqueue_gate(stream, gate);
+    ASSERT_CUDA(cudaGraphLaunch(instance.exec, stream));
+  }
+  gate.open();
+  std::vector<int> values(kInts);
+  ASSERT_CUDA(cudaStreamSynchronize(stream));
+  EXPECT_CUDA(cudaMemcpy(values.data(), pointer, kInts * sizeof(int), cudaMemcpyDeviceToHost));
+  EXPECT_THAT(values, testing::Each(0x01010101));
+  EXPECT_CUDA(cudaFree(pointer));
+  EXPECT_CUDA_ERROR(cudaFree(pointer), cudaErrorInvalidValue);
+  cudaGetLastError();
+}
+
+TEST(Graphs, MayFreeTheMemoryOfOthers) {
+  StreamOwner stream;
+  int* pointer = nullptr;
+  GraphOwner first;
+  GraphOwner second;
+  capture_allocation(stream, &pointer, &first.graph);
+  begin(stream);
+  ASSERT_CUDA(cudaFreeAsync(pointer, stream));
+  ASSERT_CUDA(cudaStreamEndCapture(stream, &second.graph));
+  InstanceOwner freeing(second.graph);
+  {
+    InstanceOwner allocating(first.graph);
+    ASSERT_CUDA(cudaGraphLaunch(allocating.exec, stream));
+    ASSERT_CUDA(cudaGraphDestroy(std::exchange(first.graph, nullptr)));
+  }
+  ASSERT_CUDA(cudaGraphLaunch(freeing.exec, stream));
+  ASSERT_CUDA(cudaStreamSynchronize(stream));
+  EXPECT_CUDA_ERROR(cudaFree(pointer), cudaErrorInvalidValue);
+  DeviceArray<int> other(kInts);
+  ASSERT_CUDA(cudaGraphLaunch(freeing.exec, stream));
+  ASSERT_CUDA(cudaStreamSynchronize(stream));
+  other.set(std::vector<int>(kInts, 2));  // no graph has allocated that
+  cudaGetLastError();
+}
+
+TEST(Graphs, KeepTheirMemoryWhenTheDeviceIsReset) {
+  ASSERT_CUDA(cudaSetDevice(7));
+  cudaStream_t stream = nullptr;
+  ASSERT_CUDA(cudaStreamCreate(&stream));
+  int* pointer = nullptr;
+  GraphOwner owner;
+  capture_allocation(stream, &pointer, &owner.graph);
+  ASSERT_CUDA(cudaDeviceReset());
+  DeviceArray<int> other(kInts);
+  ASSERT_CUDA(cudaGraphDestroy(std::exchange(owner.graph, nullptr)));
+  other.set(std::vector<int>(kInts, 2));  // and is freed below
+  ASSERT_CUDA(cudaSetDevice(0));
 }
 
 }  // namespace

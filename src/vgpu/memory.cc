@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <shared_mutex>
+#include <utility>
 #include <vector>
 
 #include "vgpu/heap.h"
@@ -43,6 +44,17 @@ std::map<uintptr_t, Allocation>::iterator first_reaching(uintptr_t address) {
   return found;
 }
 
+// The allocation that begins at the pointer, or the end.
+std::map<uintptr_t, Allocation>::iterator allocated_at(const void* pointer) {
+  Memory& m = memory();
+  const auto found = m.known.find(reinterpret_cast<uintptr_t>(pointer));
+  return found != m.known.end() && found->second.origin == Origin::kAllocated ? found : m.known.end();
+}
+
+bool of_a_graph(const Allocation& allocation) {
+  return allocation.keeper == Keeper::kGraphIdle || allocation.keeper == Keeper::kGraphLive;
+}
+
 void give_back(const Allocation& allocation) {
   allocation.heap->free(allocation.extent);
   if (allocation.type != cudaMemoryTypeHost) allocated_on(allocation.device) -= allocation.extent.size;
@@ -60,7 +72,7 @@ size_t device_memory_free(int device) {
   return used < device_memory_total() ? device_memory_total() - used : 0;
 }
 
-void* allocate(size_t size, cudaMemoryType type, int device, unsigned flags) {
+void* allocate(size_t size, cudaMemoryType type, int device, unsigned flags, Keeper keeper) {
   if (size > device_memory_free(device)) return nullptr;
   Memory& m = memory();
   Heap& heap = m.heaps[static_cast<size_t>(device) % kHeaps];
@@ -68,7 +80,7 @@ void* allocate(size_t size, cudaMemoryType type, int device, unsigned flags) {
   if (!extent) return nullptr;
   if (type != cudaMemoryTypeHost) allocated_on(device) += extent->size;
   std::lock_guard lock(m.mutex);
-  m.known[extent->base] = Allocation{*extent, size, Origin::kAllocated, type, device, flags, &heap};
+  m.known[extent->base] = Allocation{*extent, size, Origin::kAllocated, type, device, flags, &heap, keeper};
   return reinterpret_cast<void*>(extent->base);
 }
 
@@ -77,14 +89,45 @@ bool release(void* pointer, cudaMemoryType type, cudaMemoryType other_type) {
   Allocation allocation;
   {
     std::lock_guard lock(m.mutex);
-    auto found = m.known.find(reinterpret_cast<uintptr_t>(pointer));
-    if (found == m.known.end() || found->second.origin != Origin::kAllocated) return false;
+    auto found = allocated_at(pointer);
+    if (found == m.known.end()) return false;
     allocation = found->second;
     if (allocation.type != type && allocation.type != other_type) return false;
+    if (of_a_graph(allocation)) {
+      return std::exchange(found->second.keeper, Keeper::kGraphIdle) == Keeper::kGraphLive;
+    }
     m.known.erase(found);
   }
   give_back(allocation);
   return true;
+}
+
+void allocate_in_graph(void* pointer) {
+  std::lock_guard lock(memory().mutex);
+  allocated_at(pointer)->second.keeper = Keeper::kGraphLive;
+}
+
+// A graph that frees another one's memory may be launched when that is the program's, allocated anew.
+void free_in_graph(void* pointer) {
+  const std::optional<Allocation> allocation = find_allocation(pointer);
+  if (!allocation || allocation->keeper == Keeper::kProgram) return;
+  release(pointer, cudaMemoryTypeDevice, cudaMemoryTypeDevice);
+}
+
+void leave_graph(void* pointer) {
+  Memory& m = memory();
+  Allocation allocation;
+  {
+    std::lock_guard lock(m.mutex);
+    const auto found = allocated_at(pointer);
+    if (found->second.keeper == Keeper::kGraphLive) {
+      found->second.keeper = Keeper::kGone;
+      return;
+    }
+    allocation = found->second;
+    m.known.erase(found);
+  }
+  give_back(allocation);
 }
 
 bool is_own_file(uint64_t tag) {
@@ -124,12 +167,17 @@ void release_all(int device) {
   std::vector<Allocation> gone;
   {
     std::lock_guard lock(m.mutex);
-    std::erase_if(m.known, [&](const auto& entry) {
-      const Allocation& allocation = entry.second;
-      if (allocation.origin != Origin::kAllocated || allocation.device != device) return false;
-      gone.push_back(allocation);
-      return true;
-    });
+    for (auto entry = m.known.begin(); entry != m.known.end();) {
+      const auto here = entry++;
+      Allocation& allocation = here->second;
+      if (allocation.origin != Origin::kAllocated || allocation.device != device) continue;
+      if (of_a_graph(allocation)) {
+        allocation.keeper = Keeper::kGraphIdle;
+      } else {
+        gone.push_back(allocation);
+        m.known.erase(here);
+      }
+    }
   }
   for (const Allocation& allocation : gone) give_back(allocation);
 }

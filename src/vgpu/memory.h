@@ -23,6 +23,15 @@ struct Extent {
 
 enum class Origin { kAllocated, kRegistered, kImported };
 
+// Who gives allocated memory back. What a captured allocation makes is one place for all launches of its graph, which
+// keeps it while it is freed, too.
+enum class Keeper {
+  kProgram,
+  kGraphIdle,  // a graph, which has not allocated it, or not since it was freed
+  kGraphLive,  // a graph, which has
+  kGone,       // it is allocated, but its graph is gone: who frees it gives it back
+};
+
 struct Allocation {
   Extent extent;
   size_t size = 0;  // as asked for
@@ -31,6 +40,7 @@ struct Allocation {
   int device = cudaInvalidDeviceId;
   unsigned flags = 0;
   Heap* heap = nullptr;
+  Keeper keeper = Keeper::kProgram;
 
   bool contains(const void* pointer, size_t count) const {
     const auto address = reinterpret_cast<uintptr_t>(pointer);
@@ -43,10 +53,15 @@ size_t device_memory_total();
 size_t device_memory_free(int device);
 
 // Returns null if there is no memory.
-void* allocate(size_t size, cudaMemoryType type, int device, unsigned flags);
+void* allocate(size_t size, cudaMemoryType type, int device, unsigned flags, Keeper keeper = Keeper::kProgram);
 
-// Takes back an allocation of one of the two types that begins at the pointer; false if there is none.
+// Frees an allocation of one of the two types that begins at the pointer; false if there is none.
 bool release(void* pointer, cudaMemoryType type, cudaMemoryType other_type);
+
+// For a graph: it allocates its memory (again), frees some that a graph has allocated, and ends.
+void allocate_in_graph(void* pointer);
+void free_in_graph(void* pointer);
+void leave_graph(void* pointer);
 
 // Whether the memory file of that name was made here.
 bool is_own_file(uint64_t tag);
@@ -59,7 +74,7 @@ bool add_known(const Allocation& allocation);
 // Forgets memory of an origin that begins at the pointer and returns it.
 std::optional<Allocation> remove_known(const void* pointer, Origin origin);
 
-// Frees all that is allocated on the device, for cudaDeviceReset.
+// Frees all that is allocated on the device, for cudaDeviceReset. Graphs keep theirs.
 void release_all(int device);
 
 }  // namespace nitinol::vgpu

@@ -34,22 +34,25 @@ cudaError_t free_after_use(void* pointer, cudaMemoryType type, cudaMemoryType ot
   return release(pointer, type, other_type) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-// Memory that a captured allocation made: lives as long as the graph and its instances.
+// Memory that a captured allocation made: lives as long as the graph and its instances, or until it is freed if it is
+// allocated when they go.
 struct GraphMemory {
   explicit GraphMemory(void* memory) : pointer(memory) {}
   GraphMemory(const GraphMemory&) = delete;
   GraphMemory& operator=(const GraphMemory&) = delete;
-  ~GraphMemory() { release(pointer, cudaMemoryTypeDevice, cudaMemoryTypeDevice); }
+  ~GraphMemory() { leave_graph(pointer); }
   void* pointer;
 };
 
 cudaError_t allocate_in_stream(void** pointer, size_t size, Stream& stream) {
   *pointer = nullptr;
   if (size == 0) return cudaSuccess;
-  void* memory = allocate(size, cudaMemoryTypeDevice, stream.device, 0);
+  const bool captured = capturing(stream);
+  const Keeper keeper = captured ? Keeper::kGraphIdle : Keeper::kProgram;
+  void* memory = allocate(size, cudaMemoryTypeDevice, stream.device, 0, keeper);
   if (memory == nullptr) return cudaErrorMemoryAllocation;
-  if (capturing(stream)) {
-    Task task([owner = std::make_shared<GraphMemory>(memory)] {});
+  if (captured) {
+    Task task([owner = std::make_shared<GraphMemory>(memory)] { allocate_in_graph(owner->pointer); });
     if (cudaError_t error = capture_task(stream, cudaGraphNodeTypeMemAlloc, task)) return error;
   }
   *pointer = memory;
@@ -176,7 +179,7 @@ cudaError_t cudaFreeAsync(void* pointer, cudaStream_t handle) {
                        allocation->type == cudaMemoryTypeDevice &&
                        allocation->extent.base == reinterpret_cast<uintptr_t>(pointer);
     if (!whole) return cudaErrorInvalidValue;
-    if (capturing(*stream)) return submit(*stream, cudaGraphNodeTypeMemFree, [] {});
+    if (capturing(*stream)) return submit(*stream, cudaGraphNodeTypeMemFree, [=] { free_in_graph(pointer); });
     return submit(*stream, cudaGraphNodeTypeMemFree,
                   [=] { release(pointer, cudaMemoryTypeDevice, cudaMemoryTypeDevice); });
   });
