@@ -9,7 +9,7 @@
 namespace nitinol::vgpu {
 namespace {
 
-std::atomic<int> g_global_captures{0};
+std::atomic<int> g_strict_captures{0};  // those that are not relaxed
 std::atomic<uint64_t> g_next_capture{1};
 
 // All captures in progress.
@@ -87,7 +87,20 @@ cudaError_t verdict_on(const Capture& capture) {
   }
 }
 
-// Under the capture mutex. What is left of the graph comes back, to be given to the caller or deleted.
+// Under the capture mutex, for what follows.
+std::unique_ptr<Capture> disband(Capture& capture) {
+  for (Stream* member : capture.streams) leave(*member);
+  if (capture.mode != cudaStreamCaptureModeRelaxed) --g_strict_captures;
+  std::unique_ptr<Capture> ended;
+  std::erase_if(captures(), [&](auto& other) {
+    if (other.get() != &capture) return false;
+    ended = std::move(other);
+    return true;
+  });
+  return ended;
+}
+
+// What is left of the graph comes back, to be given to the caller or deleted.
 cudaError_t take_apart(Stream& stream, std::unique_ptr<Capture>* ended) {
   Capture* capture = stream.capture.load(std::memory_order_relaxed);
   if (capture == nullptr) return cudaErrorIllegalState;
@@ -98,15 +111,13 @@ cudaError_t take_apart(Stream& stream, std::unique_ptr<Capture>* ended) {
   const bool relaxed = capture->mode == cudaStreamCaptureModeRelaxed;
   if (!relaxed && capture->thread != thread_state().id) return cudaErrorStreamCaptureWrongThread;
   const cudaError_t error = verdict_on(*capture);
-  for (Stream* member : capture->streams) leave(*member);
-  if (!relaxed) --thread_state().captures;
-  if (capture->mode == cudaStreamCaptureModeGlobal) --g_global_captures;
-  std::erase_if(captures(), [&](auto& other) {
-    if (other.get() != capture) return false;
-    *ended = std::move(other);
-    return true;
-  });
+  *ended = disband(*capture);
   return error;
+}
+
+// Without the mutex: what the graph held may call the runtime when it is released.
+void drop_graph_of(const Capture& capture) {
+  if (capture.owns_graph) delete capture.graph;
 }
 
 }  // namespace
@@ -126,7 +137,7 @@ cudaError_t begin_capture(Stream& stream, cudaStreamCaptureMode mode, Graph* int
   if (capturing(stream)) return cudaErrorIllegalState;
   auto capture = std::make_unique<Capture>();
   auto own = into == nullptr ? std::make_unique<Graph>() : nullptr;
-  ThreadState& thread = thread_state();
+  const uint64_t thread = thread_state().id;
   captures().reserve(captures().size() + 1);
   enter(stream, *capture, std::move(after));  // the last that needs memory
   capture->id = g_next_capture.fetch_add(1);
@@ -134,9 +145,8 @@ cudaError_t begin_capture(Stream& stream, cudaStreamCaptureMode mode, Graph* int
   capture->owns_graph = into == nullptr;
   capture->graph = into != nullptr ? into : own.release();
   capture->mode = mode;
-  capture->thread = thread.id;
-  if (mode != cudaStreamCaptureModeRelaxed) ++thread.captures;
-  if (mode == cudaStreamCaptureModeGlobal) ++g_global_captures;
+  capture->thread = thread;
+  if (mode != cudaStreamCaptureModeRelaxed) ++g_strict_captures;
   captures().push_back(std::move(capture));
   return cudaSuccess;
 }
@@ -151,23 +161,43 @@ cudaError_t end_capture(Stream& stream, Graph** graph) {
   }
   if (error == cudaSuccess) {
     *graph = ended->graph;
-  } else if (ended != nullptr && ended->owns_graph) {
-    delete ended->graph;  // without the mutex: what the graph held may call the runtime when it is released
+  } else if (ended != nullptr) {
+    drop_graph_of(*ended);
   }
   return error;
 }
 
+void leave_capture(Stream& stream) {
+  if (!capturing(stream)) return;
+  std::unique_ptr<Capture> ended;
+  {
+    std::lock_guard lock(capture_mutex());
+    Capture* capture = stream.capture.load(std::memory_order_relaxed);
+    if (capture == nullptr) return;
+    if (capture->origin == &stream) {
+      ended = disband(*capture);
+    } else {
+      capture->invalid = true;
+      std::erase(capture->streams, &stream);
+      leave(stream);
+    }
+  }
+  if (ended != nullptr) drop_graph_of(*ended);
+}
+
 cudaError_t check_unsafe_call() {
   const ThreadState& thread = thread_state();
-  if (thread.capture_mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
-  const bool minds_others = thread.capture_mode == cudaStreamCaptureModeGlobal && g_global_captures.load() > 0;
-  if (thread.captures == 0 && !minds_others) return cudaSuccess;
+  if (g_strict_captures.load() == 0 || thread.capture_mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
+  const bool minds_others = thread.capture_mode == cudaStreamCaptureModeGlobal;
+  cudaError_t verdict = cudaSuccess;
   std::lock_guard lock(capture_mutex());
   for (const auto& capture : captures()) {
     const bool own = capture->thread == thread.id && capture->mode != cudaStreamCaptureModeRelaxed;
-    if (own || (minds_others && capture->mode == cudaStreamCaptureModeGlobal)) capture->invalid = true;
+    if (!own && !(minds_others && capture->mode == cudaStreamCaptureModeGlobal)) continue;
+    capture->invalid = true;
+    verdict = cudaErrorStreamCaptureUnsupported;
   }
-  return cudaErrorStreamCaptureUnsupported;
+  return verdict;
 }
 
 cudaError_t spoil_capture(Stream& stream, cudaError_t error) {

@@ -15,6 +15,10 @@ cudaError_t begin_capture(Stream& stream, cudaStreamCaptureMode mode, Graph* int
 // The graph is null on an error, and not the caller's if the capture was begun into one.
 cudaError_t end_capture(Stream& stream, Graph** graph);
 
+// To be called before a stream is destroyed: nobody else is to take it for one that is captured. What it was captured
+// in is invalid, and ends if it began in this stream, since nobody can end it there any more.
+void leave_capture(Stream& stream);
+
 // One capture, over one or several streams. Guarded by capture_mutex().
 class Capture {
  public:

@@ -315,6 +315,61 @@ TEST(Capture, OfABlockingStreamForbidsTheLegacyStream) {
   EXPECT_CUDA(cudaMemset(array.get(), 0, 4));
 }
 
+// Streams of the device do, and its default stream, whatever has become of captures.
+void expect_streams_to_run() {
+  StreamOwner stream(cudaStreamDefault);
+  EXPECT_EQ(status_of(stream), cudaStreamCaptureStatusNone);
+  int runs = 0;
+  enqueue(stream, [&] { ++runs; });
+  enqueue(nullptr, [&] { ++runs; });
+  EXPECT_CUDA(cudaDeviceSynchronize());
+  EXPECT_EQ(runs, 2);
+}
+
+TEST(Capture, IsInvalidOnceAThreadHasEndedWhoseOwnStreamWasInIt) {
+  StreamOwner origin;
+  EventOwner fork;
+  begin(origin);
+  ASSERT_CUDA(cudaEventRecord(fork, origin));
+  std::thread([&] {
+    ASSERT_CUDA(cudaStreamWaitEvent(cudaStreamPerThread, fork));
+    EXPECT_EQ(status_of(cudaStreamPerThread), cudaStreamCaptureStatusActive);
+    enqueue(cudaStreamPerThread, [] {});
+  }).join();
+  std::thread(expect_streams_to_run).join();
+  end_spoilt(origin);
+  expect_streams_to_run();
+}
+
+TEST(Capture, EndsWithTheThreadInWhoseOwnStreamItBegan) {
+  StreamOwner member;
+  const auto released = std::make_shared<int>();
+  std::thread([&] {
+    EventOwner fork;
+    begin(cudaStreamPerThread, cudaStreamCaptureModeGlobal);
+    enqueue(cudaStreamPerThread, [released] {});
+    ASSERT_CUDA(cudaEventRecord(fork, cudaStreamPerThread));
+    ASSERT_CUDA(cudaStreamWaitEvent(member, fork));
+    EXPECT_EQ(status_of(member), cudaStreamCaptureStatusActive);
+  }).join();
+  EXPECT_EQ(status_of(member), cudaStreamCaptureStatusNone);
+  EXPECT_EQ(released.use_count(), 1);
+  expect_streams_to_run();
+}
+
+TEST(Capture, EndsWithItsStreamWhenTheDeviceIsReset) {
+  ASSERT_CUDA(cudaSetDevice(7));
+  cudaStream_t stream = nullptr;
+  ASSERT_CUDA(cudaStreamCreate(&stream));
+  begin(stream);
+  std::thread([] {
+    ASSERT_CUDA(cudaSetDevice(7));
+    EXPECT_CUDA(cudaDeviceReset());
+  }).join();
+  expect_streams_to_run();
+  ASSERT_CUDA(cudaSetDevice(0));
+}
+
 TEST(Capture, ExternalEventsWorkAtLaunch) {
   StreamOwner stream;
   StreamOwner other;

@@ -50,7 +50,6 @@ struct ThreadState {
   unsigned long long running_stream = 0;    // whose work it executes; 0: none
   bool is_worker = false;
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
-  int captures = 0;                                   // begun by this thread, not relaxed, not ended
   std::vector<cudaGraphNode_t> capture_dependencies;  // what cudaStreamGetCaptureInfo handed out
 };
 extern constinit thread_local ThreadState* t_state;  // null: the thread has none yet

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "vgpu/capture.h"
 #include "vgpu/engine.h"
 #include "vgpu/pool.h"
 #include "vgpu/runtime.h"
@@ -105,6 +106,7 @@ Stream* create_stream(StreamKind kind, int device, unsigned flags, int priority)
 }
 
 void destroy_stream(Stream& stream) {
+  leave_capture(stream);
   bool empty = false;
   StreamHandle* handle = nullptr;
   {
