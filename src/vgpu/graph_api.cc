@@ -4,6 +4,7 @@
 #include "cuda_runtime_api.h"
 #include "vgpu/capture.h"
 #include "vgpu/engine.h"
+#include "vgpu/host_function.h"
 #include "vgpu/runtime.h"
 
 namespace nitinol::vgpu {
@@ -141,7 +142,10 @@ cudaError_t cudaGraphAddHostNode(cudaGraphNode_t* node, cudaGraph_t graph, const
   return guarded([&] {
     if (params == nullptr || params->fn == nullptr) return cudaErrorInvalidValue;
     note_function_of_program();
-    return add_work({node, graph, dependencies, count}, cudaGraphNodeTypeHost, [p = *params] { p.fn(p.userData); });
+    return add_work({node, graph, dependencies, count}, cudaGraphNodeTypeHost, [p = *params] {
+      const InHostFunction inside;
+      p.fn(p.userData);
+    });
   });
 }
 

@@ -49,6 +49,7 @@ struct ThreadState {
   std::shared_ptr<HostWait> host_wait;      // null: it has not waited yet
   unsigned long long running_stream = 0;    // whose work it executes; 0: none
   bool is_worker = false;
+  bool in_host_function = false;
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
   std::vector<cudaGraphNode_t> capture_dependencies;  // what cudaStreamGetCaptureInfo handed out
 };
@@ -62,10 +63,11 @@ void keep_last_error(cudaError_t error) noexcept;
 // Whether the process was forked from one that had used the runtime.
 inline constinit std::atomic<bool> g_forked{false};
 
-// Success, or why no call can work: the process is ending, or was forked.
+// Success, or why no call can work: the process is ending, or was forked, or it is a host function that calls.
 inline cudaError_t usable() {
   if (engine_stopped()) return cudaErrorCudartUnloading;
-  return g_forked.load(std::memory_order_acquire) ? cudaErrorInitializationError : cudaSuccess;
+  if (g_forked.load(std::memory_order_acquire)) return cudaErrorInitializationError;
+  return t_state != nullptr && t_state->in_host_function ? cudaErrorNotPermitted : cudaSuccess;
 }
 
 template <typename Body>

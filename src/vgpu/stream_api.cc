@@ -5,6 +5,7 @@
 #include "vgpu.h"
 #include "vgpu/capture.h"
 #include "vgpu/engine.h"
+#include "vgpu/host_function.h"
 #include "vgpu/runtime.h"
 
 namespace nitinol::vgpu {
@@ -163,7 +164,10 @@ cudaError_t cudaStreamAddCallback(cudaStream_t handle, cudaStreamCallback_t call
     if (callback == nullptr || flags != 0) return cudaErrorInvalidValue;
     if (cudaError_t error = check_not_capturing(*stream)) return error;
     note_function_of_program();
-    return submit(*stream, cudaGraphNodeTypeHost, [=] { callback(handle, cudaSuccess, user_data); });
+    return submit(*stream, cudaGraphNodeTypeHost, [=] {
+      const InHostFunction inside;
+      callback(handle, cudaSuccess, user_data);
+    });
   });
 }
 
@@ -173,7 +177,10 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void*
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     if (function == nullptr) return cudaErrorInvalidValue;
     note_function_of_program();
-    return submit(*stream, cudaGraphNodeTypeHost, [=] { function(user_data); });
+    return submit(*stream, cudaGraphNodeTypeHost, [=] {
+      const InHostFunction inside;
+      function(user_data);
+    });
   });
 }
 
