@@ -298,6 +298,22 @@ TEST(Graphs, MayFreeTheMemoryOfOthers) {
   cudaGetLastError();
 }
 
+TEST(Graphs, FreeNothingThatNoGraphHasAllocated) {
+  StreamOwner stream;
+  DeviceArray<int> array(1);
+  int* pointer = nullptr;
+  ASSERT_CUDA(cudaMallocAsync(&pointer, sizeof *pointer, stream));
+  begin(stream);
+  EXPECT_CUDA_ERROR(cudaFreeAsync(array.get(), stream), cudaErrorInvalidValue);
+  EXPECT_CUDA_ERROR(cudaFreeAsync(pointer, stream), cudaErrorInvalidValue);
+  GraphOwner owner;
+  ASSERT_CUDA(cudaStreamEndCapture(stream, &owner.graph));
+  EXPECT_EQ(node_count(owner.graph), 0u);
+  ASSERT_CUDA(cudaFreeAsync(pointer, stream));
+  ASSERT_CUDA(cudaStreamSynchronize(stream));
+  cudaGetLastError();
+}
+
 TEST(Graphs, KeepTheirMemoryWhenTheDeviceIsReset) {
   ASSERT_CUDA(cudaSetDevice(7));
   cudaStream_t stream = nullptr;

@@ -179,7 +179,10 @@ cudaError_t cudaFreeAsync(void* pointer, cudaStream_t handle) {
                        allocation->type == cudaMemoryTypeDevice &&
                        allocation->extent.base == reinterpret_cast<uintptr_t>(pointer);
     if (!whole) return cudaErrorInvalidValue;
-    if (capturing(*stream)) return submit(*stream, cudaGraphNodeTypeMemFree, [=] { free_in_graph(pointer); });
+    if (capturing(*stream)) {
+      if (allocation->keeper == Keeper::kProgram) return cudaErrorInvalidValue;
+      return submit(*stream, cudaGraphNodeTypeMemFree, [=] { free_in_graph(pointer); });
+    }
     return submit(*stream, cudaGraphNodeTypeMemFree,
                   [=] { release(pointer, cudaMemoryTypeDevice, cudaMemoryTypeDevice); });
   });
