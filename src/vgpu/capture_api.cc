@@ -36,13 +36,15 @@ cudaError_t fill_capture_info(const Stream& stream, const CaptureInfo& out) {
   return cudaSuccess;
 }
 
-cudaError_t update_dependencies(Stream& stream, const std::vector<GraphNode*>& nodes, bool replace) {
+cudaError_t update_dependencies(Stream& stream, const cudaGraphNode_t* handles, size_t count, bool replace) {
   std::lock_guard lock(capture_mutex());
   const Capture* capture = stream.capture.load(std::memory_order_relaxed);
   if (capture == nullptr) return cudaErrorIllegalState;
   if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
+  const auto nodes = nodes_of(*capture->graph, handles, count);
+  if (!nodes) return cudaErrorInvalidValue;
   if (replace) stream.capture_dependencies.clear();
-  for (GraphNode* node : nodes) {
+  for (GraphNode* node : *nodes) {
     auto& known = stream.capture_dependencies;
     if (std::find(known.begin(), known.end(), node) == known.end()) known.push_back(node);
   }
@@ -67,8 +69,10 @@ cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t handle, cudaGraph_t graph
   return guarded([&] {
     Stream* stream = find_stream(handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-    if (graph == nullptr || (dependencies == nullptr && count > 0)) return cudaErrorInvalidValue;
-    return begin_capture(*stream, mode, graph_of(graph), nodes_of(dependencies, count));
+    if (graph == nullptr) return cudaErrorInvalidValue;
+    auto after = nodes_of(*graph_of(graph), dependencies, count);
+    if (!after) return cudaErrorInvalidValue;
+    return begin_capture(*stream, mode, graph_of(graph), *std::move(after));
   });
 }
 
@@ -109,10 +113,8 @@ cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t handle, cudaGraphNo
   return guarded([&] {
     Stream* stream = find_stream(handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-    if (flags > cudaStreamSetCaptureDependencies || (dependencies == nullptr && count > 0)) {
-      return cudaErrorInvalidValue;
-    }
-    return update_dependencies(*stream, nodes_of(dependencies, count), flags == cudaStreamSetCaptureDependencies);
+    if (flags > cudaStreamSetCaptureDependencies) return cudaErrorInvalidValue;
+    return update_dependencies(*stream, dependencies, count, flags == cudaStreamSetCaptureDependencies);
   });
 }
 

@@ -46,9 +46,13 @@ bool UserObjectRefs::remove(UserObject* object, int count) {
   return false;
 }
 
-std::vector<GraphNode*> nodes_of(const cudaGraphNode_t* handles, size_t count) {
+std::optional<std::vector<GraphNode*>> nodes_of(const Graph& graph, const cudaGraphNode_t* handles, size_t count) {
   std::vector<GraphNode*> nodes;
-  for (size_t i = 0; i < count; ++i) nodes.push_back(node_of(handles[i]));
+  for (size_t i = 0; i < count; ++i) {
+    GraphNode* const node = handles != nullptr ? node_of(handles[i]) : nullptr;
+    if (node == nullptr || node->graph != &graph) return std::nullopt;
+    nodes.push_back(node);
+  }
   return nodes;
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "vgpu/event.h"
@@ -101,6 +102,7 @@ class GraphInstance {
 inline Graph* graph_of(cudaGraph_t handle) { return reinterpret_cast<Graph*>(handle); }
 inline GraphNode* node_of(cudaGraphNode_t handle) { return reinterpret_cast<GraphNode*>(handle); }
 inline cudaGraphNode_t handle_of(GraphNode* node) { return reinterpret_cast<cudaGraphNode_t>(node); }
-std::vector<GraphNode*> nodes_of(const cudaGraphNode_t* handles, size_t count);
+// Nothing if one of them is no node, or another graph's.
+std::optional<std::vector<GraphNode*>> nodes_of(const Graph& graph, const cudaGraphNode_t* handles, size_t count);
 
 }  // namespace nitinol::vgpu

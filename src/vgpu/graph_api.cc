@@ -22,10 +22,12 @@ struct NodePlace {
 
 cudaError_t add_node(const NodePlace& place, GraphNode node) {
   if (place.out == nullptr || place.graph == nullptr) return cudaErrorInvalidValue;
-  if (place.dependencies == nullptr && place.dependency_count > 0) return cudaErrorInvalidValue;
-  node.dependencies = nodes_of(place.dependencies, place.dependency_count);
+  Graph& graph = *graph_of(place.graph);
   std::lock_guard lock(capture_mutex());
-  *place.out = handle_of(graph_of(place.graph)->add(std::move(node)));
+  auto dependencies = nodes_of(graph, place.dependencies, place.dependency_count);
+  if (!dependencies) return cudaErrorInvalidValue;
+  node.dependencies = *std::move(dependencies);
+  *place.out = handle_of(graph.add(std::move(node)));
   return cudaSuccess;
 }
 
@@ -120,13 +122,18 @@ cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t* 
 cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t* from, const cudaGraphNode_t* to,
                                      const cudaGraphEdgeData*, size_t count) {
   return guarded([&] {
-    if (graph == nullptr || (count > 0 && (from == nullptr || to == nullptr))) return cudaErrorInvalidValue;
+    if (graph == nullptr) return cudaErrorInvalidValue;
     std::lock_guard lock(capture_mutex());
+    const auto earlier = nodes_of(*graph_of(graph), from, count);
+    const auto later = nodes_of(*graph_of(graph), to, count);
+    if (!earlier || !later) return cudaErrorInvalidValue;
     for (size_t i = 0; i < count; ++i) {
-      if (from[i] == nullptr || to[i] == nullptr || from[i] == to[i]) return cudaErrorInvalidValue;
-      auto& known = node_of(to[i])->dependencies;
-      if (std::find(known.begin(), known.end(), node_of(from[i])) != known.end()) return cudaErrorInvalidValue;
-      known.push_back(node_of(from[i]));
+      GraphNode* const node = (*earlier)[i];
+      auto& known = (*later)[i]->dependencies;
+      if (node == (*later)[i] || std::find(known.begin(), known.end(), node) != known.end()) {
+        return cudaErrorInvalidValue;
+      }
+      known.push_back(node);
     }
     return cudaSuccess;
   });

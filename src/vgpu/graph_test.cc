@@ -128,6 +128,38 @@ TEST(Graphs, AreBuiltByHand) {
   cudaGetLastError();
 }
 
+TEST(Graphs, TakeNoDependenciesButTheirOwnNodes) {
+  StreamOwner stream;
+  GraphOwner owner;
+  GraphOwner other;
+  ASSERT_CUDA(cudaGraphCreate(&owner.graph, 0));
+  ASSERT_CUDA(cudaGraphCreate(&other.graph, 0));
+  cudaGraphNode_t own = nullptr;
+  cudaGraphNode_t foreign = nullptr;
+  cudaGraphNode_t added = nullptr;
+  ASSERT_CUDA(cudaGraphAddEmptyNode(&own, owner.graph, nullptr, 0));
+  ASSERT_CUDA(cudaGraphAddEmptyNode(&foreign, other.graph, nullptr, 0));
+  for (const cudaGraphNode_t wrong : {cudaGraphNode_t{nullptr}, foreign}) {
+    EXPECT_CUDA_ERROR(cudaGraphAddEmptyNode(&added, owner.graph, &wrong, 1), cudaErrorInvalidValue);
+    EXPECT_CUDA_ERROR(cudaGraphAddDependencies(owner.graph, &wrong, &own, nullptr, 1), cudaErrorInvalidValue);
+    EXPECT_CUDA_ERROR(cudaGraphAddDependencies(owner.graph, &own, &wrong, nullptr, 1), cudaErrorInvalidValue);
+    EXPECT_CUDA_ERROR(
+        cudaStreamBeginCaptureToGraph(stream, owner.graph, &wrong, nullptr, 1, cudaStreamCaptureModeRelaxed),
+        cudaErrorInvalidValue);
+    EXPECT_EQ(status_of(stream), cudaStreamCaptureStatusNone);
+    ASSERT_CUDA(cudaStreamBeginCaptureToGraph(stream, owner.graph, &own, nullptr, 1, cudaStreamCaptureModeRelaxed));
+    cudaGraphNode_t dependency = wrong;
+    EXPECT_CUDA_ERROR(
+        cudaStreamUpdateCaptureDependencies(stream, &dependency, nullptr, 1, cudaStreamAddCaptureDependencies),
+        cudaErrorInvalidValue);
+    ASSERT_CUDA(cudaStreamEndCapture(stream, &owner.graph));
+  }
+  EXPECT_EQ(node_count(owner.graph), 1u);
+  EXPECT_EQ(node_count(other.graph), 1u);
+  const InstanceOwner instance(owner.graph);
+  cudaGetLastError();
+}
+
 TEST(Graphs, AreNotLaunchedInACapture) {
   StreamOwner stream;
   int runs = 0;
