@@ -26,7 +26,6 @@ namespace nitinol::vgpu {
 namespace {
 
 constexpr uint32_t kMagic = 0x4e56474d;
-constexpr size_t kMapPage = 4096;
 
 struct Handle {
   uint32_t magic;
@@ -109,7 +108,7 @@ int open_file(const Handle& handle) {
 cudaError_t map(const Handle& handle, Opened* entry) {
   const FileDescriptor file(open_file(handle));
   if (file.get() < 0) return cudaErrorMapBufferObjectFailed;
-  const size_t inside = handle.offset % kMapPage;
+  const size_t inside = handle.offset % static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t length = inside + handle.size;
   void* mapping =
       mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), static_cast<off_t>(handle.offset - inside));

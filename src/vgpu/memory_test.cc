@@ -296,7 +296,7 @@ TEST(Memory, LiesInAFileThatCanBeMappedAgain) {
   size_t size = 0;
   ASSERT_EQ(vgpuMemoryShareable(pointer + 100, &fd, &offset, &size), 1);
   EXPECT_EQ(size, 9900u);
-  const size_t page = offset / 4096 * 4096;
+  const size_t page = offset - offset % static_cast<size_t>(sysconf(_SC_PAGESIZE));
   void* mapping = mmap(nullptr, offset - page + size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(page));
   ASSERT_NE(mapping, MAP_FAILED);
   static_cast<char*>(mapping)[offset - page] = 42;
