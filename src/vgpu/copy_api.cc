@@ -71,6 +71,7 @@ struct Sides {
   Side source;
   bool touches_device() const { return destination == Side::kDevice || source == Side::kDevice; }
   bool only_device() const { return destination == Side::kDevice && source == Side::kDevice; }
+  bool from_pageable_to_device() const { return source == Side::kPageable && destination == Side::kDevice; }
 };
 
 cudaError_t check(const Copy& copy, cudaMemcpyKind kind, Sides* sides) {
@@ -118,10 +119,13 @@ cudaError_t copy_async(const Copy& copy, cudaMemcpyKind kind, cudaStream_t handl
   Sides sides{};
   if (cudaError_t error = check(copy, kind, &sides)) return error;
   const bool captured = capturing(*stream);
-  if (!captured && sides.source == Side::kPageable) return copy_from_pageable(copy, *stream);
+  if (!captured && sides.from_pageable_to_device()) return copy_from_pageable(copy, *stream);
   if (cudaError_t error = submit(*stream, cudaGraphNodeTypeMemcpy, copy)) return error;
-  if (!captured && !sides.touches_device()) wait_for(stream->end());
-  return cudaSuccess;
+  // As CUDA: such a copy is done when the call returns.
+  const bool waits = sides.destination == Side::kPageable || !sides.touches_device();
+  if (captured || !waits) return cudaSuccess;
+  wait_for(stream->end());
+  return usable();
 }
 
 // Checks of calls that work in the legacy stream and may wait for it.

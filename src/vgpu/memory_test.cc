@@ -212,6 +212,40 @@ TEST(Copies, FromPageableMemoryTakeTheValueOfTheMoment) {
   EXPECT_THAT(array.values(), testing::ElementsAre(1, 2));
 }
 
+TEST(Copies, ToPageableMemoryAreDoneWhenTheCallReturns) {
+  StreamOwner stream;
+  DeviceArray<int> array(1);
+  int* pinned = nullptr;
+  ASSERT_CUDA(cudaMallocHost(&pinned, sizeof *pinned));
+  const int pageable = 3;
+  for (const void* source :
+       {static_cast<const void*>(array.get()), static_cast<const void*>(pinned), static_cast<const void*>(&pageable)}) {
+    int before = 1;
+    int value = 0;
+    array.set({3});
+    *pinned = 3;
+    enqueue(stream, [&] { before = 2; });
+    ASSERT_CUDA(cudaMemcpyAsync(&value, source, sizeof value, cudaMemcpyDefault, stream));
+    EXPECT_EQ(value, 3);
+    EXPECT_EQ(before, 2);
+    ASSERT_CUDA(cudaStreamSynchronize(stream));
+  }
+  ASSERT_CUDA(cudaFreeHost(pinned));
+}
+
+TEST(Copies, ToPageableMemoryAreCapturedWithoutWaiting) {
+  StreamOwner stream;
+  DeviceArray<int> array(1);
+  array.set({3});
+  int value = 0;
+  cudaGraph_t graph = nullptr;
+  ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  ASSERT_CUDA(cudaMemcpyAsync(&value, array.get(), sizeof value, cudaMemcpyDeviceToHost, stream));
+  ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
+  EXPECT_EQ(value, 0);
+  ASSERT_CUDA(cudaGraphDestroy(graph));
+}
+
 TEST(Copies, FromPinnedMemoryTakeTheValueOfTheirTurn) {
   StreamOwner stream;
   DeviceArray<int> array(1);
@@ -264,13 +298,15 @@ TEST(Memory, CanBeAllocatedAndFreedInStreamOrder) {
   int* pointer = nullptr;
   ASSERT_CUDA(cudaMallocAsync(&pointer, 100, stream));
   ASSERT_CUDA(cudaMemsetAsync(pointer, 0x11, 100, stream));
-  int value = 0;
-  ASSERT_CUDA(cudaMemcpyAsync(&value, pointer, sizeof value, cudaMemcpyDeviceToHost, stream));
+  int* value = nullptr;
+  ASSERT_CUDA(cudaMallocHost(&value, sizeof *value));
+  ASSERT_CUDA(cudaMemcpyAsync(value, pointer, sizeof *value, cudaMemcpyDeviceToHost, stream));
   ASSERT_CUDA(cudaFreeAsync(pointer, stream));
   EXPECT_EQ(attributes_of(pointer).type, cudaMemoryTypeDevice);
   gate.open();
   ASSERT_CUDA(cudaStreamSynchronize(stream));
-  EXPECT_EQ(value, 0x11111111);
+  EXPECT_EQ(*value, 0x11111111);
+  EXPECT_CUDA(cudaFreeHost(value));
   EXPECT_EQ(attributes_of(pointer).type, cudaMemoryTypeUnregistered);
   EXPECT_CUDA_ERROR(cudaFreeAsync(pointer, stream), cudaErrorInvalidValue);
   cudaGetLastError();
