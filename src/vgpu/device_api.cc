@@ -66,7 +66,6 @@ constexpr AttributeValue kAttributes[] = {
     {cudaDevAttrHostRegisterSupported, 1},
     {cudaDevAttrMaxBlocksPerMultiprocessor, 32},
     {cudaDevAttrReservedSharedMemoryPerBlock, 1024},
-    {cudaDevAttrMemoryPoolsSupported, 1},
     {cudaDevAttrNumaId, -1},
     {cudaDevAttrHostNumaId, -1},
 };
@@ -104,7 +103,6 @@ void fill_properties(cudaDeviceProp* prop, int device) {
   prop->canMapHostMemory = prop->concurrentKernels = prop->unifiedAddressing = prop->managedMemory = 1;
   prop->streamPrioritiesSupported = prop->hostNativeAtomicSupported = prop->concurrentManagedAccess = 1;
   prop->canUseHostPointerForRegisteredMem = prop->cooperativeLaunch = prop->hostRegisterSupported = 1;
-  prop->memoryPoolsSupported = 1;
   prop->pciBusID = pci_bus(device);
   prop->pciDomainID = pci_domain(device);
   prop->asyncEngineCount = 3;

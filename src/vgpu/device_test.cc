@@ -48,6 +48,7 @@ TEST(Devices, HaveDistinctProperties) {
     EXPECT_EQ(prop.major, 9);
     EXPECT_EQ(prop.minor, 0);
     EXPECT_GT(prop.totalGlobalMem, 0u);
+    EXPECT_EQ(prop.memoryPoolsSupported, 0);
     char bus[20];
     ASSERT_CUDA(cudaDeviceGetPCIBusId(bus, sizeof bus, i));
     buses.insert(bus);
@@ -74,6 +75,8 @@ TEST(Devices, AnswerForAttributes) {
   EXPECT_EQ(value, 9);
   EXPECT_CUDA(cudaDeviceGetAttribute(&value, cudaDevAttrWarpSize, 0));
   EXPECT_EQ(value, 32);
+  EXPECT_CUDA(cudaDeviceGetAttribute(&value, cudaDevAttrMemoryPoolsSupported, 0));
+  EXPECT_EQ(value, 0);
   EXPECT_CUDA_ERROR(cudaDeviceGetAttribute(&value, static_cast<cudaDeviceAttr>(0), 0), cudaErrorInvalidValue);
   EXPECT_CUDA_ERROR(cudaDeviceGetAttribute(&value, cudaDevAttrWarpSize, 8), cudaErrorInvalidDevice);
   cudaGetLastError();

@@ -158,6 +158,8 @@ TEST(Events, RefuseWhatIsWrong) {
   cudaEvent_t other = nullptr;
   EXPECT_CUDA_ERROR(cudaEventCreateWithFlags(&other, 64), cudaErrorInvalidValue);
   EXPECT_CUDA_ERROR(cudaEventCreateWithFlags(&other, cudaEventInterprocess), cudaErrorInvalidValue);
+  EXPECT_CUDA_ERROR(cudaEventCreateWithFlags(&other, cudaEventInterprocess | cudaEventDisableTiming),
+                    cudaErrorNotSupported);
   ASSERT_CUDA(cudaSetDevice(1));
   EXPECT_CUDA_ERROR(cudaEventRecord(event, nullptr), cudaErrorInvalidResourceHandle);
   ASSERT_CUDA(cudaSetDevice(0));
