@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <system_error>
 
@@ -30,29 +31,41 @@ std::uint64_t of_this_process(std::uint64_t drawn) {
 
 namespace {
 
-/// Of a process or a thread, from its file `stat`; nothing if there is none.
-std::optional<ProcessState> state_in(const std::string& stat_file) {
+// Flags of a thread (linux/sched.h): PF_EXITING, PF_SIGNALED.
+constexpr unsigned kIsExiting = 0x4;
+constexpr unsigned kWasKilled = 0x400;  // with all of its process
+
+struct Task {
+  char state = ' ';
+  unsigned flags = 0;
+
+  bool has_ended() const { return state == 'Z' || state == 'X'; }
+  bool was_killed() const { return (flags & kWasKilled) != 0; }
+  bool is_exiting() const { return has_ended() || (flags & (kIsExiting | kWasKilled)) != 0; }
+  bool is_stopped() const { return state == 'T' || state == 't'; }
+};
+
+/// A process's first thread, or another, from its file `stat`; nothing if there is none.
+std::optional<Task> task_in(const std::string& stat_file) {
   std::ifstream file(stat_file);
   std::string line;
   if (!file || !std::getline(file, line)) return std::nullopt;
+  Task task;
   const std::size_t end_of_name = line.rfind(')');
-  if (end_of_name == std::string::npos || end_of_name + 2 >= line.size()) return ProcessState::kUnknown;
-  switch (line[end_of_name + 2]) {
-    case 'T':
-    case 't': return ProcessState::kStopped;
-    case 'Z':
-    case 'X': return ProcessState::kDead;
-    default: return ProcessState::kRunning;
-  }
+  if (end_of_name == std::string::npos) return task;
+  int none = 0;
+  std::istringstream fields(line.substr(end_of_name + 1));
+  fields >> task.state >> none >> none >> none >> none >> none >> task.flags;
+  return task;
 }
 
-/// One whose first thread alone has ended looks as if it were dead as a whole.
+/// Of one whose first thread has ended, and perhaps by itself.
 ProcessState state_of_threads(int pid) {
   std::error_code ended;
   for (std::filesystem::directory_iterator thread(formatted("/proc/{}/task", pid), ended), end; !ended && thread != end;
        thread.increment(ended)) {
-    const ProcessState state = state_in(thread->path() / "stat").value_or(ProcessState::kDead);
-    if (state != ProcessState::kDead) return state;
+    const auto task = task_in(thread->path() / "stat");
+    if (task && !task->is_exiting()) return task->is_stopped() ? ProcessState::kStopped : ProcessState::kRunning;
   }
   return ProcessState::kDead;
 }
@@ -61,9 +74,10 @@ ProcessState state_of_threads(int pid) {
 
 ProcessState process_state(int pid, std::uint64_t in_namespace) {
   if (in_namespace != pid_namespace()) return ProcessState::kUnknown;
-  const auto state = state_in(formatted("/proc/{}/stat", pid));
-  if (!state) return kill(pid, 0) != 0 && errno == ESRCH ? ProcessState::kDead : ProcessState::kUnknown;
-  return *state == ProcessState::kDead ? state_of_threads(pid) : *state;
+  const auto first = task_in(formatted("/proc/{}/stat", pid));
+  if (!first) return kill(pid, 0) != 0 && errno == ESRCH ? ProcessState::kDead : ProcessState::kUnknown;
+  if (first->has_ended()) return first->was_killed() ? ProcessState::kDead : state_of_threads(pid);
+  return first->is_stopped() ? ProcessState::kStopped : ProcessState::kRunning;
 }
 
 const char* words_for(ProcessState state) {

@@ -9,9 +9,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "container.h"
@@ -38,32 +41,59 @@ TEST(ProcessState, TellsRunningStoppedAndDead) {
   EXPECT_EQ(process_state(child, pid_namespace()), ProcessState::kDead);
 }
 
-TEST(ProcessState, IsThatOfTheOtherThreadsWhereTheFirstHasEnded) {
+/// A child with other threads.
+pid_t forked_with_threads(int threads, const std::function<void()>& first_goes_on) {
   const pid_t child = fork();
-  if (child == 0) {
+  if (child != 0) return child;
+  for (int i = 0; i < threads; ++i) {
     std::thread([] {
       while (true) pause();
     }).detach();
-    syscall(SYS_exit, 0);  // of this thread alone
   }
-  const auto becomes = [child](ProcessState awaited) {
-    while (process_state(child, pid_namespace()) != awaited) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  };
-  const auto first_thread_has_ended = [child] {
-    std::ifstream file("/proc/" + std::to_string(child) + "/stat");
-    std::string line;
+  first_goes_on();
+  _exit(1);
+}
+
+std::ptrdiff_t threads_of(pid_t process) {
+  std::error_code none;
+  const std::filesystem::directory_iterator threads("/proc/" + std::to_string(process) + "/task", none);
+  return std::distance(begin(threads), end(threads));
+}
+
+void wait_until_first_thread_has_ended(pid_t child) {
+  const std::string stat = "/proc/" + std::to_string(child) + "/stat";
+  for (std::string line; line.find(") Z ") == std::string::npos;) {
+    std::ifstream file(stat);
     std::getline(file, line);
-    return line.find(") Z ") != std::string::npos;
-  };
-  while (!first_thread_has_ended()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+TEST(ProcessState, IsThatOfTheOtherThreadsWhereTheFirstHasEnded) {
+  const pid_t child = forked_with_threads(1, [] { syscall(SYS_exit, 0); });  // of this thread alone
+  wait_until_first_thread_has_ended(child);
   EXPECT_EQ(process_state(child, pid_namespace()), ProcessState::kRunning);
   kill(child, SIGSTOP);
-  becomes(ProcessState::kStopped);
+  while (process_state(child, pid_namespace()) == ProcessState::kRunning) std::this_thread::yield();
+  EXPECT_EQ(process_state(child, pid_namespace()), ProcessState::kStopped);
   kill(child, SIGKILL);
   siginfo_t died;
   waitid(P_PID, static_cast<id_t>(child), &died, WEXITED | WNOWAIT);
   EXPECT_EQ(process_state(child, pid_namespace()), ProcessState::kDead);
   waitpid(child, nullptr, 0);
+}
+
+/// Threads that are in the driver take seconds.
+TEST(ProcessState, IsDeadOfOneThatWasKilledWhoseThreadsEndLater) {
+  for (int i = 0; i < 20; ++i) {
+    const pid_t child = forked_with_threads(50, [] {
+      while (true) pause();
+    });
+    while (threads_of(child) < 51) std::this_thread::yield();
+    kill(child, SIGKILL);
+    wait_until_first_thread_has_ended(child);
+    EXPECT_EQ(process_state(child, pid_namespace()), ProcessState::kDead);
+    waitpid(child, nullptr, 0);
+  }
 }
 
 TEST(ProcessState, IsUnknownOfAnotherNamespace) {
