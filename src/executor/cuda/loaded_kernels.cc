@@ -23,10 +23,8 @@ namespace nitinol::cuda {
 namespace {
 
 // Bytes stand for truth values.
-constexpr std::array kOftenAdded = {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16,
-                                    DataType::kUint8,   DataType::kInt32,   DataType::kInt64};
-constexpr std::array kOftenCompared = {DataType::kFloat32, DataType::kBfloat16, DataType::kUint8, DataType::kInt32,
-                                       DataType::kInt64};
+constexpr std::array kOften = {DataType::kFloat32, DataType::kFloat64, DataType::kFloat16, DataType::kBfloat16,
+                               DataType::kUint8,   DataType::kInt32,   DataType::kInt64};
 
 void set_attribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   cuda_check(cudaFuncSetAttribute(kernel, attribute, value), "cudaFuncSetAttribute of a communication kernel");
@@ -162,8 +160,9 @@ void LoadedKernels::add_reduction(Sets& sets, DataType type, Combiner with) {
 
 void LoadedKernels::load_usual() {
   Sets sets = {&move_kernels()};
-  for (const DataType type : kOftenAdded) add_reduction(sets, type, Combiner::kSum);
-  for (const DataType type : kOftenCompared) add_reduction(sets, type, Combiner::kOther);
+  for (const DataType type : kOften) {
+    for (const Combiner with : {Combiner::kSum, Combiner::kOther}) add_reduction(sets, type, with);
+  }
   load(sets, Scope::kWaysInUse);
 }
 
