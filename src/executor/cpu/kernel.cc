@@ -64,6 +64,7 @@ void Kernel::run() {
   rank.occupancy().begin(streams_);
   try {
     run_operations(rank);
+    rank.ring_for_single_slots();
   } catch (const std::exception& thrown) {  // nobody in a stream could catch it
     rank.give_up(thrown);
   }

@@ -46,6 +46,7 @@ Rank::Rank(ExecutorSetup setup)
       warned_(std::move(setup.warned)),
       failed_(std::move(setup.failed)) {
   homes_.reserve(setup.peers.size());
+  quiet_.reserve(setup.peers.size() * kLanes);
   const Peer& self = setup.peers[static_cast<size_t>(rank_)];
   own_->header().pid = self.pid;
   own_->header().pid_namespace = self.pid_namespace;
@@ -55,6 +56,19 @@ Rank::Rank(ExecutorSetup setup)
   }
   enter_arena({identity_, rank_}, own_);
   if (shareable_) handles_->offer(kArenaName, [arena = own_] { return arena->share(); });
+}
+
+void Rank::ring_for_single_slots() {
+  for (const auto& [peer, lane] : quiet_) {
+    Link& link = link_to(peer, lane);
+    link.is_quiet = false;
+    if (link.received % kSlotsToCollect == 0) continue;
+    const uint64_t last_if_full = link.received - 1 + kSlots;
+    if (link.in->slots[(last_if_full - 1) % kSlots].sequence.load() != last_if_full) continue;
+    link.in->consumed.store(link.received);  // again, before a look at who is asleep
+    reached_[static_cast<size_t>(peer)]->arena->ring(bell_code(rank_, lane, Event::kFreed));
+  }
+  quiet_.clear();
 }
 
 void Rank::close() {

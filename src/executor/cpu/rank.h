@@ -33,6 +33,7 @@ struct Link {
   uint64_t sent = 0;
   uint64_t freed = 0;  ///< how many of them the peer is known to have taken
   uint64_t received = 0;
+  bool is_quiet = false;      ///< the peer was not rung for what was taken last, in this launch
   uint64_t messages_out = 0;  ///< begun so far, in the lane of messages
   uint64_t messages_in = 0;
 };
@@ -189,9 +190,13 @@ class Rank {
     Link& link = link_to(peer, lane);
     const bool wakes = ++link.received % kSlotsToCollect == 0;
     link.in->consumed.store(link.received, wakes ? std::memory_order_seq_cst : std::memory_order_release);
-    if (!wakes) return;
-    reached_[static_cast<size_t>(peer)]->arena->ring(bell_code(rank_, lane, Event::kFreed));
+    if (wakes) return reached_[static_cast<size_t>(peer)]->arena->ring(bell_code(rank_, lane, Event::kFreed));
+    if (std::exchange(link.is_quiet, true)) return;
+    quiet_.push_back({peer, lane});
   }
+  /// At the end of a launch, behind which nothing may be taken for long: wakes those as well who wait for a single
+  /// slot.
+  void ring_for_single_slots();
 
   /// What came from the peer is not of the collective that this rank is in: says so, with both sides' calls.
   void report_mismatch(int peer);
@@ -202,6 +207,10 @@ class Rank {
 
  private:
   void reach(int peer);
+  struct Quiet {
+    int peer;
+    Lane lane;
+  };
   bool has_reached(int peer) const { return peer == rank_ || reached_[static_cast<size_t>(peer)] != nullptr; }
   void reach_for(const CollectiveWork& work);
   size_t index_of(const CollectiveWork& work) const;
@@ -293,6 +302,7 @@ class Rank {
   std::vector<Home> homes_;
   int unreached_;                                  ///< how many peers have not been reached yet
   std::vector<std::unique_ptr<Reached>> reached_;  ///< empty for peers that were not
+  std::vector<Quiet> quiet_;                       ///< links that are; there is room for all
   std::vector<bool> known_;  ///< by collective, algorithm, root and whether order matters: its peers are reached
 
   std::vector<std::atomic<const Arena*>> watched_;  ///< those of reached_, for an operation that runs meanwhile
