@@ -8,6 +8,7 @@
 #include <new>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/unique_fd.h"
 #include "bootstrap/loopback_testing.h"
@@ -84,18 +85,56 @@ TEST(RasClients, AreLetGoIfThereWasNoMemoryToAskForThem) {
   waiting.join();
 }
 
-TEST(RasSilences, EndInDeathOnceTheyAreTooLong) {
+/// A process that gives no answer.
+Job silent_job() {
   Job job;
-  job.processes[1].report.emplace();
-  job.processes[2].trouble = "no answer";
+  job.processes[1].trouble = "no answer";
+  return job;
+}
+
+TEST(RasSilences, EndInDeathOnceTheyAreTooLong) {
+  Job job = silent_job();
+  job.processes[2].report.emplace();
   Silences patient(std::chrono::hours(1));
   patient.note(job);
-  EXPECT_FALSE(job.processes[2].dead);
+  EXPECT_EQ(job.processes[1].state, ProcessState::kUnknown);
   Silences impatient(std::chrono::milliseconds(0));
   impatient.note(job);
-  EXPECT_FALSE(job.processes[1].dead);
-  EXPECT_TRUE(job.processes[2].dead);
-  EXPECT_NE(job.processes[2].trouble.find("declared dead"), std::string::npos);
+  EXPECT_EQ(job.processes[2].state, ProcessState::kUnknown);
+  EXPECT_EQ(job.processes[1].state, ProcessState::kDead);
+  EXPECT_NE(job.processes[1].trouble.find("declared dead"), std::string::npos);
+}
+
+TEST(RasSilences, OfProcessesThatSomebodySeesMeanNothing) {
+  for (const ProcessState state : {ProcessState::kRunning, ProcessState::kStopped, ProcessState::kDead}) {
+    Job job = silent_job();
+    job.processes[1].state = state;
+    Silences impatient(std::chrono::milliseconds(0));
+    impatient.note(job);
+    EXPECT_EQ(job.processes[1].state, state);
+    EXPECT_EQ(job.processes[1].trouble, "no answer");
+  }
+}
+
+/// What becomes of a process that did not answer questions which were given up at these times, a second after each was
+/// put.
+ProcessState after_questions_until(const std::vector<int>& times) {
+  Silences silences(std::chrono::seconds(60));
+  ProcessState state = ProcessState::kUnknown;
+  for (const int seconds : times) {
+    Job job = silent_job();
+    job.seconds = 1;
+    silences.note(job, Silences::Clock::time_point(std::chrono::seconds(seconds)));
+    state = job.processes[1].state;
+  }
+  return state;
+}
+
+TEST(RasSilences, LastWhileQuestionsFollowEachOther) {
+  EXPECT_EQ(after_questions_until({1000, 1011, 1022, 1033, 1044, 1055}), ProcessState::kUnknown);
+  EXPECT_EQ(after_questions_until({1000, 1011, 1022, 1033, 1044, 1055, 1060}), ProcessState::kDead);
+  EXPECT_EQ(after_questions_until({1000, 1064}), ProcessState::kUnknown) << "it may have answered others meanwhile";
+  EXPECT_EQ(after_questions_until({1000, 1011, 1022, 1034, 1045, 1056, 1067}), ProcessState::kUnknown);
 }
 
 }  // namespace

@@ -21,8 +21,12 @@ const RankReport* report_of(const JobProcess& process, const CommunicatorId& id,
 std::string why_missing(const JobProcess& process) {
   if (process.report) return "its process is alive but has left the communicator (destroyed or aborted it)";
   const std::string detail = process.trouble.empty() ? "" : " (" + process.trouble + ")";
-  if (process.dead) return "its process is dead" + detail;
-  if (process.stopped) return "its process is stopped (SIGSTOP, or a debugger)" + detail;
+  switch (process.state) {
+    case ProcessState::kRunning: return "its process is alive, but does not answer" + detail;
+    case ProcessState::kStopped:
+    case ProcessState::kDead: return words_for(process.state) + detail;
+    case ProcessState::kUnknown: break;
+  }
   return "its process does not answer" + detail;
 }
 

@@ -10,6 +10,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kMostLinks = 512;                  // at a time
 constexpr std::size_t kMostProcesses = 100'000;  // of a job
 constexpr std::size_t kMostSilences = 100'000;
+constexpr int kPausesInLimit = 6;  // a silence with longer ones between questions is not one
 constexpr std::size_t kMostDumpBytes = std::size_t{256} << 20;
 
 std::string seconds_text(Clock::duration time) {
@@ -18,17 +19,21 @@ std::string seconds_text(Clock::duration time) {
 
 }  // namespace
 
-void Silences::note(Job& job) {
-  const auto now = Clock::now();
-  if (since_.size() > kMostSilences) since_.clear();
+/// What somebody sees holds. In a longer pause the process may have answered others.
+void Silences::note(Job& job, Clock::time_point now) {
+  const auto asked = now - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(job.seconds));
+  if (silences_.size() > kMostSilences) silences_.clear();
   for (auto& [number, process] : job.processes) {
-    if (process.report) {
-      since_.erase(number);
+    if (process.report || process.state != ProcessState::kUnknown) {
+      silences_.erase(number);
       continue;
     }
-    const auto silent = now - since_.emplace(number, now).first->second;
+    Silence& silence = silences_.try_emplace(number, Silence{now, now}).first->second;
+    if (asked - silence.last > limit_ / kPausesInLimit) silence.since = now;
+    silence.last = now;
+    const auto silent = now - silence.since;
     if (silent < limit_) continue;
-    process.dead = true;
+    process.state = ProcessState::kDead;
     process.trouble += formatted("; silent for {}, declared dead", seconds_text(silent));
   }
 }
@@ -77,8 +82,14 @@ void Gather::learn(ProcessReport report, const std::vector<std::uint64_t>& route
     job_.communicators.try_emplace(id, std::move(roster));
   }
   report.rosters.clear();
-  for (const Sighting& sighting : report.sightings) sightings_[sighting.process] = sighting;
+  for (const Sighting& sighting : report.sightings) note(sighting);
   job_.processes[report.name.number].report = std::move(report);
+}
+
+/// Others look at other times: who is dead for one of them is dead.
+void Gather::note(const Sighting& sighting) {
+  ProcessState& state = sightings_.try_emplace(sighting.process, sighting.state).first->second;
+  if (state != ProcessState::kDead) state = sighting.state;
 }
 
 void Gather::pump() {
@@ -161,9 +172,7 @@ void Gather::finish() {
     JobProcess& process = job_.processes[number];
     if (!target.settled) process.trouble = "no answer within " + seconds_text(took);
     const auto seen = sightings_.find(number);
-    if (process.report || seen == sightings_.end()) continue;
-    process.dead = seen->second.dead;
-    process.stopped = !seen->second.dead;
+    if (!process.report && seen != sightings_.end()) process.state = seen->second;
   }
   job_.seconds = std::chrono::duration<double>(took).count();
   done(std::move(job_));

@@ -22,15 +22,22 @@ struct Question {
   std::chrono::milliseconds patience{5000};
 };
 
-/// Since when processes have been silent, over several questions.
+/// Since when processes have been silent that nobody can see, over several questions.
 class Silences {
  public:
+  using Clock = std::chrono::steady_clock;
+
   explicit Silences(std::chrono::milliseconds limit) : limit_(limit) {}
-  void note(Job& job);
+  void note(Job& job, Clock::time_point now = Clock::now());
 
  private:
+  struct Silence {
+    Clock::time_point since;
+    Clock::time_point last;  ///< when a question was last given up
+  };
+
   std::chrono::milliseconds limit_;  ///< who is silent for longer counts as dead
-  std::map<std::uint64_t, std::chrono::steady_clock::time_point> since_;
+  std::map<std::uint64_t, Silence> silences_;
 };
 
 class Gather : public std::enable_shared_from_this<Gather> {
@@ -52,6 +59,7 @@ class Gather : public std::enable_shared_from_this<Gather> {
 
   void begin();
   void learn(ProcessReport report, const std::vector<std::uint64_t>& route);
+  void note(const Sighting& sighting);
   void pump();
   void ask(std::uint64_t number);
   void on_outcome(std::uint64_t number, const std::optional<std::vector<std::byte>>& answer,
@@ -66,7 +74,7 @@ class Gather : public std::enable_shared_from_this<Gather> {
   std::optional<Reactor::Timer> timer_;
   Job job_;
   std::map<std::uint64_t, Target> targets_;
-  std::map<std::uint64_t, Sighting> sightings_;
+  std::map<std::uint64_t, ProcessState> sightings_;
   std::deque<std::uint64_t> queue_;  ///< not asked yet
   int open_ = 0;
 };

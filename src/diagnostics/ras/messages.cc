@@ -127,12 +127,14 @@ Roster get_roster(ByteReader& reader) {
 
 void put_sighting(ByteWriter& writer, const Sighting& sighting) {
   writer.integer(sighting.process);
-  writer.integer(static_cast<std::uint8_t>(sighting.dead));
+  writer.integer(static_cast<std::uint8_t>(sighting.state));
 }
 Sighting get_sighting(ByteReader& reader) {
   Sighting sighting;
   sighting.process = reader.integer<std::uint64_t>();
-  sighting.dead = get_flag(reader);
+  const auto state = reader.integer<std::uint8_t>();
+  if (state >= static_cast<std::uint8_t>(ProcessState::kUnknown)) reader.reject();
+  sighting.state = static_cast<ProcessState>(state);
   return sighting;
 }
 

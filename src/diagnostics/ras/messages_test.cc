@@ -34,7 +34,7 @@ Tell full_tell() {
   roster.processes = {{7, 8, "host", 9}, {10, 8, "", -1}};
   roster.members = {{0, 0}, {1, 3}, {0, -1}};
   tell.report.rosters = {roster};
-  tell.report.sightings = {{10, true}, {11, false}};
+  tell.report.sightings = {{10, ProcessState::kDead}, {11, ProcessState::kStopped}, {12, ProcessState::kRunning}};
   tell.dumps = {{CommunicatorId{4}, 3, "line\nline\n"}};
   return tell;
 }
@@ -69,6 +69,9 @@ TEST(RasMessages, RefuseWhatIsOutOfRange) {
   EXPECT_FALSE(decode_tell(encode(tell)));
   tell = full_tell();
   tell.report.communicators[0].ranks[0].rank = -1;
+  EXPECT_FALSE(decode_tell(encode(tell)));
+  tell = full_tell();
+  tell.report.sightings[0].state = ProcessState::kUnknown;
   EXPECT_FALSE(decode_tell(encode(tell)));
 }
 

@@ -159,8 +159,7 @@ ProcessReport Registry::report(const std::vector<CommunicatorId>& known) const {
   }
   for (const auto& [number, other] : others) {
     const ProcessState state = process_state(other.pid, other.pid_namespace);
-    if (state == ProcessState::kDead) report.sightings.push_back({number, true});
-    if (state == ProcessState::kStopped) report.sightings.push_back({number, false});
+    if (state != ProcessState::kUnknown) report.sightings.push_back({number, state});
   }
   return report;
 }

@@ -14,10 +14,20 @@ std::string dumped(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+const char* word_for(ProcessState state) {
+  switch (state) {
+    case ProcessState::kRunning: return "alive";
+    case ProcessState::kStopped: return "stopped";
+    case ProcessState::kDead: return "dead";
+    case ProcessState::kUnknown: return "unknown";
+  }
+  return "";
+}
+
 Json process_json(const JobProcess& process) {
   Json json = {{"host", process.name.host_name}, {"pid", process.name.pid}, {"answered", process.report.has_value()}};
   if (process.report) return json;
-  json["state"] = process.dead ? "dead" : process.stopped ? "stopped" : "unknown";
+  json["state"] = word_for(process.state);
   json["reason"] = process.trouble;
   return json;
 }

@@ -60,22 +60,26 @@ TEST(RasRender, AHealthyJob) {
 }
 
 TEST(RasRender, NamesMissingRanksAndWhy) {
-  Job job = job_of({report(0, 2, 1, "A number 2"), std::nullopt, std::nullopt, std::nullopt});
-  job.processes[101].dead = true;
-  job.processes[102].stopped = true;
+  Job job = job_of({report(0, 2, 1, "A number 2"), std::nullopt, std::nullopt, std::nullopt, std::nullopt});
+  job.processes[101].state = ProcessState::kDead;
+  job.processes[102].state = ProcessState::kStopped;
   job.processes[102].trouble = "no answer within 5.0 s";
   job.processes[103].report.emplace();  // it answers, but not for this communicator
+  job.processes[104].state = ProcessState::kRunning;
   const Findings findings = find(job).front();
-  EXPECT_EQ(findings.missing, (std::vector<int>{1, 2, 3}));
+  EXPECT_EQ(findings.missing, (std::vector<int>{1, 2, 3, 4}));
   EXPECT_FALSE(healthy(findings));
   const std::string text = render_text(job, true);
-  EXPECT_THAT(text, HasSubstr("2 of 4 processes answered"));
+  EXPECT_THAT(text, HasSubstr("2 of 5 processes answered"));
   EXPECT_THAT(text, HasSubstr("Missing: rank 1 (host h, pid 1001, device 0): its process is dead\n"));
   EXPECT_THAT(text, HasSubstr("its process is stopped (SIGSTOP, or a debugger) (no answer within 5.0 s)"));
   EXPECT_THAT(text, HasSubstr("alive but has left the communicator"));
+  EXPECT_THAT(text, HasSubstr("its process is alive, but does not answer\n"));
   const auto json = nlohmann::json::parse(render_json(job));
-  EXPECT_EQ(json["communicators"][0]["missing"], nlohmann::json::array({1, 2, 3}));
+  EXPECT_EQ(json["communicators"][0]["missing"], nlohmann::json::array({1, 2, 3, 4}));
+  EXPECT_EQ(json["processes"][1]["state"], "dead");
   EXPECT_EQ(json["processes"][2]["state"], "stopped");
+  EXPECT_EQ(json["processes"][4]["state"], "alive");
 }
 
 TEST(RasRender, NamesRanksThatLagAndCallsThatDiffer) {

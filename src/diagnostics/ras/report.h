@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/process_state.h"
 #include "bootstrap/secret.h"
 
 namespace nitinol::ras {
@@ -50,10 +51,10 @@ struct Roster {
   friend bool operator==(const Roster&, const Roster&) = default;
 };
 
-/// What a process sees of another one of its host, if that is not simply alive.
+/// What a process sees of another one of its host; one that cannot be seen has none.
 struct Sighting {
   std::uint64_t process = 0;
-  bool dead = false;  ///< else stopped
+  ProcessState state = ProcessState::kRunning;
   friend bool operator==(const Sighting&, const Sighting&) = default;
 };
 
@@ -85,8 +86,8 @@ struct JobProcess {
   ProcessName name;
   std::optional<ProcessReport> report;
   std::string trouble;  ///< why there is no report
-  bool dead = false;    ///< seen by somebody on its host, or silent for too long
-  bool stopped = false;
+  /// As somebody on its host sees it; dead, too, if nobody does and it has been silent for too long.
+  ProcessState state = ProcessState::kUnknown;
 };
 
 /// The whole job, as one process could find out.
