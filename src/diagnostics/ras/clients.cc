@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "bootstrap/connection.h"
 #include "bootstrap/interfaces.h"
 #include "diagnostics/ras/render.h"
@@ -33,6 +34,7 @@ constexpr auto kSendPatience = 30s;
 constexpr auto kLinger = 2s;
 constexpr auto kSweepInterval = 500ms;
 constexpr auto kPause = 50ms;
+constexpr std::uint32_t kNoMore = Reactor::kClosed | Reactor::kBlind;
 
 }  // namespace
 
@@ -57,7 +59,7 @@ std::optional<SocketAddress> Clients::listen(const std::vector<SocketAddress>& a
 
 std::string Clients::listen_at(const SocketAddress& address) {
   const auto trouble = [&] { return address.to_string() + ": " + std::system_category().message(errno); };
-  GuardedFd fd{UniqueFd(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0))};
+  OwnSocket fd{UniqueFd(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0))};
   if (!fd) return trouble();
   const int one = 1;
   // Shared by the processes of one user: the system gives each new client to one of those that live.
@@ -68,11 +70,12 @@ std::string Clients::listen_at(const SocketAddress& address) {
   if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0) return trouble();
   if (::listen(fd.get(), kBacklog) != 0) return trouble();
   listening_ = std::move(fd);
-  listening_token_ = reactor_.add(listening_.get(), EPOLLIN, [this](std::uint32_t) { on_listening(); });
+  listening_token_ = reactor_.add(listening_.get(), EPOLLIN, [this](std::uint32_t events) { on_listening(events); });
   return "";
 }
 
-void Clients::on_listening() {
+void Clients::on_listening(std::uint32_t events) {
+  if ((events & kNoMore) != 0) return stop_listening();
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
     sockaddr_storage storage{};
     socklen_t length = sizeof(storage);
@@ -86,19 +89,31 @@ void Clients::on_listening() {
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       if (!clients_.empty()) return drop_one();
-      reactor_.modify(listening_token_, listening_.get(), 0);  // instead of spinning
-      reactor_.run_after(kPause, [this] { reactor_.modify(listening_token_, listening_.get(), EPOLLIN); });
-      return;
+      return pause();
     }
     if (errno != EINTR && errno != ECONNABORTED) return;
   }
+}
+
+/// Instead of spinning.
+void Clients::pause() {
+  reactor_.modify(listening_token_, listening_.get(), 0);
+  reactor_.run_after(kPause, [this] {
+    if (listening_.is_there()) reactor_.modify(listening_token_, listening_.get(), EPOLLIN);
+  });
+}
+
+void Clients::stop_listening() {
+  reactor_.remove(listening_token_, listening_.get());
+  listening_.reset();
+  log_info(Subsystem::kRas, "RAS listens for clients no more: the program has closed descriptors of the library");
 }
 
 void Clients::admit(UniqueFd fd, bool local) {
   if (clients_.size() >= kMostClients) drop_one();
   Client& added = clients_.emplace_back();
   const auto position = std::prev(clients_.end());
-  added.fd = GuardedFd(std::move(fd));
+  added.fd = OwnSocket(std::move(fd));
   added.timeout = kAnswerPatience * timeout_factor_;
   enter(added, Stage::kReading);
   added.token =
@@ -162,6 +177,7 @@ void Clients::enter(Client& client, Stage stage) {
 }
 
 void Clients::on_events(Position position, std::uint32_t events) {
+  if ((events & kNoMore) != 0) return drop(position);
   Client& client = *position;
   switch (client.stage) {
     case Stage::kReading:
@@ -288,7 +304,7 @@ bool Clients::send(Client& client) {
 /// Sends what can be sent, and waits for what the stage wants.
 void Clients::update(Position position) {
   Client& client = *position;
-  if (!send(client)) return drop(position);
+  if (!client.fd.is_there() || !send(client)) return drop(position);
   const bool unsent = !client.output.empty();
   if (client.stage == Stage::kSending && !unsent) {
     // The client closes: to close first, with input unread, could cost it the end of the answer.

@@ -15,6 +15,7 @@
 #include "bootstrap/reactor.h"
 #include "diagnostics/ras/command.h"
 #include "diagnostics/ras/gather.h"
+#include "diagnostics/ras/own_socket.h"
 
 namespace nitinol::ras {
 
@@ -34,7 +35,7 @@ class Clients {
  private:
   enum class Stage { kReading, kWaiting, kAsking, kSending, kLingering };
   struct Client {
-    GuardedFd fd;
+    OwnSocket fd;
     Reactor::Token token = 0;
     Stage stage = Stage::kReading;
     Reactor::Clock::time_point deadline;
@@ -50,7 +51,9 @@ class Clients {
   using Position = std::list<Client>::iterator;
 
   std::string listen_at(const SocketAddress& address);
-  void on_listening();
+  void on_listening(std::uint32_t events);
+  void pause();
+  void stop_listening();
   void admit(UniqueFd fd, bool local);
   void on_events(Position position, std::uint32_t events);
   bool read(Client& client);  // false: drop it
@@ -71,7 +74,7 @@ class Clients {
   Reactor& reactor_;
   const int timeout_factor_;
   const Ask ask_;
-  GuardedFd listening_;
+  OwnSocket listening_;
   Reactor::Token listening_token_ = 0;
   std::list<Client> clients_;  // oldest first
   bool sweeping_ = false;

@@ -23,6 +23,11 @@ constexpr std::pair<std::string_view, int> kSignals[] = {
 };
 
 /// Never destroyed: the handler may run at any time, also when nobody is left who would look.
+struct Watch {
+  Waker waker;
+  const Watch* before = nullptr;  ///< which was forgotten
+};
+std::atomic<const Watch*> last{nullptr};
 std::atomic<const Waker*> waker{nullptr};
 
 void on_signal(int) {
@@ -63,7 +68,9 @@ int watch_signal(int signal, std::string& trouble) {
   }
   if (waker.load() == nullptr) {
     try {
-      waker.store(new Waker);
+      auto* const fresh = new Watch;
+      fresh->before = last.exchange(fresh);
+      waker.store(&fresh->waker);
     } catch (const Error& error) {
       trouble = error.what();
       return -1;

@@ -13,7 +13,7 @@ int parse_signal(std::string_view text);
 /// descriptor, which is readable (8 bytes) once the signal has come, is the same at each call and stays open.
 int watch_signal(int signal, std::string& trouble);
 
-/// In the child of a fork: the parent's descriptor is not there.
+/// It is not there any more, as in the child of a fork: who watches next gets another one.
 void forget_signal_descriptor();
 
 }  // namespace nitinol::ras

@@ -45,7 +45,7 @@ void Link::try_next() {
 bool Link::connect_to(const Contact& contact) {
   stage_ = Stage::kConnecting;
   filled_ = 0;
-  fd_ = GuardedFd(UniqueFd(::socket(contact.at.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+  fd_ = OwnSocket(UniqueFd(::socket(contact.at.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!fd_) {
     trouble_ = "no socket to reach it: " + error_text(errno);
     return false;
@@ -57,13 +57,16 @@ bool Link::connect_to(const Contact& contact) {
     fd_.reset();
     return false;
   }
-  token_ = reactor_.add(fd_.get(), EPOLLOUT, [weak = weak_from_this()](std::uint32_t) {
-    if (const auto self = weak.lock()) self->on_events();
+  token_ = reactor_.add(fd_.get(), EPOLLOUT, [weak = weak_from_this()](std::uint32_t events) {
+    if (const auto self = weak.lock()) self->on_events(events);
   });
   return true;
 }
 
-void Link::on_events() {
+void Link::on_events(std::uint32_t events) {
+  if ((events & (Reactor::kClosed | Reactor::kBlind)) != 0) {
+    return give_up_contact("the process that was asked to find out has closed descriptors of the library");
+  }
   switch (stage_) {
     case Stage::kConnecting: return on_connected();
     case Stage::kProving: return on_proof();

@@ -13,6 +13,7 @@
 #include "bootstrap/connection.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/reactor.h"
+#include "diagnostics/ras/own_socket.h"
 #include "diagnostics/ras/registry.h"
 
 namespace nitinol::ras {
@@ -34,7 +35,7 @@ class Link : public std::enable_shared_from_this<Link> {
 
   void try_next();
   bool connect_to(const Contact& contact);
-  void on_events();
+  void on_events(std::uint32_t events);
   void on_connected();
   void on_proof();
   void ask();
@@ -48,7 +49,7 @@ class Link : public std::enable_shared_from_this<Link> {
   Outcome outcome_;
   std::string trouble_ = "no way to reach it is known";
   Stage stage_ = Stage::kConnecting;
-  GuardedFd fd_;
+  OwnSocket fd_;
   Reactor::Token token_ = 0;
   std::optional<ClientHandshake> handshake_;
   AnswerBytes answer_{};

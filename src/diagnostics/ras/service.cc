@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "bootstrap/waker.h"
+#include "diagnostics/ras/dump_signal.h"
 
 namespace nitinol::ras {
 namespace {
@@ -103,11 +104,8 @@ void Service::leave_behind(std::shared_ptr<Service> service) noexcept {
 
 void Service::set_up() {
   if (options_.dump_descriptor >= 0) {
-    reactor_.add(options_.dump_descriptor, EPOLLIN, [this](std::uint32_t) {
-      Waker::calm(options_.dump_descriptor);
-      registry_.want_all_dumps();
-      registry_.write_due_dumps();
-    });
+    dump_token_ =
+        reactor_.add(options_.dump_descriptor, EPOLLIN, [this](std::uint32_t events) { on_dump_signal(events); });
   }
   if (!options_.enabled || options_.listen.empty()) return;
   std::string trouble;
@@ -119,6 +117,17 @@ void Service::set_up() {
              "everything else goes on",
              trouble);
   }
+}
+
+void Service::on_dump_signal(std::uint32_t events) {
+  if ((events & (Reactor::kClosed | Reactor::kBlind)) != 0) {
+    reactor_.remove(dump_token_, options_.dump_descriptor);
+    forget_signal_descriptor();  // whoever watches next is not to get a number that is the program's now
+    return log_note("no dumps on a signal any more: the program has closed descriptors of the library");
+  }
+  Waker::calm(options_.dump_descriptor);
+  registry_.want_all_dumps();
+  registry_.write_due_dumps();
 }
 
 void Service::write_due_dumps() {

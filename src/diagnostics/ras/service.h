@@ -61,6 +61,7 @@ class Service {
   using GuestName = std::uint64_t;
 
   void set_up();
+  void on_dump_signal(std::uint32_t events);
   void admit(UniqueFd fd);
   void on_frame(GuestName name, const Frame& frame);
   void answer(GuestName name, const Ask& ask);
@@ -73,6 +74,7 @@ class Service {
   Registry& registry_;
   Reactor reactor_;  // before whatever is registered with it
   Silences silences_;
+  Reactor::Token dump_token_ = 0;
   Clients clients_;
   std::map<GuestName, Guest> guests_;
   GuestName next_guest_ = 1;

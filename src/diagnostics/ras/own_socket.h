@@ -1,0 +1,33 @@
+// A socket in a program that may close descriptors which are not its own, and give their numbers to files of its own.
+#pragma once
+
+#include <sys/types.h>
+
+#include "bootstrap/fork_guard.h"
+
+namespace nitinol::ras {
+
+class OwnSocket {
+ public:
+  OwnSocket() = default;
+  explicit OwnSocket(UniqueFd fd);
+  OwnSocket(OwnSocket&&) noexcept = default;
+  OwnSocket& operator=(OwnSocket&& other) noexcept;
+  ~OwnSocket() { reset(); }
+
+  int get() const { return fd_.get(); }
+  explicit operator bool() const { return static_cast<bool>(fd_); }
+  /// False: there is none, or the program has closed it, and its number is not to be touched.
+  bool is_there() const;
+  /// Closes it if it is there.
+  void reset();
+  UniqueFd release() { return fd_.release(); }
+
+ private:
+  GuardedFd fd_;
+  // Which no other file has as long as it is there.
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
+};
+
+}  // namespace nitinol::ras
