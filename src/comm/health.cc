@@ -71,7 +71,8 @@ ras::RankReport Communicator::health() const {
   const auto now = progress();
   report.progress_known = now.has_value();
   const TimeScale scale;
-  const FlightRecorder::Issued issued = recorder_.last_issued(scale);
+  // What has been noted since is not what has begun.
+  const FlightRecorder::Issued issued = recorder_.last_issued(scale, now ? now->begun : report.issued);
   if (!now) {
     report.operation = issued.text;
     return report;

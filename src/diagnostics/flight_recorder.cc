@@ -69,6 +69,7 @@ void FlightRecorder::note(const Launch& launch, const void* stream, bool capture
     entry.stream = stream;
     entry.enqueued = now;
     collectives_.add(collectives_.last() + 1, packed(entry));
+    if (!captured) last_issued_.add(last_issued_.last() + 1, packed(entry));
   }
   for (const MessageWork& work : launch.messages) {
     Entry entry = entry_of(work, captured || work.bytes == 0 ? 0 : ++count_of(work));
@@ -208,11 +209,23 @@ std::vector<FlightRecorder::Entry> FlightRecorder::kept() const {
   return entries;
 }
 
-FlightRecorder::Issued FlightRecorder::last_issued(const TimeScale& scale) const {
-  const auto words = collectives_.find(collectives_.last());
-  if (!words) return {};
-  const Entry last = unpacked(*words);
-  return {last.name(), scale.nanoseconds(last.enqueued)};
+/// As last_issued.
+std::optional<FlightRecorder::Entry> FlightRecorder::last_entry(uint64_t number) const {
+  const auto counts = [&](const auto& words) {
+    const uint64_t sequence = words ? unpacked(*words).collective.sequence : 0;
+    return sequence != 0 && sequence <= number;
+  };
+  const uint64_t last = collectives_.last();
+  for (uint64_t i = 0; i < std::min<uint64_t>(last, kKept); ++i) {
+    if (const auto words = collectives_.find(last - i); counts(words)) return unpacked(*words);
+  }
+  const auto words = last_issued_.find(last_issued_.last());
+  return counts(words) ? std::optional(unpacked(*words)) : std::nullopt;
+}
+
+FlightRecorder::Issued FlightRecorder::last_issued(const TimeScale& scale, uint64_t number) const {
+  const auto last = last_entry(number);
+  return last ? Issued{last->name(), scale.nanoseconds(last->enqueued)} : Issued{};
 }
 
 /// `numbers_hold`: the numbers of what has begun and ended are those of the entries. `runs`: its launch is known to

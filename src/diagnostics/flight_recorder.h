@@ -45,8 +45,8 @@ class FlightRecorder {
     std::string text;
     int64_t enqueued = 0;  ///< nanoseconds since the epoch
   };
-  /// The one that was noted last; empty if none was.
-  Issued last_issued(const TimeScale& scale) const;
+  /// The last of them until the one of that number; empty if there is none.
+  Issued last_issued(const TimeScale& scale, uint64_t number) const;
 
   struct About {
     int rank = 0;
@@ -110,6 +110,7 @@ class FlightRecorder {
   static Entry entry_of(const CollectiveWork& work, uint64_t sequence);
   static Entry entry_of(const MessageWork& work, uint64_t number);
   void set_up(const Launch* launch);
+  std::optional<Entry> last_entry(uint64_t number) const;
   /// Oldest first.
   std::vector<Entry> kept() const;
   std::vector<Told> entries(const About& about) const;
@@ -125,6 +126,7 @@ class FlightRecorder {
   std::atomic<uint64_t> captured_{0};
   std::atomic<uint64_t> launches_{0};
   Collectives collectives_;
+  SharedLog<1, 8> last_issued_;               ///< graphs may take more than the log keeps
   std::unique_ptr<Messages> owned_messages_;  ///< made for the first, as many communicators have none
   std::atomic<Messages*> messages_{nullptr};
   /// How many were sent to and received from each peer, of those that have bytes and went into no graph: theirs are

@@ -179,6 +179,21 @@ TEST(FlightRecorder, CountsWhatGoesIntoGraphsApart) {
   EXPECT_EQ(states_in(told), (States{"captured", "captured", "captured", "unknown"}));
 }
 
+TEST(FlightRecorder, NamesTheLastThatWasIssuedWhateverWentIntoGraphs) {
+  FlightRecorder recorder;
+  const auto last = [&](uint64_t number) { return recorder.last_issued(TimeScale(), number).text; };
+  recorder.note(broadcast(1), nullptr, true);
+  EXPECT_EQ(last(9), "");
+  recorder.note(broadcast(2), nullptr);
+  recorder.note(broadcast(3), nullptr);
+  recorder.note(broadcast(4), nullptr, true);
+  EXPECT_EQ(last(0), "");
+  EXPECT_EQ(last(1), "Broadcast number 1 (count 2, type uint8, root 3)");
+  EXPECT_EQ(last(9), "Broadcast number 2 (count 3, type uint8, root 3)");
+  for (size_t i = 0; i < FlightRecorder::kKept; ++i) recorder.note(broadcast(5), nullptr, true);
+  EXPECT_EQ(last(2), "Broadcast number 2 (count 3, type uint8, root 3)");
+}
+
 TEST(FlightRecorder, WhatComesLaterIsNotTakenForIdle) {
   FlightRecorder recorder;
   recorder.note(broadcast(1), nullptr, true);

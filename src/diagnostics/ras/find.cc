@@ -43,6 +43,7 @@ void compare_progress(Findings& findings) {
       findings.behind.push_back(rank.rank);
     } else if (rank.report->inside()) {
       findings.inside.push_back(rank.rank);
+      if (rank.report->operation.empty()) continue;  // it was just being noted
       if (call != nullptr && *call != rank.report->operation) findings.calls_differ = true;
       call = &rank.report->operation;
     }

@@ -93,6 +93,8 @@ TEST(RasRender, NamesRanksThatLagAndCallsThatDiffer) {
   job = job_of({report(0, 2, 1, "A number 2"), report(1, 2, 1, "B number 2")});
   EXPECT_FALSE(healthy(find(job).front()));
   EXPECT_THAT(render_text(job, false), HasSubstr("The ranks' calls do not match:\n    rank 0: in A number 2\n"));
+  job = job_of({report(0, 2, 1, "A number 2"), report(1, 2, 1, "")});
+  EXPECT_TRUE(healthy(find(job).front())) << "nothing is known of rank 1's call";
 }
 
 TEST(RasRender, SaysAnErrorOnceForAllRanksThatReportIt) {
