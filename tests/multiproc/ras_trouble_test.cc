@@ -157,6 +157,24 @@ TEST(RasTrouble, ARankThatHasLeftIsNotTakenForDead) {
             }));
 }
 
+TEST(RasTrouble, ARankWithoutHealthMonitoringMayBeJustThat) {
+  std::vector<Port> ports(kProcesses);
+  const Gate done;
+  EXPECT_EQ("", run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+              if (process == static_cast<int>(kVictim)) setenv("NCCL_RAS_ENABLE", "0", 1);
+              RasRank self(process, kProcesses, id, ports[static_cast<size_t>(process)].address());
+              if (process == 0) {
+                const auto job = ask_json(ports[0].number());
+                if (!misses(job, {kVictim})) throw std::runtime_error("who is missing? " + job.dump(1));
+                must_contain(job["communicators"][0]["ranks"][kVictim]["missing"],
+                             {"its process is alive, but does not answer", "NCCL_RAS_ENABLE=0"});
+                done.open(kProcesses);
+              }
+              done.pass();
+              self.end();
+            }));
+}
+
 TEST(RasTrouble, AnotherProcessAnswersAtTheSharedPortWhenOneDies) {
   const Port port;
   const Meeting survivors(kProcesses);

@@ -116,6 +116,14 @@ TEST(RasSilences, OfProcessesThatSomebodySeesMeanNothing) {
   }
 }
 
+TEST(RasSilences, OfWhoeverHangsUpAreNone) {
+  Job job = silent_job();
+  job.processes[1].hung_up = true;
+  Silences impatient(std::chrono::milliseconds(0));
+  impatient.note(job);
+  EXPECT_EQ(job.processes[1].state, ProcessState::kUnknown);
+}
+
 /// What becomes of a process that did not answer questions which were given up at these times, a second after each was
 /// put.
 ProcessState after_questions_until(const std::vector<int>& times) {

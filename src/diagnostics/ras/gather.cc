@@ -24,7 +24,7 @@ void Silences::note(Job& job, Clock::time_point now) {
   const auto asked = now - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(job.seconds));
   if (silences_.size() > kMostSilences) silences_.clear();
   for (auto& [number, process] : job.processes) {
-    if (process.report || process.state != ProcessState::kUnknown) {
+    if (process.report || process.hung_up || process.state != ProcessState::kUnknown) {
       silences_.erase(number);
       continue;
     }
@@ -134,11 +134,13 @@ void Gather::ask(std::uint64_t number) {
 void Gather::on_outcome(std::uint64_t number, const std::optional<std::vector<std::byte>>& answer,
                         const std::string& trouble) {
   Target& target = targets_[number];
+  const bool hung_up = target.link->has_hung_up();
   target.link.reset();
   target.settled = true;
   --open_;
   std::optional<Tell> tell;
   if (answer) tell = decode_tell(*answer);
+  job_.processes[number].hung_up = hung_up || (tell && tell->hung_up);
   std::string& told = job_.processes[number].trouble;
   if (!answer) {
     told = trouble;

@@ -93,7 +93,10 @@ void Link::on_proof() {
   const auto got = ::recv(fd_.get(), answer_.data() + filled_, answer_.size() - filled_, kNeverWait);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got < 0) return give_up_contact(error_text(errno));
-  if (got == 0) return give_up_contact("it holds the communicator no more");
+  if (got == 0) {  // whoever listens there does not know the key
+    return on_hung_up(
+        "it hung up: it holds the communicator no more, or its health monitoring is switched off (NCCL_RAS_ENABLE=0)");
+  }
   filled_ += static_cast<std::size_t>(got);
   if (filled_ < answer_.size()) return;
   const auto proof = handshake_->answer(answer_);
@@ -113,10 +116,15 @@ void Link::ask() {
   };
   events.on_closed = [weak = weak_from_this()](const Ending& ending) {
     const auto self = weak.lock();
-    if (self) self->give_up_contact("it hung up without an answer" + ending.reason);
+    if (self) self->on_hung_up("it hung up without an answer" + ending.reason);
   };
   connection_ = Connection::start(fd_.release(), reactor_, std::move(events));
   connection_->send(control_frame(FrameType::kAsk, question_));
+}
+
+void Link::on_hung_up(std::string trouble) {
+  hung_up_ = true;
+  give_up_contact(std::move(trouble));
 }
 
 void Link::give_up_contact(std::string trouble) {

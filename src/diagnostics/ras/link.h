@@ -27,6 +27,9 @@ class Link : public std::enable_shared_from_this<Link> {
   static std::shared_ptr<Link> start(Reactor& reactor, std::vector<Contact> contacts, std::vector<std::byte> question,
                                      Outcome outcome);
 
+  /// Whether somebody was there who did not answer.
+  bool has_hung_up() const { return hung_up_; }
+
   Link(Reactor& reactor, std::vector<Contact> contacts, std::vector<std::byte> question, Outcome outcome);
   ~Link();
 
@@ -38,6 +41,7 @@ class Link : public std::enable_shared_from_this<Link> {
   void on_events(std::uint32_t events);
   void on_connected();
   void on_proof();
+  void on_hung_up(std::string trouble);
   void ask();
   void give_up_contact(std::string trouble);
   void close();
@@ -48,6 +52,7 @@ class Link : public std::enable_shared_from_this<Link> {
   std::vector<std::byte> question_;
   Outcome outcome_;
   std::string trouble_ = "no way to reach it is known";
+  bool hung_up_ = false;
   Stage stage_ = Stage::kConnecting;
   OwnSocket fd_;
   Reactor::Token token_ = 0;

@@ -13,6 +13,7 @@ namespace {
 struct Outcome {
   std::optional<std::vector<std::byte>> answer;
   std::string trouble;
+  bool hung_up = false;
 };
 
 SocketAddress any_port() {
@@ -63,7 +64,7 @@ class LinkTest : public testing::Test {
     reactor_.post([&] {
       link = Link::start(reactor_, std::move(contacts), {std::byte{42}},
                          [&](std::optional<std::vector<std::byte>> answer, const std::string& trouble) {
-                           promise.set_value({std::move(answer), trouble});
+                           promise.set_value({std::move(answer), trouble, link->has_hung_up()});
                          });
     });
     Outcome outcome = future.get();
@@ -94,9 +95,15 @@ TEST_F(LinkTest, TriesOneWayAfterTheOther) {
 TEST_F(LinkTest, SaysWhyThereIsNoAnswer) {
   EXPECT_EQ(ask({}).trouble, "no way to reach it is known");
   EXPECT_EQ(ask({dead_contact()}).trouble, "Connection refused");
-  EXPECT_EQ(ask({{listener_->address(), random_secret()}}).trouble, "it holds the communicator no more");
+  EXPECT_FALSE(ask({dead_contact()}).hung_up);
+  const Outcome refused = ask({{listener_->address(), random_secret()}});
+  EXPECT_TRUE(refused.hung_up);
+  EXPECT_EQ(refused.trouble,
+            "it hung up: it holds the communicator no more, or its health monitoring is switched off "
+            "(NCCL_RAS_ENABLE=0)");
   hangs_up_ = true;
   EXPECT_EQ(ask({contact()}).trouble, "it hung up without an answer");
+  EXPECT_TRUE(ask({contact()}).hung_up);
 }
 
 }  // namespace

@@ -192,6 +192,7 @@ std::optional<Ask> decode_ask(std::span<const std::byte> bytes) {
 std::vector<std::byte> encode(const Tell& message) {
   ByteWriter writer;
   writer.text(message.trouble, kLongestSentence);
+  writer.integer(static_cast<std::uint8_t>(message.hung_up));
   put_name(writer, message.report.name);
   put_list(writer, message.report.communicators, put_ranks);
   put_list(writer, message.report.rosters, put_roster);
@@ -204,6 +205,7 @@ std::optional<Tell> decode_tell(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   Tell message;
   message.trouble = reader.text(kLongestSentence);
+  message.hung_up = get_flag(reader);
   message.report.name = get_name(reader);
   message.report.communicators = get_list<RanksOf>(reader, 20, get_ranks);
   message.report.rosters = get_list<Roster>(reader, 24, get_roster);

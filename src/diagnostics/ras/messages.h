@@ -27,7 +27,8 @@ struct Ask {
 
 /// In one frame of FrameType::kTell.
 struct Tell {
-  std::string trouble;  ///< the process that was to answer was not reached: why; then nothing else counts
+  std::string trouble;   ///< the process that was to answer was not reached: why; then but for the next nothing counts
+  bool hung_up = false;  ///< somebody was, though
   ProcessReport report;
   std::vector<RankDump> dumps;
   friend bool operator==(const Tell&, const Tell&) = default;

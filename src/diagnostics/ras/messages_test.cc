@@ -36,6 +36,7 @@ Tell full_tell() {
   tell.report.rosters = {roster};
   tell.report.sightings = {{10, ProcessState::kDead}, {11, ProcessState::kStopped}, {12, ProcessState::kRunning}};
   tell.dumps = {{CommunicatorId{4}, 3, "line\nline\n"}};
+  tell.hung_up = true;
   return tell;
 }
 

@@ -88,6 +88,7 @@ struct JobProcess {
   std::string trouble;  ///< why there is no report
   /// As somebody on its host sees it; dead, too, if nobody does and it has been silent for too long.
   ProcessState state = ProcessState::kUnknown;
+  bool hung_up = false;  ///< where it listens somebody does, who did not answer
 };
 
 /// The whole job, as one process could find out.

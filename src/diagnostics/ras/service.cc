@@ -198,6 +198,8 @@ void Service::pass_on(GuestName name, Ask ask) {
 void Service::tell_trouble(GuestName name, const std::string& trouble) {
   Tell message;
   message.trouble = trouble;
+  const auto guest = guests_.find(name);
+  message.hung_up = guest != guests_.end() && guest->second.relay && guest->second.relay->has_hung_up();
   tell(name, encode(message));
 }
 
