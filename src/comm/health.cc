@@ -13,7 +13,7 @@ namespace {
 
 const char* word_for(Stage stage) {
   switch (stage) {
-    case Stage::kInitialising: return "initialising";
+    case Stage::kInitialising: return ras::kInitialising;
     case Stage::kReady: return "ready";
     case Stage::kBusy: return "busy";
     case Stage::kFailed: return "failed";
@@ -53,7 +53,7 @@ std::shared_ptr<const OperationTimes> Communicator::times() const {
 
 /// Where the rank is, in a few words: what it waits for on the host is in no stream, and in no flight recorder.
 std::string Communicator::state_in_words() const {
-  if (aborted_.load()) return "aborted";
+  if (aborted_.load()) return ras::kAborted;
   const Stage now = stage();
   if (now == Stage::kReady || now == Stage::kBusy) {
     const HostCall call = waits_in_.load();

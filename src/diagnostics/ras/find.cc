@@ -18,8 +18,12 @@ const RankReport* report_of(const JobProcess& process, const CommunicatorId& id,
   return nullptr;
 }
 
-std::string why_missing(const JobProcess& process) {
-  if (process.report) return "its process is alive but has left the communicator (destroyed or aborted it)";
+/// `all_were_there`: each rank has had its seat.
+std::string why_missing(const JobProcess& process, bool all_were_there) {
+  if (process.report) {
+    return all_were_there ? "its process is alive but has left the communicator (destroyed or aborted it)"
+                          : "its process is alive but is not in the communicator yet, or has left it already";
+  }
   const std::string detail = process.trouble.empty() ? "" : " (" + process.trouble + ")";
   switch (process.state) {
     case ProcessState::kRunning: return "its process is alive, but does not answer" + detail;
@@ -28,6 +32,30 @@ std::string why_missing(const JobProcess& process) {
     case ProcessState::kUnknown: break;
   }
   return "its process does not answer" + detail;
+}
+
+/// With who reports, and who does not.
+void add_ranks(Findings& findings, const Job& job) {
+  const Roster& roster = *findings.roster;
+  for (std::size_t i = 0; i < roster.members.size(); ++i) {
+    RankFinding& rank = findings.ranks.emplace_back();
+    rank.rank = static_cast<int>(i);
+    const auto process = job.processes.find(roster.processes[roster.members[i].process].number);
+    if (process == job.processes.end()) continue;
+    rank.process = &process->second;
+    rank.report = report_of(process->second, roster.id, rank.rank);
+  }
+}
+
+void explain_missing(Findings& findings) {
+  const bool all_were_there = std::any_of(findings.ranks.begin(), findings.ranks.end(), [](const RankFinding& rank) {
+    return rank.report != nullptr && rank.report->has_been_ready();
+  });
+  for (RankFinding& rank : findings.ranks) {
+    if (rank.report != nullptr) continue;
+    rank.missing = rank.process == nullptr ? "its process was not asked" : why_missing(*rank.process, all_were_there);
+    findings.missing.push_back(rank.rank);
+  }
 }
 
 std::uint64_t begun(const RankReport& report) { return report.progress_known ? report.begun : report.issued; }
@@ -57,22 +85,11 @@ std::vector<Findings> find(const Job& job) {
   for (const auto& [id, roster] : job.communicators) {
     Findings& findings = all.emplace_back();
     findings.roster = &roster;
-    for (std::size_t i = 0; i < roster.members.size(); ++i) {
-      RankFinding rank;
-      rank.rank = static_cast<int>(i);
-      const auto process = job.processes.find(roster.processes[roster.members[i].process].number);
-      if (process != job.processes.end()) {
-        rank.process = &process->second;
-        rank.report = report_of(process->second, id, rank.rank);
-        if (rank.report == nullptr) rank.missing = why_missing(process->second);
-      } else {
-        rank.missing = "its process was not asked";
-      }
-      if (rank.report == nullptr) findings.missing.push_back(rank.rank);
-      if (rank.report != nullptr && !rank.report->failure.empty()) {
-        findings.failures[rank.report->failure].push_back(rank.rank);
-      }
-      findings.ranks.push_back(std::move(rank));
+    add_ranks(findings, job);
+    explain_missing(findings);
+    for (const RankFinding& rank : findings.ranks) {
+      if (rank.report == nullptr || rank.report->failure.empty()) continue;
+      findings.failures[rank.report->failure].push_back(rank.rank);
     }
     compare_progress(findings);
   }

@@ -95,7 +95,8 @@ void Link::on_proof() {
   if (got < 0) return give_up_contact(error_text(errno));
   if (got == 0) {  // whoever listens there does not know the key
     return on_hung_up(
-        "it hung up: it holds the communicator no more, or its health monitoring is switched off (NCCL_RAS_ENABLE=0)");
+        "it hung up: it holds the communicator no more or not yet, or its health monitoring is switched off "
+        "(NCCL_RAS_ENABLE=0)");
   }
   filled_ += static_cast<std::size_t>(got);
   if (filled_ < answer_.size()) return;

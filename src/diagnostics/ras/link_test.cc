@@ -99,7 +99,7 @@ TEST_F(LinkTest, SaysWhyThereIsNoAnswer) {
   const Outcome refused = ask({{listener_->address(), random_secret()}});
   EXPECT_TRUE(refused.hung_up);
   EXPECT_EQ(refused.trouble,
-            "it hung up: it holds the communicator no more, or its health monitoring is switched off "
+            "it hung up: it holds the communicator no more or not yet, or its health monitoring is switched off "
             "(NCCL_RAS_ENABLE=0)");
   hangs_up_ = true;
   EXPECT_EQ(ask({contact()}).trouble, "it hung up without an answer");

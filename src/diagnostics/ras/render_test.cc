@@ -82,6 +82,21 @@ TEST(RasRender, NamesMissingRanksAndWhy) {
   EXPECT_EQ(json["processes"][4]["state"], "alive");
 }
 
+TEST(RasRender, TakesNobodyWhoMayBeOnItsWayForOneWhoHasLeft) {
+  Job job = job_of({report(0, 0, 0, ""), report(1, 0, 0, ""), std::nullopt});
+  job.processes[102].report.emplace();
+  const auto state_of = [&](int rank) -> std::string& {
+    return job.processes[static_cast<std::uint64_t>(100 + rank)].report->communicators[0].ranks[0].state;
+  };
+  const auto missing = [&] { return find(job).front().ranks[2].missing; };
+  state_of(0) = kInitialising;
+  EXPECT_THAT(missing(), HasSubstr("alive but has left")) << "rank 1 is ready, and has been waited for";
+  for (const char* const state : {kInitialising, kAborted}) {
+    state_of(1) = state;
+    EXPECT_THAT(missing(), HasSubstr("alive but is not in the communicator yet, or has left it already"));
+  }
+}
+
 TEST(RasRender, NamesRanksThatLagAndCallsThatDiffer) {
   Job job = job_of({report(0, 2, 1, "A number 2"), report(1, 2, 1, "A number 2"), report(2, 1, 1, "A number 1")});
   Findings findings = find(job).front();

@@ -15,6 +15,10 @@ namespace nitinol::ras {
 /// Names a communicator on all its ranks.
 using CommunicatorId = KeyId;
 
+/// States that a rank may be in before all others have taken their seats.
+inline constexpr const char* kInitialising = "initialising";
+inline constexpr const char* kAborted = "aborted";
+
 /// One rank of one communicator, as its own process tells it.
 struct RankReport {
   int rank = 0;
@@ -27,6 +31,8 @@ struct RankReport {
   std::string operation;           ///< the last collective that has begun, or was issued where that is not known
   std::uint64_t milliseconds = 0;  ///< for how long it has been running, if it has not ended and that is known
   friend bool operator==(const RankReport&, const RankReport&) = default;
+  /// Then all have had a seat: ranks wait for each other before one of them is.
+  bool has_been_ready() const { return state != kInitialising && state != kAborted; }
   bool inside() const { return progress_known && begun > ended; }
 };
 
