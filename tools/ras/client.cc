@@ -215,7 +215,7 @@ std::string ask(const Options& options, const std::string& question, bool json) 
   const bool endless = options.timeout == 0;
   while (true) {
     if (!wait_for(socket.get(), POLLIN, endless ? Clock::time_point::max() - 1h : Clock::now() + margin)) {
-      throw NoAnswer("the process that was asked has gone silent");
+      throw NoAnswer("the process that was asked has gone silent, or has too many other questions to answer");
     }
     if (!receive(socket, pending)) break;
   }

@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 constexpr int kBacklog = 64;
 constexpr int kAcceptsAtOnce = 16;
 constexpr std::size_t kMostClients = 64;
-constexpr int kMostAsking = 4;
+constexpr std::size_t kMostAsking = 4;
 constexpr int kMostMistakes = 16;
 constexpr std::size_t kLongestLine = 256;
 constexpr std::size_t kMostInput = 4096;
@@ -35,6 +35,11 @@ constexpr auto kLinger = 2s;
 constexpr auto kSweepInterval = 500ms;
 constexpr auto kPause = 50ms;
 constexpr std::uint32_t kNoMore = Reactor::kClosed | Reactor::kBlind;
+
+std::string answer_to(const Command::Kind question, bool json, const Job& job) {
+  if (question == Command::Kind::kDump) return json ? render_dumps_json(job) : render_dumps_text(job);
+  return json ? render_json(job) : render_text(job, question == Command::Kind::kVerboseStatus);
+}
 
 }  // namespace
 
@@ -151,7 +156,7 @@ void Clients::sweep() {
   for (auto position = clients_.begin(); position != clients_.end();) {
     const auto next = std::next(position);
     // There may have been no memory to ask, or for the answer: nobody brings one any more.
-    const bool is_lost = position->stage == Stage::kAsking && !position->gather;
+    const bool is_lost = position->stage == Stage::kAsking && !position->search;
     if (is_lost || position->deadline <= now) drop(position);
     position = next;
   }
@@ -242,43 +247,60 @@ void Clients::handle(Position position, std::string_view line) {
     case Command::Kind::kFormat: client.json = command.json; return reply(client, "OK\n");
     case Command::Kind::kStatus:
     case Command::Kind::kVerboseStatus:
-    case Command::Kind::kDump: client.asked = command.kind; return ask_or_wait(position);
+    case Command::Kind::kDump: client.asked = command.kind; return ask_or_wait(client);
     case Command::Kind::kMistake: break;
   }
   reply(client, "ERROR: " + command.mistake + "\n");
   if (++client.mistakes >= kMostMistakes) enter(client, Stage::kSending);
 }
 
-void Clients::ask_or_wait(Position position) {
-  Client& client = *position;
-  const auto asking =
-      std::count_if(clients_.begin(), clients_.end(), [](const Client& each) { return each.stage == Stage::kAsking; });
-  enter(client, asking < kMostAsking ? Stage::kAsking : Stage::kWaiting);
-  if (client.stage == Stage::kWaiting) return;
+void Clients::ask_or_wait(Client& client) {
+  enter(client, Stage::kAsking);
   Question question;
   question.dumps = client.asked == Command::Kind::kDump;
-  question.dumps_as_text = !client.json;
+  question.dumps_as_text = question.dumps && !client.json;
   question.patience = client.timeout;
-  client.gather = ask_(question, [this, position](const Job& job) { on_job(position, job); });
+  client.search = search_for(question);
+  if (!client.search) enter(client, Stage::kWaiting);
+}
+
+/// Null: too many others ask something else. Who asks the same as they do has their answer, though it may have been
+/// found out in part before: to wait for it and then for another one takes longer than clients wait.
+std::shared_ptr<Clients::Search> Clients::search_for(const Question& question) {
+  std::erase_if(searches_, [](const auto& each) { return each.expired(); });
+  if (searches_.size() >= kMostAsking) {
+    const auto is_same = [&](const auto& each) { return each.lock()->question == question; };
+    const auto last = std::find_if(searches_.rbegin(), searches_.rend(), is_same);
+    return last == searches_.rend() ? nullptr : last->lock();
+  }
+  auto search = std::make_shared<Search>();
+  search->question = question;
+  searches_.push_back(search);
+  search->gather = ask_(question, [this, weak = std::weak_ptr(search)](const Job& job) {
+    if (const auto found = weak.lock()) on_job(found, job);
+  });
+  return search;
 }
 
 void Clients::start_waiting() {
-  const auto next =
-      std::find_if(clients_.begin(), clients_.end(), [](const Client& each) { return each.stage == Stage::kWaiting; });
-  if (next != clients_.end()) ask_or_wait(next);
+  for (Client& client : clients_) {
+    if (client.stage == Stage::kWaiting) ask_or_wait(client);
+  }
 }
 
-void Clients::on_job(Position position, const Job& job) {
-  Client& client = *position;
-  const auto gather = std::move(client.gather);
-  if (client.asked == Command::Kind::kDump) {
-    client.output += client.json ? render_dumps_json(job) : render_dumps_text(job);
-  } else {
-    client.output += client.json ? render_json(job) : render_text(job, client.asked == Command::Kind::kVerboseStatus);
+void Clients::on_job(const std::shared_ptr<Search>& search, const Job& job) {
+  std::erase_if(searches_, [&](const auto& each) { return each.lock() == search; });
+  std::vector<Position> asking;
+  for (auto position = clients_.begin(); position != clients_.end(); ++position) {
+    if (position->search == search) asking.push_back(position);
   }
-  enter(client, Stage::kSending);
+  for (const Position position : asking) position->search.reset();  // for whom there is no memory is lost
+  for (const Position position : asking) {
+    position->output += answer_to(position->asked, position->json, job);
+    enter(*position, Stage::kSending);
+    update(position);
+  }
   start_waiting();
-  update(position);
 }
 
 void Clients::reply(Client& client, std::string_view text) {

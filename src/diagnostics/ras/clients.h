@@ -33,6 +33,11 @@ class Clients {
   std::optional<SocketAddress> listen(const std::vector<SocketAddress>& addresses, std::string& trouble);
 
  private:
+  /// For one client, or for several that have put the same question.
+  struct Search {
+    Question question;
+    std::shared_ptr<Gather> gather;
+  };
   enum class Stage { kReading, kWaiting, kAsking, kSending, kLingering };
   struct Client {
     OwnSocket fd;
@@ -46,7 +51,7 @@ class Clients {
     std::chrono::milliseconds timeout{0};
     bool json = false;
     Command::Kind asked = Command::Kind::kNothing;
-    std::shared_ptr<Gather> gather;
+    std::shared_ptr<Search> search;
   };
   using Position = std::list<Client>::iterator;
 
@@ -59,8 +64,9 @@ class Clients {
   bool read(Client& client);  // false: drop it
   void obey(Position position);
   void handle(Position position, std::string_view line);
-  void ask_or_wait(Position position);
-  void on_job(Position position, const Job& job);
+  void ask_or_wait(Client& client);
+  std::shared_ptr<Search> search_for(const Question& question);
+  void on_job(const std::shared_ptr<Search>& search, const Job& job);
   void reply(Client& client, std::string_view text);
   bool send(Client& client);  // false: drop it
   void update(Position position);
@@ -76,7 +82,8 @@ class Clients {
   const Ask ask_;
   OwnSocket listening_;
   Reactor::Token listening_token_ = 0;
-  std::list<Client> clients_;  // oldest first
+  std::list<Client> clients_;                    // oldest first
+  std::vector<std::weak_ptr<Search>> searches_;  // the same
   bool sweeping_ = false;
 };
 

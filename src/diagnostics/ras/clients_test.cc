@@ -1,13 +1,16 @@
 #include "diagnostics/ras/clients.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <chrono>
+#include <future>
 #include <memory>
 #include <new>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -16,6 +19,8 @@
 
 namespace nitinol::ras {
 namespace {
+
+using ::testing::HasSubstr;
 
 SocketAddress address_of(const char* text) {
   const auto where = split_host_and_port(text);
@@ -66,6 +71,85 @@ TEST(RasClients, HaveTheirPatienceMultipliedUnlessTheyGiveIt) {
   EXPECT_EQ(patience_after("TIMEOUT 7\nSTATUS\n", 3), seconds(7));
   EXPECT_EQ(patience_after("TIMEOUT 100\nSTATUS\n", 1), seconds(60));
   EXPECT_EQ(patience_after("TIMEOUT 100\nSTATUS\n", 3), seconds(100));
+}
+
+std::string heard_until(const UniqueFd& client, const std::string& end) {
+  std::string text;
+  while (!text.ends_with(end)) {
+    pollfd entry{client.get(), POLLIN, 0};
+    char byte = 0;
+    if (::poll(&entry, 1, 20'000) != 1 || ::recv(client.get(), &byte, 1, 0) != 1) break;
+    text += byte;
+  }
+  return text;
+}
+
+/// Clients in this process, whose questions the test answers.
+class Crowd {
+ public:
+  Crowd() {
+    std::string trouble;
+    EXPECT_TRUE(clients_.listen({port_.address}, trouble)) << trouble;
+    thread_ = std::thread([this] { reactor_.run(); });
+  }
+  Crowd(const Crowd&) = delete;
+  Crowd& operator=(const Crowd&) = delete;
+  ~Crowd() {
+    reactor_.stop();
+    thread_.join();
+  }
+
+  /// Once the question has come.
+  UniqueFd ask(const std::string& question) {
+    UniqueFd client = connect_to(port_.address);
+    say(client, question + "CLIENT PROTOCOL 2\nSTATUS\n");
+    EXPECT_THAT(heard_until(client, "PROTOCOL 2\n"), HasSubstr("PROTOCOL 2\n"));
+    return client;
+  }
+  /// Answers what has been passed on until now, and says how many questions that were.
+  std::size_t answer() {
+    std::promise<std::size_t> answered;
+    reactor_.post([&] {
+      const auto questions = std::exchange(questions_, {});
+      for (const auto& done : questions) done(Job());
+      answered.set_value(questions.size());
+    });
+    return answered.get_future().get();
+  }
+
+ private:
+  const Port port_;
+  Reactor reactor_;
+  std::vector<Gather::Done> questions_;
+  Clients clients_{reactor_, 1, [this](const Question&, Gather::Done done) {
+                     questions_.push_back(std::move(done));
+                     return std::shared_ptr<Gather>();
+                   }};
+  std::thread thread_;
+};
+
+void expect_answers(const std::vector<UniqueFd>& clients) {
+  for (const UniqueFd& client : clients) EXPECT_THAT(heard_until(client, "s\n"), HasSubstr("0 processes answered"));
+}
+
+TEST(RasClients, DoNotWaitForOthersThatAskTheSame) {
+  Crowd crowd;
+  std::vector<UniqueFd> clients;
+  for (int i = 0; i < 20; ++i) clients.push_back(crowd.ask(""));
+  EXPECT_EQ(crowd.answer(), 4U);
+  expect_answers(clients);
+}
+
+TEST(RasClients, AskTogetherOnceOthersHaveTheirAnswers) {
+  Crowd crowd;
+  std::vector<UniqueFd> first;
+  std::vector<UniqueFd> second;
+  for (int i = 0; i < 4; ++i) first.push_back(crowd.ask("TIMEOUT 9\n"));
+  for (int i = 0; i < 9; ++i) second.push_back(crowd.ask("TIMEOUT 1\n"));
+  EXPECT_EQ(crowd.answer(), 4U);
+  expect_answers(first);
+  EXPECT_EQ(crowd.answer(), 1U);
+  expect_answers(second);
 }
 
 TEST(RasClients, AreLetGoIfThereWasNoMemoryToAskForThem) {

@@ -20,6 +20,7 @@ struct Question {
   bool dumps = false;  ///< the flight recorders, too
   bool dumps_as_text = false;
   std::chrono::milliseconds patience{5000};
+  friend bool operator==(const Question&, const Question&) = default;
 };
 
 /// Since when processes have been silent that nobody can see, over several questions.
