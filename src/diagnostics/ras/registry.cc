@@ -26,6 +26,15 @@ ProcessName name_of(const Peer& peer) {
   return name;
 }
 
+void write_dump(int rank, const std::string& path, const std::string& text) {
+  const int error = write_whole_file(path, text);
+  if (error == 0) {
+    log_info(Subsystem::kRas, "rank {}: its flight recorder is in {}", rank, path);
+  } else {
+    log_note("rank {}: its flight recorder cannot be written to {}: {}", rank, path, std::strerror(error));
+  }
+}
+
 }  // namespace
 
 Secret ras_key(const Secret& communicator) { return derive_secret(communicator, "health monitoring"); }
@@ -71,35 +80,58 @@ Registry::Entry Registry::make_entry(const Newcomer& newcomer) {
   return entry;
 }
 
+Registry::Visit::Visit(const Registry& registry, const CommunicatorId& id, Occupant& occupant)
+    : registry_(registry), id_(id), occupant_(occupant) {
+  ++occupant_.visitors;
+}
+
+Registry::Visit::~Visit() {
+  const std::lock_guard lock(registry_.mutex_);
+  --occupant_.visitors;
+  registry_.visit_over_.notify_all();
+}
+
+void Registry::visit(Whom whom, std::list<Visit>& visits) const {
+  for (const auto& [id, entry] : entries_) {
+    for (const auto& occupant : entry.occupants) {
+      if (occupant->is_leaving || (whom == Whom::kWhoseDumpIsDue && !occupant->dump_due)) continue;
+      visits.emplace_back(*this, id, *occupant);
+    }
+  }
+}
+
 void Registry::enter(const Newcomer& newcomer, Subject& subject) {
+  auto occupant = std::make_unique<Occupant>();
+  occupant->rank = newcomer.rank;
+  occupant->subject = &subject;
   const std::lock_guard lock(mutex_);
   auto found = entries_.find(newcomer.id);
   if (found == entries_.end()) found = entries_.emplace(newcomer.id, make_entry(newcomer)).first;
-  found->second.occupants.push_back({.rank = newcomer.rank, .subject = &subject});
+  found->second.occupants.push_back(std::move(occupant));
 }
 
 void Registry::leave(const CommunicatorId& id, int rank) {
   std::shared_ptr<void> last_service;  // goes without the lock
-  std::optional<DueDump> due;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = entries_.find(id);
-    if (found == entries_.end()) return;
-    auto& occupants = found->second.occupants;
-    const auto occupant =
-        std::find_if(occupants.begin(), occupants.end(), [&](const auto& o) { return o.rank == rank; });
-    if (occupant == occupants.end()) return;
-    try {
-      if (occupant->dump_due) due = take_due(found->second, *occupant);
-    } catch (const std::exception&) {  // there is no memory for it; the rank leaves all the same
-    }
-    occupants.erase(occupant);
-    if (occupants.empty()) {
-      last_service = std::move(found->second.service);
-      entries_.erase(found);
-    }
+  std::unique_lock lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return;
+  auto& occupants = found->second.occupants;
+  const auto position =
+      std::find_if(occupants.begin(), occupants.end(), [&](const auto& each) { return each->rank == rank; });
+  if (position == occupants.end()) return;
+  Occupant& leaving = **position;
+  leaving.is_leaving = true;
+  visit_over_.wait(lock, [&] { return leaving.visitors == 0; });
+  lock.unlock();
+  try {
+    write_if_due(id, leaving);
+  } catch (const std::exception&) {  // there is no memory for it; the rank leaves all the same
   }
-  if (due) write(*due);
+  lock.lock();
+  std::erase_if(occupants, [&](const auto& each) { return each.get() == &leaving; });
+  if (!occupants.empty()) return;
+  last_service = std::move(found->second.service);
+  entries_.erase(found);
 }
 
 bool Registry::empty() const {
@@ -144,18 +176,21 @@ ProcessReport Registry::report(const std::vector<CommunicatorId>& known) const {
   ProcessReport report;
   report.name = name().value_or(ProcessName());
   std::map<std::uint64_t, Neighbour> others;
+  std::list<Visit> visits;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [id, entry] : entries_) {
       if (std::find(known.begin(), known.end(), id) == known.end()) report.rosters.push_back(entry.roster);
-      RanksOf& ranks = report.communicators.emplace_back();
-      ranks.id = id;
-      for (const Occupant& occupant : entry.occupants) {
-        ranks.ranks.push_back(occupant.subject->health());
-        ranks.ranks.back().rank = occupant.rank;
-      }
+      report.communicators.push_back({id, {}});
       for (const Neighbour& other : neighbours(entry)) others[other.number] = other;
     }
+    visit(Whom::kAll, visits);
+  }
+  for (auto told = report.communicators.begin(); !visits.empty(); visits.pop_front()) {
+    const Visit& next = visits.front();
+    while (told->id != next.id()) ++told;
+    told->ranks.push_back(next.occupant().subject->health());
+    told->ranks.back().rank = next.occupant().rank;
   }
   for (const auto& [number, other] : others) {
     const ProcessState state = process_state(other.pid, other.pid_namespace);
@@ -165,12 +200,15 @@ ProcessReport Registry::report(const std::vector<CommunicatorId>& known) const {
 }
 
 std::vector<RankDump> Registry::dumps(bool as_text) const {
+  std::list<Visit> visits;
+  {
+    const std::lock_guard lock(mutex_);
+    visit(Whom::kAll, visits);
+  }
   std::vector<RankDump> dumps;
-  const std::lock_guard lock(mutex_);
-  for (const auto& [id, entry] : entries_) {
-    for (const Occupant& occupant : entry.occupants) {
-      dumps.push_back({id, occupant.rank, occupant.subject->dump(as_text)});
-    }
+  for (; !visits.empty(); visits.pop_front()) {
+    const Occupant& next = visits.front().occupant();
+    dumps.push_back({visits.front().id(), next.rank, next.subject->dump(as_text)});
   }
   return dumps;
 }
@@ -197,16 +235,16 @@ void Registry::want_dump_of_failure(const CommunicatorId& id, int rank) {
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(id);
   if (found == entries_.end()) return;
-  for (Occupant& occupant : found->second.occupants) {
-    if (occupant.rank == rank) occupant.note_failure();
+  for (const auto& occupant : found->second.occupants) {
+    if (occupant->rank == rank) occupant->note_failure();
   }
 }
 
 void Registry::want_dumps_of_failures() {
   const std::lock_guard lock(mutex_);
   for (auto& [id, entry] : entries_) {
-    for (Occupant& occupant : entry.occupants) {
-      if (occupant.subject->has_failed()) occupant.note_failure();
+    for (const auto& occupant : entry.occupants) {
+      if (occupant->subject->has_failed()) occupant->note_failure();
     }
   }
 }
@@ -214,38 +252,33 @@ void Registry::want_dumps_of_failures() {
 void Registry::want_all_dumps() {
   const std::lock_guard lock(mutex_);
   for (auto& [id, entry] : entries_) {
-    for (Occupant& occupant : entry.occupants) occupant.dump_due = true;
+    for (const auto& occupant : entry.occupants) occupant->dump_due = true;
   }
-}
-
-Registry::DueDump Registry::take_due(const Entry& entry, Occupant& occupant) const {
-  DueDump due;
-  due.rank = occupant.rank;
-  due.path = dump_path(dump_pattern_, entry.roster.id, occupant.rank);
-  due.text = occupant.subject->dump(is_text_path(due.path));
-  occupant.dump_due = false;
-  return due;
 }
 
 void Registry::write_due_dumps() {
-  std::vector<DueDump> all;
+  std::list<Visit> visits;
   {
     const std::lock_guard lock(mutex_);
-    for (auto& [id, entry] : entries_) {
-      for (Occupant& occupant : entry.occupants) {
-        if (occupant.dump_due) all.push_back(take_due(entry, occupant));
-      }
-    }
+    visit(Whom::kWhoseDumpIsDue, visits);
   }
-  for (const DueDump& dump : all) write(dump);
+  for (; !visits.empty(); visits.pop_front()) write_if_due(visits.front().id(), visits.front().occupant());
 }
 
-void Registry::write(const DueDump& dump) {
-  const int error = write_whole_file(dump.path, dump.text);
-  if (error == 0) {
-    log_info(Subsystem::kRas, "rank {}: its flight recorder is in {}", dump.rank, dump.path);
-  } else {
-    log_note("rank {}: its flight recorder cannot be written to {}: {}", dump.rank, dump.path, std::strerror(error));
+void Registry::write_if_due(const CommunicatorId& id, Occupant& occupant) {
+  std::string pattern;
+  {
+    const std::lock_guard lock(mutex_);
+    pattern = dump_pattern_;
+    if (!std::exchange(occupant.dump_due, false)) return;
+  }
+  try {
+    const std::string path = dump_path(pattern, id, occupant.rank);
+    write_dump(occupant.rank, path, occupant.subject->dump(is_text_path(path)));
+  } catch (const std::exception&) {  // there may be memory for it later
+    const std::lock_guard lock(mutex_);
+    occupant.dump_due = true;
+    throw;
   }
 }
 

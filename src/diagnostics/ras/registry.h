@@ -1,6 +1,8 @@
 // The ranks of this process that can be asked, and how the processes of their communicators are reached. Thread safe.
 #pragma once
 
+#include <condition_variable>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -28,7 +30,7 @@ Secret ras_key(const Secret& communicator);
 class Registry {
  public:
   void enter(const Newcomer& newcomer, Subject& subject);
-  /// A dump that is due is written. Does nothing for a rank that is not here.
+  /// Waits for whoever asks the rank. A dump that is due is written. Does nothing for a rank that is not here.
   void leave(const CommunicatorId& id, int rank);
   bool empty() const;
   /// Keeps `service` as long as a rank of the communicator is here; true if it has none yet.
@@ -58,6 +60,8 @@ class Registry {
     Subject* subject = nullptr;
     bool dump_due = false;
     bool failure_noted = false;
+    bool is_leaving = false;
+    int visitors = 0;
 
     void note_failure() { dump_due = !std::exchange(failure_noted, true) || dump_due; }
   };
@@ -67,18 +71,35 @@ class Registry {
     std::vector<std::optional<SocketAddress>> addresses;  ///< as roster.processes
     std::vector<std::uint64_t> pid_namespaces;            ///< the same
     std::uint64_t own_process = 0;
-    std::vector<Occupant> occupants;
+    std::vector<std::unique_ptr<Occupant>> occupants;
     std::shared_ptr<void> service;
   };
-  struct DueDump {
-    std::string path;
-    std::string text;
-    int rank = 0;
+  /// While somebody asks a rank it does not leave. It may take its time to answer, on a GPU that hangs: nobody who
+  /// wants something else waits for that under the lock.
+  class Visit {
+   public:
+    /// Under the lock.
+    Visit(const Registry& registry, const CommunicatorId& id, Occupant& occupant);
+    /// Without it.
+    ~Visit();
+    Visit(const Visit&) = delete;
+    Visit& operator=(const Visit&) = delete;
+
+    const CommunicatorId& id() const { return id_; }
+    Occupant& occupant() const { return occupant_; }
+
+   private:
+    const Registry& registry_;
+    const CommunicatorId id_;
+    Occupant& occupant_;
   };
+  enum class Whom { kAll, kWhoseDumpIsDue };
 
   static Entry make_entry(const Newcomer& newcomer);
-  DueDump take_due(const Entry& entry, Occupant& occupant) const;
-  static void write(const DueDump& dump);
+  /// Under the lock.
+  void visit(Whom whom, std::list<Visit>& visits) const;
+  /// Of one who is visited, or leaves.
+  void write_if_due(const CommunicatorId& id, Occupant& occupant);
   /// A process of this host.
   struct Neighbour {
     std::uint64_t number = 0;
@@ -87,6 +108,7 @@ class Registry {
   };
   static std::vector<Neighbour> neighbours(const Entry& entry);
 
+  mutable std::condition_variable visit_over_;
   mutable std::mutex mutex_;  // guards what follows
   std::map<CommunicatorId, Entry> entries_;
   std::string dump_pattern_;
