@@ -21,6 +21,22 @@ constexpr std::chrono::milliseconds kFromNoteToLaunch{20};
 /// How long whoever asks waits for the looking thread.
 constexpr int kMillisecondsForAnswer = 100;
 
+/// The looking thread, which is one for all communicators of the process. If CUDA does not let it go on, whoever asks
+/// all of them waits for that once.
+class LookingThread {
+ public:
+  void note_look() { ++looks_; }
+  uint64_t looks() const { return looks_; }
+  void note_that_it_did_not_come_since(uint64_t look) { stuck_after_ = look; }
+  bool is_stuck() const { return stuck_after_ == looks_; }
+
+ private:
+  std::atomic<uint64_t> looks_{1};
+  std::atomic<uint64_t> stuck_after_{0};
+};
+
+LookingThread looking_thread;
+
 }  // namespace
 
 GpuProgress::GpuProgress(const Domain& domain, bool looked_after)
@@ -31,10 +47,14 @@ GpuProgress::GpuProgress(const Domain& domain, bool looked_after)
 /// False if the looking thread does not come to it in time.
 bool GpuProgress::ask() {
   const uint64_t question = ++asked_;
+  const uint64_t before = looking_thread.looks();
   look_soon();
-  for (int i = 0; i < kMillisecondsForAnswer && looked_after_ && answered_ < question; ++i) {
+  const auto is_worth_waiting = [&] { return looked_after_ && answered_ < question && !looking_thread.is_stuck(); };
+  int waited = 0;
+  for (; waited < kMillisecondsForAnswer && is_worth_waiting(); ++waited) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  if (waited == kMillisecondsForAnswer) looking_thread.note_that_it_did_not_come_since(before);
   return answered_ >= question;
 }
 
@@ -64,6 +84,7 @@ std::optional<Executor::Progress> GpuProgress::progress(const CallBoard* board) 
 }
 
 void GpuProgress::find(const CallBoard* board) {
+  looking_thread.note_look();
   const uint64_t begun = issued(board);
   const auto now = std::chrono::steady_clock::now();
   if (std::exchange(begun_, begun) != begun) begun_since_ = now;
