@@ -6,6 +6,7 @@
 #include <fstream>
 #include <thread>
 
+#include "base/temporary_folder_testing.h"
 #include "nccl.h"
 #include "nitinol.h"
 #include "observe.h"
@@ -410,6 +411,42 @@ TEST(Ras, TheToolFindsAJobThatListensBesideAnotherProgram) {
        {"no job answers at localhost port", "127.0.0.1 says: HTTP/1.1 400", "::1: Connection ref"}) {
     EXPECT_NE(text.find(words), std::string::npos) << text;
   }
+}
+
+::testing::AssertionResult says(const std::string& text, const std::string& words) {
+  if (text.find(words) != std::string::npos) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "lacking: '" << words << "' in '" << text << "'";
+}
+
+/// Where the tool looks, if it has such an environment: nobody is there.
+std::string where_the_tool_looks(const std::string& environment, const std::string& arguments = "") {
+  const std::string command = "env -u NCCL_RAS_ADDR " + environment + " " NITINOL_RAS_TOOL " " + arguments + " 2>&1";
+  return run_command(command).second;
+}
+
+TEST(Ras, TheToolLooksWhereTheJobIsToldToListen) {
+  const TemporaryFolder folder;
+  const Port in_file;
+  const Port elsewhere;
+  const auto at = [](const Port& port) { return "nothing listens at localhost port " + std::to_string(port.number()); };
+  const std::string text = "# NCCL_RAS_ADDR=a:1\n#\nNCCL_RAS_ADDRESS=b:2\nNCCL_RAS_ADDR=" + in_file.address() +
+                           "\nNCCL_RAS_ADDR=c:3\nNCCL_DEBUG=WARN";
+  const std::string file = "NCCL_CONF_FILE=" + folder.write("conf", text);
+  EXPECT_TRUE(says(where_the_tool_looks(file), at(in_file)));
+  EXPECT_TRUE(says(where_the_tool_looks(file + " NCCL_RAS_ADDR=" + elsewhere.address()), at(elsewhere)));
+  EXPECT_TRUE(says(where_the_tool_looks(file, "-a " + elsewhere.address()), at(elsewhere)));
+  EXPECT_TRUE(says(where_the_tool_looks(file, "-p " + std::to_string(elsewhere.number())), at(elsewhere)));
+}
+
+TEST(Ras, TheToolLooksAtTheSettingOnlyIfItIsNotToldOtherwise) {
+  const Port nobody;
+  const std::string port = "-p " + std::to_string(nobody.number());
+  const std::string bad = "NCCL_RAS_ADDR=nonsense";
+  const std::string objection = "the address in NCCL_RAS_ADDR, 'nonsense', is neither host:port nor";
+  EXPECT_TRUE(says(where_the_tool_looks(bad), objection));
+  EXPECT_TRUE(says(where_the_tool_looks(bad, port), objection)) << "at which host?";
+  EXPECT_TRUE(says(where_the_tool_looks(bad, "--host localhost " + port), "nothing listens at localhost port"));
+  EXPECT_TRUE(says(where_the_tool_looks(bad, "-a " + nobody.address()), "nothing listens at localhost port"));
 }
 
 TEST(Ras, TheToolSaysWhatIsWrong) {

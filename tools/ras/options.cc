@@ -2,8 +2,9 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
-#include <cstdlib>
 #include <system_error>
+
+#include "configuration.h"
 
 namespace nitinol::ras_tool {
 namespace {
@@ -52,7 +53,8 @@ ParseResult parse_options(int argc, char** argv) {
   app.footer(
       "Exit status: 0 the job has answered, 1 it has not, or the answer could not be written, 2 wrong usage, 3 it is "
       "not well (with --check).\n"
-      "NCCL_RAS_ADDR is where the job listens, as it is for the job itself; the options override it.");
+      "NCCL_RAS_ADDR, in the environment or in NCCL's configuration files, is where the job listens, as it is for the "
+      "job itself; the options override it.");
   std::string address;
   std::string format = "text";
   std::string host;
@@ -72,10 +74,11 @@ ParseResult parse_options(int argc, char** argv) {
       ->check([](const std::string& folder) { return folder.empty() ? "no folder is named" : ""; });
   try {
     app.parse(argc, argv);
-    const char* const from_environment = std::getenv("NCCL_RAS_ADDR");
-    if (address.empty() && from_environment != nullptr) address = from_environment;
+    const bool is_told = !address.empty() || (!host.empty() && !port.empty());
+    if (!is_told) address = configured_address().value_or("");
     if (!address.empty() && !split_address(address, options)) {
-      throw CLI::ValidationError("the address '" + address + "' is neither host:port nor [ipv6]:port");
+      throw CLI::ValidationError((is_told ? "the address '" : "the address in NCCL_RAS_ADDR, '") + address +
+                                 "', is neither host:port nor [ipv6]:port");
     }
     if (!host.empty()) options.host = host;
     if (!port.empty()) options.port = port;

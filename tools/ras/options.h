@@ -16,7 +16,8 @@ struct Options {
   std::string dump_folder;  ///< empty: no dumps
 };
 
-/// Reads the command line and NCCL_RAS_ADDR; returns an exit code instead when the program is to end at once.
+/// Reads the command line and, where that does not say it, where the job was told to listen; returns an exit code
+/// instead when the program is to end at once.
 struct ParseResult {
   Options options;
   std::optional<int> exit_code;
