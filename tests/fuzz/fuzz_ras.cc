@@ -48,7 +48,8 @@ void fuzz_tell(std::span<const std::byte> bytes, bool answered) {
     for (const ProcessName& name : roster.processes) {
       JobProcess& process = job.processes[name.number];
       process.name = name;
-      process.dead = name.pid % 2 != 0;
+      process.state = static_cast<ProcessState>(static_cast<unsigned>(name.pid) % 4);
+      process.hung_up = name.number % 2 != 0;
       if (answered) process.report = tell->report;
     }
   }
