@@ -48,7 +48,7 @@ void fuzz_tell(std::span<const std::byte> bytes, bool answered) {
     for (const ProcessName& name : roster.processes) {
       JobProcess& process = job.processes[name.number];
       process.name = name;
-      process.state = static_cast<ProcessState>(static_cast<unsigned>(name.pid) % 4);
+      process.state = static_cast<nitinol::ProcessState>(static_cast<unsigned>(name.pid) % 4);
       process.hung_up = name.number % 2 != 0;
       if (answered) process.report = tell->report;
     }
