@@ -1,8 +1,7 @@
 // A socket in a program that may close descriptors which are not its own, and give their numbers to files of its own.
 #pragma once
 
-#include <sys/types.h>
-
+#include "base/file_identity.h"
 #include "bootstrap/fork_guard.h"
 
 namespace nitinol::ras {
@@ -25,9 +24,7 @@ class OwnSocket {
 
  private:
   GuardedFd fd_;
-  // Which no other file has as long as it is there.
-  dev_t device_ = 0;
-  ino_t inode_ = 0;
+  FileIdentity identity_;  ///< no other file has it as long as the socket is there
 };
 
 }  // namespace nitinol::ras
