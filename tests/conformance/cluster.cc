@@ -18,11 +18,13 @@
 #include <thread>
 
 #include "devices.h"
+#include "scarcity.h"
 
 namespace nitinol::testing {
 namespace {
 
-constexpr std::chrono::seconds kPatience{110};
+/// Less than ctest has (NitinolRoom.cmake), so that it can be told what all threads do.
+constexpr std::chrono::seconds kPatience{kAddressSanitizer || kThreadSanitizer ? 550 : 110};
 
 struct Pipe {
   int read_end = -1;
