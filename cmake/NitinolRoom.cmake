@@ -22,8 +22,9 @@ endfunction()
 # program <name>_test. DEPENDS names the other rooms (nitinol_ is put before) and libraries it may use. In the flavour cuda
 # the room's *.cu files belong to it too. SEES_GPUS: its tests differ between the flavours; those of other rooms would say
 # the same again in the flavour cuda, and are not built there. PURE: it has no threads, and ThreadSanitizer nothing to see.
+# COMPUTES: its tests have more to do than the compiler with them.
 function(nitinol_room name)
-  cmake_parse_arguments(ROOM "SEES_GPUS;PURE;C_ENUMS" "" "DEPENDS;LIBRARIES;TEST_DEPENDS" ${ARGN})
+  cmake_parse_arguments(ROOM "SEES_GPUS;PURE;COMPUTES;C_ENUMS" "" "DEPENDS;LIBRARIES;TEST_DEPENDS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
@@ -51,16 +52,20 @@ function(nitinol_room name)
   if((NITINOL_FLAVOUR STREQUAL "cuda" AND NOT ROOM_SEES_GPUS) OR (ROOM_PURE AND NITINOL_SANITIZE MATCHES "thread"))
     set(tells_nothing ON)
   endif()
+  set(computes "")
+  if(ROOM_COMPUTES)
+    set(computes COMPUTES)
+  endif()
   if(NITINOL_TESTS AND tests AND NOT tells_nothing)
-    nitinol_test(${name}_test SOURCES ${tests} LIBRARIES nitinol_${name} ${ROOM_TEST_DEPENDS})
+    nitinol_test(${name}_test ${computes} SOURCES ${tests} LIBRARIES nitinol_${name} ${ROOM_TEST_DEPENDS})
   endif()
 endfunction()
 
 # A GoogleTest program whose tests ctest knows one by one. TIMEOUT is in seconds without sanitizers. Label what takes long
 # without being worth it under a sanitizer `slow`. C_ENUMS, as of a room: it looks at enumerations that callers from C have
-# filled with any number.
+# filled with any number. COMPUTES: as of a room.
 function(nitinol_test name)
-  cmake_parse_arguments(TEST "C_ENUMS" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(TEST "C_ENUMS;COMPUTES" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 120)
   endif()
@@ -75,10 +80,12 @@ function(nitinol_test name)
   endif()
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE nitinol_compile ${TEST_LIBRARIES} nitinol_test_main)
-  # Compiling a test takes far longer than running its own code: half of a build's time goes into optimising it.
-  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-O0>)
+  # Compiling most tests takes far longer than running their own code: half of a build's time goes into optimising it.
+  if(NOT TEST_COMPUTES)
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-O0>)
+  endif()
   set_target_properties(${name} PROPERTIES NITINOL_C_ENUMS ${TEST_C_ENUMS})
-  nitinol_precompile_headers(${name} c_enums_${TEST_C_ENUMS})
+  nitinol_precompile_headers(${name} c_enums_${TEST_C_ENUMS}_computes_${TEST_COMPUTES})
   include(GoogleTest)
   gtest_discover_tests(${name} ${prefix} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}" ${lock})

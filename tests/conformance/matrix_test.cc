@@ -8,6 +8,7 @@
 #include "cluster.h"
 #include "device_memory.h"
 #include "elements.h"
+#include "scarcity.h"
 
 namespace nitinol::testing {
 namespace {
@@ -221,6 +222,11 @@ struct Layout {
 
 class Matrix : public ::testing::TestWithParam<Layout> {
  protected:
+  void SetUp() override {
+    const std::vector<int>& all = GetParam().ranks_in_process;
+    const bool has_threads = *std::max_element(all.begin(), all.end()) > 1;
+    if (kThreadSanitizer && !has_threads) GTEST_SKIP() << "it sees nothing between processes";
+  }
   static int ranks() {
     const std::vector<int>& all = GetParam().ranks_in_process;
     return std::accumulate(all.begin(), all.end(), 0);
