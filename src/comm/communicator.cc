@@ -68,8 +68,7 @@ Communicator::Visit::Visit(Communicator& communicator, Needs needs)
 /// The communicator may go as soon as nobody visits it.
 void Communicator::Visit::leave() {
   if (needs_all_) communicator_.needs_all_.fetch_sub(1);
-  const auto kept = communicator_.weak_from_this().lock();
-  if (communicator_.visitors_.fetch_sub(1) == 1) communicator_.tear_down_if_left();
+  if (communicator_.visitors_.fetch_sub(1) == kLeftToVisitors + 1) communicator_.tear_down_as_last();
 }
 
 Communicator::Making::Making(Communicator& parent, const std::shared_ptr<Communicator>& child) : parent_(parent) {

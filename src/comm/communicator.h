@@ -120,7 +120,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   Bootstrap& bootstrap() { return *bootstrap_; }
   const std::atomic<bool>* abort_flag() const { return &aborted_; }
   /// Whether threads use it that nobody waits for.
-  bool has_visitors() const { return visitors_.load() > 0 || left_to_visitors_.load(); }
+  bool has_visitors() const { return visitors_.load() != 0; }
 
   /// What ncclCommGetAsyncError reports. Lock-free.
   ncclResult_t state() const { return state_.load(std::memory_order_acquire); }
@@ -279,7 +279,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   bool wait_for_visitors(std::chrono::steady_clock::time_point deadline) const;
   /// False: visitors are in it yet, and the last of them tears it down.
   bool has_to_itself(std::chrono::steady_clock::time_point deadline);
-  void tear_down_if_left() noexcept;
+  void tear_down_as_last() noexcept;
   void let_go_of_all(std::chrono::steady_clock::time_point deadline);
   void flush(std::chrono::milliseconds patience);
   void wait_for_leavers(bool in_a_hurry);
@@ -367,8 +367,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::atomic<const char*> failure_text_{nullptr};
   LatestSentence failed_repairs_;
   LatestSentence failed_calls_;
-  std::atomic<int> visitors_{0};
-  std::atomic<bool> left_to_visitors_{false};        ///< the last of them is to tear it down
+  static constexpr unsigned kLeftToVisitors = 1U << 31;  ///< beside their number: the last of them is to tear it down
+  std::atomic<unsigned> visitors_{0};
   std::atomic<int> needs_all_{0};                    ///< so many of them do
   std::atomic<HostCall> waits_in_{HostCall::kNone};  ///< on the host, for other ranks
   std::atomic<const char*> waits_to_call_{nullptr};  ///< the same, in strict mode; a collective's name

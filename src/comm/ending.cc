@@ -235,12 +235,18 @@ void Communicator::tear_down() {
 
 bool Communicator::has_to_itself(std::chrono::steady_clock::time_point deadline) {
   if (wait_for_visitors(deadline)) return true;
-  left_to_visitors_.store(true);
-  return visitors_.load() == 0 && left_to_visitors_.exchange(false);  // the last may have gone before it could see that
+  unsigned visitors = visitors_.load();
+  while (visitors != 0) {
+    if (visitors_.compare_exchange_weak(visitors, visitors | kLeftToVisitors)) return false;
+  }
+  return true;
 }
 
-void Communicator::tear_down_if_left() noexcept {
-  if (!left_to_visitors_.exchange(false)) return;
+/// Whoever comes in meanwhile, and is refused, is the last instead.
+void Communicator::tear_down_as_last() noexcept {
+  const auto kept = weak_from_this().lock();  // the handle lets it go once there are no visitors
+  unsigned nobody = kLeftToVisitors;
+  if (!visitors_.compare_exchange_strong(nobody, 0)) return;
   say_goodbye();
   let_go_of_all(std::chrono::steady_clock::now() + kAbortPatience);
 }
