@@ -4,11 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 
 namespace nitinol {
 namespace {
 
-constexpr const char* kLast = "AllReduce number 5 (count 7, type float32, op sum)";
+const std::string kLast = "AllReduce number 5 (count 7, type float32, op sum)";
 
 Signature all_reduce(uint64_t sequence) {
   CollectiveWork work;
@@ -28,13 +29,13 @@ Doings after_a_collective() {
 
 TEST(WordsForDoings, OfARankThatIsIdle) {
   EXPECT_EQ(words_for_doings({}), "idle, it has not begun any collective");
-  EXPECT_EQ(words_for_doings(after_a_collective()), std::string("idle, its last collective was ") + kLast);
+  EXPECT_EQ(words_for_doings(after_a_collective()), "idle, its last collective was " + kLast);
 }
 
 TEST(WordsForDoings, OfARankInACollective) {
   Doings doings = after_a_collective();
   doings.running = true;
-  EXPECT_EQ(words_for_doings(doings), std::string("it is in ") + kLast);
+  EXPECT_EQ(words_for_doings(doings), "it is in " + kLast);
   doings.last.reset();
   EXPECT_EQ(words_for_doings(doings), "its last collective was number 5");
 }
@@ -54,10 +55,9 @@ TEST(WordsForDoings, OfARankInMessages) {
 TEST(WordsForDoings, OfARankOnItsWayIntoACall) {
   Doings doings = after_a_collective();
   doings.reaching = true;
-  EXPECT_EQ(words_for_doings(doings),
-            std::string("it is about to make a call, for which it has to reach other ranks' memory, its last "
-                        "collective was ") +
-                kLast);
+  EXPECT_EQ(
+      words_for_doings(doings),
+      "it is about to make a call, for which it has to reach other ranks' memory, its last collective was " + kLast);
 }
 
 TEST(WordsForDoings, OfARankThatHasSentAndReceived) {
@@ -76,7 +76,7 @@ TEST(WordsForDoings, OfARankWhoseCallHasNotBegun) {
   doings.holder = Holder{{0xab, 0}, 3, all_reduce(5)};
   EXPECT_EQ(
       words_for_doings(doings),
-      std::string("it has issued 2 launches that have not begun, behind ") + kLast +
+      "it has issued 2 launches that have not begun, behind " + kLast +
           " on communicator ab000000000000000000000000000000 (there rank 3) in its stream, its last collective was " +
           kLast);
 }
