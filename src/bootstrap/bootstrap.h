@@ -128,14 +128,16 @@ class Bootstrap {
   std::unique_ptr<Bootstrap> make_child(const std::vector<int>& members, int my_index,
                                         const std::atomic<bool>* abort_flag = nullptr);
 
-  /// `callback` hears of the first failure; also if there was one already. That a rank is lost or has departed is none
-  /// to it before `needs_others` says so. Replaces earlier ones; null: none. When it returns, what it replaced is not
-  /// running; so neither must call it.
+  /// `callback` hears of the first failure; also if there was one already. That ranks are lost or have departed is none
+  /// before `needs_others` says that this one needs one of them. Replaces earlier ones; null: none. When it returns,
+  /// what it replaced is not running; so neither must call it.
   void watch(FailureCallback callback, NeedsOthers needs_others = {});
+  /// The first failure; if there is none, who was the first to be lost or to depart.
   std::optional<Failure> failure() const;
   /// Whether the first failure is that another rank is lost or has departed.
   bool has_gone_rank() const;
-  /// Tells all ranks, this one's callback included; the first failure of a communicator counts, later ones are dropped.
+  /// Tells all ranks, this one's callback included; the first failure of a communicator counts, later ones are dropped,
+  /// but partings before it count besides.
   void report_failure(const Failure& failure);
   /// The same where there is no memory to say what is wrong, and takes none.
   void report_lack_of_memory() noexcept;

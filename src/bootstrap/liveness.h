@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 
 #include "nccl.h"
@@ -30,9 +31,9 @@ struct Failure {
 /// not call shutdown() or destroy the Bootstrap: it notes the failure and wakes whoever waits.
 using FailureCallback = std::function<void(const Failure&)>;
 
-/// Whether this rank needs the others now, of which one is lost or has departed, as it says. Asked on the watching
-/// thread, again and again until it does. The same holds for it, but that it may throw: then it does.
-using NeedsOthers = std::function<bool(const Failure&)>;
+/// Of those that are lost or have departed, the one that this rank needs now; null: none. Asked on the watching thread,
+/// again and again until there is one. The same holds for it, but that it may throw: then it is the first.
+using NeedsOthers = std::function<const Failure*(std::span<const Failure> gone)>;
 
 /// What another rank does, as far as that can be seen, for whoever waits for it in vain.
 struct DoingsOfRank {

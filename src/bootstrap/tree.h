@@ -120,6 +120,7 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
   /// Throws if nobody can connect to this rank.
   void check_listener() const { listener_->check(listens_since_); }
   void watch(FailureCallback callback, NeedsOthers needs_others = {});
+  /// What ended the communicator; if nothing has, who was the first to be lost or to depart.
   std::optional<Failure> failure() const;
   bool has_gone_rank() const {
     const std::lock_guard lock(mutex_);
@@ -168,13 +169,17 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
   void on_closed(const LinkPointer& link, const Ending& ending);
   Failure failure_of(const Link& link, const Ending& ending) const;
   void spread(const Failure& failure, int except);
+  /// Whether it has failed: that others are gone is not enough.
+  bool is_over_locked() const { return failure_ && (end_ || failure_->parting == Parting::kFailed); }
+  const Failure* end() const;
+  bool is_somebody_gone() const;
+  bool is_news_locked(const Failure& failure) const;
   void tell_locked(const Failure& failure, int except);
   void tell_lack_locked(int except) noexcept;
   void prepare_last_words_locked();
-  void tell_watcher(const Failure& failure);
   void call_back(const Failure& failure);
-  void call_back_later(std::chrono::milliseconds delay);
-  bool waits_for_need() noexcept;
+  void call_back_once_needed(std::chrono::milliseconds delay);
+  bool tell_who_needs();
   void check_locked() const;
   std::string name_locked(int rank) const;
   std::string own_name_locked() const;
@@ -243,12 +248,15 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::map<int, Neighbour> neighbours_;  // parent and children
-  std::optional<Failure> failure_;
-  Failure lack_;                   // of memory: what is said then is made before
-  SharedBytes word_of_lack_;       // the same, a frame
-  SharedBytes word_of_end_;        // of the process, a frame
-  std::optional<Failure> revoke_;  // what the first other rank says that has revoked the communicator
-  bool has_revoked_ = false;       // this rank
+  std::optional<Failure> failure_;       // the first: operations of this tree end with it
+  std::optional<Failure> end_;           // what ended the communicator, where the first was no more than a parting
+  std::vector<Failure> gone_;            // those that were lost or have departed
+  Failure lack_;                         // of memory: what is said then is made before
+  SharedBytes word_of_lack_;             // the same, a frame
+  Failure own_end_;                      // what is said when the process ends
+  SharedBytes word_of_end_;              // the same, a frame
+  std::optional<Failure> revoke_;        // what the first other rank says that has revoked the communicator
+  bool has_revoked_ = false;             // this rank
   bool told_of_awaited_ = false;
   bool has_lost_neighbour_ = false;  // before any failure
   bool shut_down_ = false;

@@ -1,4 +1,5 @@
 // How a rank hears of failures, passes them on to its neighbours in the tree, and tells whoever watches.
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -28,7 +29,8 @@ void Tree::prepare_last_words_locked() {
   lack_ = {rank_, ncclRemoteError, formatted("{} failed: out of memory: {}", name, std::strerror(ENOMEM))};
   word_of_lack_ = word_of(lack_);
   const std::string end = formatted("{} exited without ncclCommDestroy or ncclCommAbort", name);
-  word_of_end_ = word_of({rank_, ncclRemoteError, end, Parting::kDeparted});
+  own_end_ = {rank_, ncclRemoteError, end, Parting::kDeparted};
+  word_of_end_ = word_of(own_end_);
   for (const auto& [rank, neighbour] : neighbours_) {
     if (neighbour.connection) neighbour.connection->keep_last_word(word_of_lack_);
   }
@@ -62,10 +64,20 @@ void Tree::on_closed(const LinkPointer& link, const Ending& ending) {
   changed_.notify_all();
 }
 
+/// The first failure counts. A parting is none until somebody needs who has gone, so it counts besides; of each rank
+/// once.
+bool Tree::is_news_locked(const Failure& failure) const {
+  if (shut_down_ || is_over_locked()) return false;
+  if (!failure_ || failure.parting == Parting::kFailed) return true;
+  return std::none_of(gone_.begin(), gone_.end(), [&](const Failure& gone) { return gone.rank == failure.rank; });
+}
+
 void Tree::spread(const Failure& failure, int except) {
+  bool first = false;
   {
     const std::lock_guard lock(mutex_);
-    if (failure_ || shut_down_) return;
+    if (!is_news_locked(failure)) return;
+    first = !failure_;
     try {
       tell_locked(failure, except);
     } catch (const std::bad_alloc&) {
@@ -73,16 +85,31 @@ void Tree::spread(const Failure& failure, int except) {
     }
     changed_.notify_all();
   }
-  // What the others were told, and no longer changes.
-  tell_watcher(*failure_);
+  if (const Failure* const end = this->end()) return call_back(*end);
+  if (first) call_back_once_needed(options_.grace_of_gone);
 }
 
 // Sent before anybody here can know of it: a thread that does may end the process, and its end must not look like the
 // first cause to the others.
 void Tree::tell_locked(const Failure& failure, int except) {
   std::optional<Failure> kept = failure;
+  const bool parts = failure.parting != Parting::kFailed;
+  std::vector<Failure> gone = gone_;
+  if (parts) gone.push_back(failure);
   pass_on_locked(control_frame(FrameType::kFail, encode(failure)), except);
-  failure_ = std::move(kept);
+  gone_ = std::move(gone);
+  if (!failure_) {
+    failure_ = std::move(kept);
+  } else if (!parts) {
+    end_ = std::move(kept);
+  }
+}
+
+/// What ended the communicator, which no longer changes; null: nothing has.
+const Failure* Tree::end() const {
+  const std::lock_guard lock(mutex_);
+  if (!is_over_locked()) return nullptr;
+  return end_ ? &*end_ : &*failure_;
 }
 
 void Tree::pass_on_locked(const Frame& frame, int except) {
@@ -97,22 +124,22 @@ void Tree::tell_lack_locked(int except) noexcept {
     if (rank == except || !neighbour.connection || neighbour.gone) continue;
     if (!neighbour.connection->send_at_once(*word_of_lack_)) neighbour.connection->close_now();
   }
-  failure_ = std::move(lack_);
+  (failure_ ? end_ : failure_) = std::move(lack_);
 }
 
 void Tree::report_lack_of_memory() noexcept {
   {
     const std::lock_guard lock(mutex_);
-    if (failure_ || shut_down_) return;
+    if (!is_news_locked(lack_)) return;
     tell_lack_locked(-1);
     changed_.notify_all();
   }
-  call_back(*failure_);  // which no longer changes
+  call_back(*end());
 }
 
 void Tree::report_revoke() {
   const std::lock_guard lock(mutex_);
-  if (failure_ || shut_down_ || std::exchange(has_revoked_, true)) return;
+  if (is_over_locked() || shut_down_ || std::exchange(has_revoked_, true)) return;
   const Failure revoke{rank_, ncclRemoteError, formatted("{} revoked the communicator", own_name_locked())};
   pass_on_locked(control_frame(FrameType::kRevoked, encode(revoke)), -1);
 }
@@ -138,11 +165,6 @@ void Tree::on_revoked(const Failure& revoke, int from) {
   changed_.notify_all();
 }
 
-void Tree::tell_watcher(const Failure& failure) {
-  if (failure.parting == Parting::kFailed) return call_back(failure);
-  call_back_later(options_.grace_of_gone);
-}
-
 void Tree::call_back(const Failure& failure) {
   const std::lock_guard lock(callback_mutex_);
   if (!callback_ || told_) return;
@@ -150,27 +172,34 @@ void Tree::call_back(const Failure& failure) {
   callback_(failure);
 }
 
-/// Whether nobody is to hear of the failure, as the rank that is gone is not needed now. Not if that cannot be known.
-bool Tree::waits_for_need() noexcept {
+/// Tells the watcher if it needs one of those that are gone; false if it is to be asked again.
+bool Tree::tell_who_needs() {
+  const std::lock_guard lock(callback_mutex_);
+  if (!callback_ || told_) return true;
+  std::vector<Failure> gone;
+  const Failure* needed = &*failure_;
   try {
-    const std::lock_guard lock(callback_mutex_);
-    const bool is_gone = failure_->parting != Parting::kFailed;
-    return callback_ && !told_ && needs_others_ && is_gone && !needs_others_(*failure_);
-  } catch (const std::exception&) {
-    return false;
+    {
+      const std::lock_guard reading(mutex_);
+      gone = gone_;
+    }
+    if (needs_others_) needed = needs_others_(gone);
+  } catch (const std::exception&) {  // it cannot be known
   }
+  if (needed == nullptr) return false;
+  told_ = true;
+  callback_(*needed);
+  return true;
 }
 
 /// At once where there is no memory to remember it.
-void Tree::call_back_later(std::chrono::milliseconds delay) {
+void Tree::call_back_once_needed(std::chrono::milliseconds delay) {
   const auto call_back = [weak = weak_from_this()] {
     if (const auto tree = weak.lock()) tree->call_back(*tree->failure_);
   };
   const auto look = [weak = weak_from_this()] {
     const auto tree = weak.lock();
-    if (!tree) return;
-    if (tree->waits_for_need()) return tree->call_back_later(kBetweenLooks);
-    tree->call_back(*tree->failure_);
+    if (tree && !tree->tell_who_needs()) tree->call_back_once_needed(kBetweenLooks);
   };
   try {
     Network::instance().reactor().post([look, call_back, delay] {
@@ -193,17 +222,23 @@ void Tree::watch(FailureCallback callback, NeedsOthers needs_others) {
     needs_others_ = std::move(needs_others);
     told_ = false;
   }
-  if (!watches) return;  // whoever leaves comes here, and failure() takes memory
-  if (const auto known = failure()) tell_watcher(*known);
+  if (!watches) return;
+  if (const Failure* const end = this->end()) return call_back(*end);
+  if (is_somebody_gone()) call_back_once_needed(options_.grace_of_gone);
+}
+
+bool Tree::is_somebody_gone() const {
+  const std::lock_guard lock(mutex_);
+  return !gone_.empty();
 }
 
 std::optional<Failure> Tree::failure() const {
   const std::lock_guard lock(mutex_);
-  return failure_;
+  return end_ ? end_ : failure_;
 }
 
 void Tree::fail_operation(const Failure& failure) {
-  report(failure);
+  if (!this->failure()) report(failure);  // that somebody is gone may be the cause, and no failure to others
   const Failure first = this->failure().value_or(failure);
   throw Error(first.result, first.sentence);
 }
@@ -215,7 +250,7 @@ void Tree::on_end_of_process() noexcept {
     std::this_thread::sleep_for(1ms);
     static_cast<void>(lock.try_lock());
   }
-  if (!lock || failure_ || shut_down_ || has_revoked_) return;
+  if (!lock || !is_news_locked(own_end_) || has_revoked_) return;
   for (const auto& [rank, neighbour] : neighbours_) {
     if (are_same_process(neighbour.identity, self_) || !neighbour.connection || neighbour.gone) continue;
     neighbour.connection->send_if_free(*word_of_end_);

@@ -1,6 +1,7 @@
 // The failure watch and proper leaving.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <array>
 #include <future>
 #include <string>
@@ -115,7 +116,7 @@ TEST(Watch, OfARankThatHasDepartedIsToldOnceItIsNeeded) {
   std::atomic<bool> needed{false};
   std::promise<bool> told;
   all[1]->watch([&](const Failure&) { told.set_value(needed); },
-                [&](const Failure&) { return ++asked, needed.load(); });
+                [&](std::span<const Failure> gone) { return ++asked, needed ? gone.data() : nullptr; });
   all[0]->report_failure({0, ncclRemoteError, "rank 0 aborted its communicator", Parting::kDeparted});
   while (asked < 3) std::this_thread::yield();
   needed = true;
@@ -130,16 +131,49 @@ TEST(Watch, OfALostRankIsToldOnceItIsNeeded) {
   std::atomic<int> asked{0};
   std::promise<Parting> told;
   all[1]->watch([&](const Failure& failure) { told.set_value(failure.parting); },
-                [&](const Failure& failure) { return failure.parting == Parting::kLost && ++asked == 3; });
+                [&](std::span<const Failure> gone) { return ++asked == 3 ? gone.data() : nullptr; });
   all[0].reset();  // without a goodbye
   EXPECT_EQ(told.get_future().get(), Parting::kLost);
+}
+
+TEST(Watch, ARankThatIsNeededIsToldThoughItWasNotTheFirstToGo) {
+  BootstrapOptions options = quick_options();
+  options.grace_of_gone = std::chrono::milliseconds(1);
+  auto all = join_all(9, options);  // a tree of several levels
+  std::promise<std::string> told;
+  all[8]->watch([&](const Failure& failure) { told.set_value(failure.sentence); },
+                [](std::span<const Failure> gone) {
+                  const auto found = std::find_if(gone.begin(), gone.end(), [](auto& each) { return each.rank == 5; });
+                  return found != gone.end() ? &*found : nullptr;
+                });
+  all[7]->report_failure({7, ncclRemoteError, "rank 7 aborted its communicator", Parting::kDeparted});
+  await_failure(all);
+  all[7]->report_failure({7, ncclRemoteError, "rank 7 exited", Parting::kDeparted});
+  all[5]->report_failure({5, ncclRemoteError, "rank 5 aborted its communicator", Parting::kDeparted});
+  EXPECT_EQ(told.get_future().get(), "rank 5 aborted its communicator");
+  EXPECT_EQ(all[8]->failure()->rank, 7) << "which is no failure to the others";
+  all[8]->watch(nullptr);
+}
+
+TEST(Watch, AFailureIsToldThoughSomebodyHasGoneBefore) {
+  auto all = join_all(9);
+  std::promise<std::string> told;
+  all[8]->watch([&](const Failure& failure) { told.set_value(failure.sentence); },
+                [](std::span<const Failure>) { return nullptr; });
+  all[7]->report_failure({7, ncclRemoteError, "rank 7 aborted its communicator", Parting::kDeparted});
+  await_failure(all);
+  all[5]->report_failure({5, ncclUnhandledCudaError, "rank 5: an illegal memory access"});
+  all[5]->report_failure({5, ncclUnhandledCudaError, "rank 5: a later one, which does not count"});
+  EXPECT_EQ(told.get_future().get(), "rank 5: an illegal memory access");
+  EXPECT_EQ(all[8]->failure()->rank, 5);
+  EXPECT_EQ(error_of([&] { all[8]->barrier(); }).code(), ncclUnhandledCudaError);
 }
 
 TEST(Watch, OfARankThatSaysWhatIsWrongIsToldThoughItIsNotNeeded) {
   auto all = join_all(2);
   std::promise<std::string> told;
   all[1]->watch([&](const Failure& failure) { told.set_value(failure.sentence); },
-                [](const Failure&) { return false; });
+                [](std::span<const Failure>) { return nullptr; });
   all[0]->report_failure({0, ncclUnhandledCudaError, "rank 0: an illegal memory access"});
   EXPECT_EQ(told.get_future().get(), "rank 0: an illegal memory access");
 }

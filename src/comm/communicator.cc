@@ -59,7 +59,7 @@ Communicator::Visit::Visit(Communicator& communicator, Needs needs)
     : communicator_(communicator), needs_all_(needs == Needs::kAllRanks) {
   communicator_.require_own("a call that was begun before a fork");
   communicator_.visitors_.fetch_add(1);
-  if (needs_all_) communicator_.needs_all_.fetch_add(1);
+  if (needs_all_) communicator_.calls_begun_.fetch_add(1);
   if (!communicator_.aborted_.load()) return;
   leave();
   fail(ncclInvalidUsage, "rank {}: the communicator was destroyed or aborted meanwhile", communicator_.rank_);
@@ -67,7 +67,7 @@ Communicator::Visit::Visit(Communicator& communicator, Needs needs)
 
 /// The communicator may go as soon as nobody visits it.
 void Communicator::Visit::leave() {
-  if (needs_all_) communicator_.needs_all_.fetch_sub(1);
+  if (needs_all_) communicator_.calls_ended_.fetch_add(1);
   if (communicator_.visitors_.fetch_sub(1) == kLeftToVisitors + 1) communicator_.tear_down_as_last();
 }
 
@@ -224,18 +224,10 @@ void Communicator::require_not_finalised(const Launch& launch) const {
   }
 }
 
-/// From when on that is a failure.
-void Communicator::throw_if_somebody_is_gone() {
-  if (!somebody_is_gone_.load(std::memory_order_relaxed)) return;
-  if (const auto first = bootstrap_->failure()) fail_with(first->result, first->sentence, false);
-  throw_failure();
-}
-
 template <class Body>
 void Communicator::operate(const Launch& launch, Body&& body) {
   const Visit visit(*this, Needs::kAllRanks);
   require_not_finalised(launch);
-  throw_if_somebody_is_gone();
   const DeviceGuard device(device_);
   try {
     const std::lock_guard one_at_a_time(operations_mutex_);
@@ -265,7 +257,7 @@ void Communicator::throw_first_failure() {
   const auto deadline = std::chrono::steady_clock::now() + kFailurePatience;
   for (bool last = false;; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
     if (const auto first = bootstrap_->failure()) {
-      fail_with(first->result, first->sentence, false);  // of a rank that is gone the failure watch may say nothing
+      fail_because_of(*first);  // of a rank that is gone the failure watch may say nothing
       fail(first->result, "{}", first->sentence);
     }
     if (last) return;
@@ -318,11 +310,18 @@ void Communicator::fail_with(ncclResult_t code, const std::string& sentence, boo
   seat_.note_failure();
 }
 
+void Communicator::fail_because_of(const Failure& known) {
+  fail_with(known.result, known.sentence, known.parting != Parting::kFailed);
+}
+
 void Communicator::tell(Bootstrap& bootstrap, ncclResult_t code, const std::string& sentence) noexcept {
   try {
     const ncclResult_t told = code == ncclInvalidUsage ? code : ncclRemoteError;
     const char* const what = aborted_.load() ? kAborted : "failed";  // what an abort ends is no failure of its own
-    bootstrap.report_failure({rank_, told, formatted("{} {}: {}", self_description(), what, sentence)});
+    // Who fails only as others are gone fails nobody that needs none of them.
+    const bool parts = code == ncclRemoteError && bootstrap.has_gone_rank();
+    bootstrap.report_failure({rank_, told, formatted("{} {}: {}", self_description(), what, sentence),
+                              parts ? Parting::kDeparted : Parting::kFailed});
   } catch (const std::exception&) {
     bootstrap.report_lack_of_memory();
   }

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -18,7 +19,6 @@
 #include "bootstrap/fork_guard.h"
 #include "comm/config.h"
 #include "comm/handle_exchange.h"
-#include "comm/idle_question.h"
 #include "comm/kernel_memory.h"
 #include "comm/latest_sentence.h"
 #include "comm/life_cycle.h"
@@ -39,7 +39,7 @@ class Standstill;
 
 class Communicator : public std::enable_shared_from_this<Communicator>, private ras::Subject {
  public:
-  /// Whom a call needs, that would not hear by itself that a rank is gone.
+  /// Whom a call may wait for, which does not hear by itself that a rank is gone.
   enum class Needs { kAllRanks, kNobody };
   /// A call of which an abort from another thread must take notice before anything is freed.
   class Visit {
@@ -244,6 +244,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
 
   /// The first failure counts. Passed on to the other ranks if `tell_others`.
   void fail_with(ncclResult_t code, const std::string& sentence, bool tell_others);
+  /// Because of what the failure watch knows. If that is a rank that is gone, so is this one to others.
+  void fail_because_of(const Failure& known);
   /// Because of what was thrown, as far as there is memory to tell it. The others are told of lack of memory alone.
   void fail_because(const std::exception& thrown) noexcept;
   /// The sentence, of a wait that was in vain, and the ranks of this host that are stopped as far as it has none of
@@ -334,8 +336,9 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void throw_first_failure();
   void fail_in_operation(ncclResult_t code, const std::string& sentence);
   void follow_failures();
-  bool needs_others(const Failure& failure);
-  void throw_if_somebody_is_gone();
+  const Failure* find_needed(std::span<const Failure> gone);
+  void tell_of_gone(std::span<const Failure> gone);
+  bool is_stuck_in_a_call();
 
   int rank_ = -1;
   int ranks_ = 0;
@@ -369,7 +372,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   LatestSentence failed_calls_;
   static constexpr unsigned kLeftToVisitors = 1U << 31;  ///< beside their number: the last of them is to tear it down
   std::atomic<unsigned> visitors_{0};
-  std::atomic<int> needs_all_{0};                    ///< so many of them do
+  std::atomic<uint64_t> calls_begun_{0};             ///< those of them that need all ranks
+  std::atomic<uint64_t> calls_ended_{0};             ///< so many of these are over
   std::atomic<HostCall> waits_in_{HostCall::kNone};  ///< on the host, for other ranks
   std::atomic<const char*> waits_to_call_{nullptr};  ///< the same, in strict mode; a collective's name
   std::mutex making_mutex_;                          // guards making_
@@ -386,8 +390,12 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::unique_ptr<Executor> executor_;
   std::mutex operations_mutex_;  // of programs that call from several threads at a time, which they should not
   StreamOrder order_;
-  std::unique_ptr<IdleQuestion> idle_question_;  ///< the failure watch's
-  std::atomic<bool> somebody_is_gone_{false};    ///< and nobody here needed it
+  /// The failure watch's, once ranks are gone.
+  struct {
+    size_t told = 0;         ///< so many of them are in the log
+    uint64_t last_call = 0;  ///< of calls_begun_
+    int looks_at_call = 0;   ///< that found it under way
+  } gone_;
   KernelsOfProcess kernels_;
   std::mutex background_mutex_;  // held while background_ is started or joined
   std::thread background_;

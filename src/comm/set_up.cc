@@ -364,7 +364,6 @@ void Communicator::make_executor_for(std::vector<Peer> peers, bool peer_access) 
       setup.launch_ordering == LaunchOrdering::kAlways && settings().flag(Setting::kLaunchRaceFatal);
   setup.check = compares_calls();
   setup.idle = order_.idle_probe();
-  idle_question_ = std::make_unique<IdleQuestion>(order_.certainty_probe(), device_);
   kernels_ = KernelsOfProcess(order_.idle_probe());
   setup.through = order_.through_probe();
   setup.exactly_through = order_.exact_probe();
@@ -396,29 +395,6 @@ void Communicator::fail_in_operation(ncclResult_t code, const std::string& sente
   } catch (const std::bad_alloc&) {
   }
   fail_with(code, more.empty() ? sentence : more, true);
-}
-
-void Communicator::follow_failures() {
-  bootstrap_->watch([this](const Failure& failure) { fail_with(failure.result, failure.sentence, false); },
-                    [this](const Failure& failure) { return needs_others(failure); });
-}
-
-/// Whether operations run, or may, or a call is under way. If not, they are refused from now on. Whoever looks for a
-/// process that has crashed is to find that in the log.
-bool Communicator::needs_others(const Failure& failure) {
-  if (needs_all_.load() > 0) return true;
-  const IdleQuestion::Answer answer = idle_question_->ask_again();
-  if (answer == IdleQuestion::Answer::kNotAsked) return false;
-  if (answer != IdleQuestion::Answer::kIdle) return true;
-  if (somebody_is_gone_.exchange(true)) return false;
-  const DeviceInLog of_rank(device_);
-  constexpr const char* kText = "{}: {}; nothing here needs it until the next operation";
-  if (failure.parting == Parting::kLost) {
-    log_note(kText, name_in_log(), failure.sentence);
-  } else {
-    log_info(Subsystem::kInit, kText, name_in_log(), failure.sentence);
-  }
-  return false;
 }
 
 }  // namespace nitinol

@@ -151,13 +151,6 @@ std::function<bool()> StreamOrder::idle_probe() const {
   };
 }
 
-std::function<bool()> StreamOrder::certainty_probe() const {
-  return [events = events_, idle = idle_probe()] {
-    const bool knows_all = events->graphs_mix || !events->in_graphs.load(std::memory_order_acquire);
-    return knows_all && idle();
-  };
-}
-
 /// `exactly`: nothing if it is longer ago than is remembered, else no less than are.
 std::optional<uint64_t> StreamOrder::through(Events& events, bool exactly) {
   if (events.in_graphs.load(std::memory_order_acquire)) return std::nullopt;

@@ -43,8 +43,6 @@ class StreamOrder {
   bool idle() const;
   /// Asks that from any thread, and as long as it is kept. Errors count as "not".
   std::function<bool()> idle_probe() const;
-  /// The same, but "not" where that cannot be known, of graphs that do not mix.
-  std::function<bool()> certainty_probe() const;
   /// Asks how many launches are through, of those that were not captured, from any thread and as long as it is kept. If
   /// it is longer ago than is remembered, no less than are; nothing if others came meanwhile, or it cannot be asked, or
   /// once something was captured.

@@ -282,7 +282,7 @@ TEST_F(Warning, TellsOfARankThatHasDiedThoughNothingNeedsIt) {
   EXPECT_EQ("process 1 ended by signal 9\n", run_processes(2, [&](int rank, const ncclUniqueId& id) {
               const Scene s(rank, id);
               if (rank == 1) raise(SIGKILL);
-              const std::string warning = " exited or closed its connection; nothing here needs it until the next ";
+              const std::string warning = " exited or closed its connection; nothing here waits for it";
               must_have(await_warnings(warning, 1), {"NCCL WARN rank 0: rank 1 (host "});
               expect_that(state_of(s.comm) == ncclSuccess, "it has failed");
               EXPECT_CALL(ncclCommAbort(s.comm));

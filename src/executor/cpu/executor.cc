@@ -97,6 +97,7 @@ class CpuExecutor : public Executor {
     if (idle_) passed.all = idle_();
     return engine_->rank().stopped() ? Passed{} : passed;
   }
+  std::vector<int> awaited() override { return engine_->rank().awaited(); }
   std::shared_ptr<const OperationTimes> times() const override { return engine_->rank().calls(); }
   DoingsOfPeer doings_of(int rank) const override { return engine_->rank().doings_of(rank); }
   bool follows_empty_collectives() const override { return true; }

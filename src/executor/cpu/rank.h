@@ -96,6 +96,8 @@ class Rank {
   void leave();
   /// As Executor::is_needed().
   bool is_needed() const;
+  /// As Executor::awaited().
+  std::vector<int> awaited();
   /// Of calls in which nobody had to wait for the other, or of messages that nobody received; once all ranks have left.
   std::optional<std::string> difference_in_the_end() const;
   void report(ncclResult_t code, const std::string& sentence);
@@ -254,7 +256,7 @@ class Rank {
   std::string doings_of_all(const std::vector<int>& peers) const;
   bool will_say_themselves(const std::vector<int>& peers) const;
   bool find_stopped(const std::string& call, const std::vector<int>& peers);
-  bool find_dead(const std::string& call);
+  bool find_dead(const std::string& call, const std::vector<int>& peers);
   bool is_dead(int peer) const;
   struct Difference {
     Signature mine;
@@ -318,10 +320,11 @@ class Rank {
   DeadPeers dead_peers_;
   std::optional<std::chrono::steady_clock::time_point> on_host_since_;  ///< when one was first seen to wait on the host
   uint64_t stalled_wait_ = 0;                                           ///< which of the waiter's long waits that was
-  uint64_t told_groups_ = 0;          ///< of messages in which this rank has told what it waits for
-  bool told_waits_ = false;           ///< in the current one
-  uint32_t told_waits_inside_ = 0;    ///< of collectives
-  std::optional<int> told_wait_for_;  ///< whom it has told that a collective waits for it to send or take something
+  uint64_t told_groups_ = 0;            ///< of messages in which this rank has told what it waits for
+  bool told_waits_ = false;             ///< in the current one
+  uint32_t told_waits_inside_ = 0;      ///< of collectives
+  std::optional<uint64_t> seen_looks_;  ///< of the own arena, by awaited()
+  std::optional<int> told_wait_for_;    ///< whom it has told that a collective waits for it to send or take something
   CircleSearch circles_;
   Labels labels_;
   bool told_label_ = false;  ///< in the current call

@@ -105,10 +105,11 @@ bool Rank::find_stopped(const std::string& call, const std::vector<int>& peers) 
   return true;
 }
 
-/// The process of a rank that is known and has not left has died: reports it, and returns true.
-bool Rank::find_dead(const std::string& call) {
-  const auto dead =
-      dead_peers_.look(ranks(), std::chrono::steady_clock::now(), [this](int peer) { return is_dead(peer); });
+/// The process of one of the peers, which has not left, has died: reports it, and returns true.
+bool Rank::find_dead(const std::string& call, const std::vector<int>& peers) {
+  const auto dead = dead_peers_.look(ranks(), std::chrono::steady_clock::now(), [&](int peer) {
+    return std::find(peers.begin(), peers.end(), peer) != peers.end() && is_dead(peer);
+  });
   if (!dead) return false;
   report(ncclRemoteError, dead_sentence(rank_, call, describe(*dead, *arena_of(*dead))));
   return true;
@@ -161,8 +162,9 @@ std::vector<int> Rank::peers_inside_or_late() const {
 void Rank::on_stall() {
   if (find_mismatch() || find_leaver()) return;
   const auto waited = stalled_for();
-  if (find_stopped(current().text(), peers_inside_or_late()) || find_waiting_on_host()) return;
-  if (find_dead(current().text())) return;
+  const std::vector<int> peers = peers_inside_or_late();
+  if (find_stopped(current().text(), peers) || find_waiting_on_host()) return;
+  if (find_dead(current().text(), peers)) return;
   if (waited >= kCirclesSearchedAfter && find_long_circle({current(), {}}, [] { return false; })) return;
   if (!is_to_be_told_of(waited)) return;
   std::vector<int> known;
@@ -273,7 +275,8 @@ void Rank::on_message_stall(const std::vector<Awaited>& all, const std::function
   if (waited >= kCirclesSearchedAfter && (find_circle() || find_long_circle({{}, &all}, ready))) return;
   std::vector<int> peers;
   for (const Awaited& awaited : all) peers.push_back(awaited.peer);
-  if (find_stopped("a group of sends and receives", peers) || find_dead("a group of sends and receives")) return;
+  constexpr const char* kCall = "a group of sends and receives";
+  if (find_stopped(kCall, peers) || find_dead(kCall, peers)) return;
   if (!is_to_be_told_of(waited)) return;
   std::string late;
   for (const Awaited& awaited : all) {
@@ -297,6 +300,20 @@ void Rank::tell_waits(const std::vector<Awaited>& all) {
   if (!told_waits_) own_->header().waits_in.store(++told_groups_);
   told_waits_ = true;
   own_->header().looks.fetch_add(1);
+}
+
+std::vector<int> Rank::awaited() {
+  const uint64_t looks = own_->header().looks.load();
+  const auto before = std::exchange(seen_looks_, looks);
+  std::vector<int> awaited;
+  if (!before || *before == looks) return awaited;
+  const bool in_messages = own_->header().waits_in.load() != 0;
+  for (int peer = 0; peer < ranks(); ++peer) {
+    const bool in_any = own_->from(peer, Lane::kCollectives).awaited.load() != 0 ||
+                        (in_messages && own_->from(peer, Lane::kMessages).awaited.load() != 0);
+    if (in_any) awaited.push_back(peer);
+  }
+  return awaited;
 }
 
 void Rank::untell_waits() {

@@ -117,6 +117,17 @@ Executor::DoingsOfPeer CallWatch::doings_of(int peer) {
   return {words_for_doings(doings), doings.stopped};
 }
 
+/// What has been told before the first time may be of waits that are over.
+std::vector<int> CallWatch::awaited() {
+  const KernelWait wait = awaited_.read();
+  std::vector<int> awaited;
+  if (!std::exchange(has_read_awaited_, true)) return awaited;
+  for (int peer = 0; peer < ranks_; ++peer) {
+    if (wait.is_for(peer)) awaited.push_back(peer);
+  }
+  return awaited;
+}
+
 /// Before the ranks have met none has called anything.
 bool CallWatch::is_needed() const {
   const CallBoard* const board = board_.load(std::memory_order_acquire);
@@ -245,7 +256,7 @@ std::optional<KernelWaits::Finding> CallWatch::look_at_kernels(const CallBoard& 
   write_kernel_wait(board.page(rank_), wait);
   if (auto finding = kernel_waits_->look()) return finding;
   warn_of(board, wait);
-  const auto dead = find_dead(board, now);
+  const auto dead = find_dead(board, wait, now);
   if (!dead) return std::nullopt;
   return KernelWaits::Finding{ncclRemoteError, dead_sentence(rank_, wait.text(), describe(*dead))};
 }
@@ -258,17 +269,22 @@ std::optional<std::string> CallWatch::look_at_collectives(const CallBoard& board
   const KernelWait wait = kernel_wait_.read();
   note_waits_in_collectives(board);
   warn_of(board, wait);
-  const auto dead = find_dead(board, now);
+  const auto dead = find_dead(board, wait, now);
   if (!dead) return std::nullopt;
   return dead_sentence(rank_, present_->text(), describe(*dead));
 }
 
-/// A rank of this host has died without having left, while kernels wait.
-std::optional<int> CallWatch::find_dead(const CallBoard& board, std::chrono::steady_clock::time_point now) {
+/// A rank of this host has died without having left, while kernels wait for it; or for another, in a collective that it
+/// may not have come to.
+std::optional<int> CallWatch::find_dead(const CallBoard& board, const KernelWait& wait,
+                                        std::chrono::steady_clock::time_point now) {
   if (kernel_wait_.waited() < kLongWait) return std::nullopt;
   const std::vector<Peer>& peers = domain_->setup().peers;
   const Peer& self = peers[static_cast<size_t>(rank_)];
+  const uint64_t mine = board.page(rank_).calls.last();
   return dead_peers_.look(ranks_, now, [&](int peer) {
+    const bool may_lack_it = wait.collective && (board.page(peer).calls.last() < mine || anything_captured(board));
+    if (!wait.is_for(peer) && !may_lack_it) return false;
     const Peer& who = peers[static_cast<size_t>(peer)];
     return who.host == self.host && process_of(who, self) == ProcessState::kDead &&
            board.page(peer).leaving.load(std::memory_order_acquire) == 0;

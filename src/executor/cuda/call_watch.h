@@ -87,6 +87,8 @@ class CallWatch {
   /// As Executor::progress() and Executor::passed(). Any thread.
   std::optional<Executor::Progress> progress() { return progress_.progress(board_.load(std::memory_order_acquire)); }
   Executor::Passed passed() { return progress_.passed(); }
+  /// As Executor::awaited().
+  std::vector<int> awaited();
 
  private:
   void look();
@@ -97,7 +99,8 @@ class CallWatch {
   void note_waits_in_collectives(const CallBoard& board);
   void warn_of(const CallBoard& board, const KernelWait& wait);
   std::optional<std::string> look_at_collectives(const CallBoard& board, std::chrono::steady_clock::time_point now);
-  std::optional<int> find_dead(const CallBoard& board, std::chrono::steady_clock::time_point now);
+  std::optional<int> find_dead(const CallBoard& board, const KernelWait& wait,
+                               std::chrono::steady_clock::time_point now);
   std::optional<std::string> look_at_data() const;
   void take_over_runs(const CallBoard& board);
   std::optional<std::string> look_at_runs(const CallBoard& board) const;
@@ -125,6 +128,11 @@ class CallWatch {
     std::chrono::steady_clock::time_point at{};
     bool answers = false;
   };
+  // Of whoever calls awaited().
+  CallNames no_names_;
+  KernelWaitReader awaited_{domain_->signals(), no_names_};
+  bool has_read_awaited_ = false;
+
   std::mutex doings_mutex_;
   std::vector<Asked> asked_for_doings_;
 

@@ -170,6 +170,7 @@ class CudaExecutor : public Executor {
   bool follows_empty_collectives() const override { return true; }
   void set_timeout(std::chrono::milliseconds timeout) override { watch_->set_timeout(timeout); }
   std::optional<Progress> progress() const override { return watch_->progress(); }
+  std::vector<int> awaited() override { return watch_->awaited(); }
   Passed passed() const override { return watch_->passed(); }
   void leave() override { watch_->leave(); }
   bool is_needed() const override { return watch_->is_needed(); }
