@@ -257,7 +257,7 @@ class Rank {
   bool will_say_themselves(const std::vector<int>& peers) const;
   bool find_stopped(const std::string& call, const std::vector<int>& peers);
   bool find_dead(const std::string& call, const std::vector<int>& peers);
-  bool is_dead(int peer) const;
+  ProcessState state_of(int peer) const;
   struct Difference {
     Signature mine;
     Signature theirs;

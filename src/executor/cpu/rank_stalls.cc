@@ -105,22 +105,23 @@ bool Rank::find_stopped(const std::string& call, const std::vector<int>& peers) 
   return true;
 }
 
-/// The process of one of the peers, which has not left, has died: reports it, and returns true.
+/// The process of one that has not left has died, of these peers if words reach others: reports it, and returns true.
 bool Rank::find_dead(const std::string& call, const std::vector<int>& peers) {
-  const auto dead = dead_peers_.look(ranks(), std::chrono::steady_clock::now(), [&](int peer) {
-    return std::find(peers.begin(), peers.end(), peer) != peers.end() && is_dead(peer);
-  });
+  const auto is_awaited = [&](int peer) { return std::find(peers.begin(), peers.end(), peer) != peers.end(); };
+  const auto dead = dead_peers_.look(
+      ranks(), std::chrono::steady_clock::now(), [this](int peer) { return state_of(peer); }, is_awaited);
   if (!dead) return false;
   report(ncclRemoteError, dead_sentence(rank_, call, describe(*dead, *arena_of(*dead))));
   return true;
 }
 
-bool Rank::is_dead(int peer) const {
+/// Of its process, if the peer is known and has not left.
+ProcessState Rank::state_of(int peer) const {
   const Arena* const arena = arena_of(peer);
   const Home& home = homes_[static_cast<size_t>(peer)];
-  return arena != nullptr && home.host == homes_[static_cast<size_t>(rank_)].host && !in_this_process(peer) &&
-         process_state(home.pid, home.pid_namespace) == ProcessState::kDead &&
-         arena->header().leaving.load(std::memory_order_acquire) == 0;
+  const bool matters = arena != nullptr && home.host == homes_[static_cast<size_t>(rank_)].host &&
+                       !in_this_process(peer) && arena->header().leaving.load(std::memory_order_acquire) == 0;
+  return matters ? process_state(home.pid, home.pid_namespace) : ProcessState::kUnknown;
 }
 
 /// Whether the peer's host waits for this rank to make another call, and there is nothing more for the peer to run

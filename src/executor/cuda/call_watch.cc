@@ -281,14 +281,16 @@ std::optional<int> CallWatch::find_dead(const CallBoard& board, const KernelWait
   if (kernel_wait_.waited() < kLongWait) return std::nullopt;
   const std::vector<Peer>& peers = domain_->setup().peers;
   const Peer& self = peers[static_cast<size_t>(rank_)];
-  const uint64_t mine = board.page(rank_).calls.last();
-  return dead_peers_.look(ranks_, now, [&](int peer) {
-    const bool may_lack_it = wait.collective && (board.page(peer).calls.last() < mine || anything_captured(board));
-    if (!wait.is_for(peer) && !may_lack_it) return false;
+  const auto state_of = [&](int peer) {
     const Peer& who = peers[static_cast<size_t>(peer)];
-    return who.host == self.host && process_of(who, self) == ProcessState::kDead &&
-           board.page(peer).leaving.load(std::memory_order_acquire) == 0;
-  });
+    const bool matters = who.host == self.host && board.page(peer).leaving.load(std::memory_order_acquire) == 0;
+    return matters ? process_of(who, self) : ProcessState::kUnknown;
+  };
+  const auto is_awaited = [&, mine = board.page(rank_).calls.last()](int peer) {
+    const bool may_lack_it = board.page(peer).calls.last() < mine || anything_captured(board);
+    return wait.is_for(peer) || (wait.collective && may_lack_it);
+  };
+  return dead_peers_.look(ranks_, now, state_of, is_awaited);
 }
 
 /// What is seen but once may be of the launch before, which has ended since; and of an earlier one if there are more
