@@ -55,9 +55,9 @@ fuzz: packages packages-fuzz build/fuzz/build.ninja ## Run every fuzz target for
 	scripts/run_fuzzers.sh build/fuzz $(FUZZ_SECONDS)
 
 .PHONY: lint
-lint: packages packages-lint build/vgpu/build.ninja ## Check the format of all files and run clang-tidy on what changed since its last run
+lint: packages packages-lint build/lint/build.ninja ## Check the format of all files and run clang-tidy on what changed since its last run
 	scripts/lint.py format
-	scripts/lint.py tidy --build build/vgpu -j $(JOBS)
+	scripts/lint.py tidy --build build/lint -j $(JOBS)
 
 .PHONY: format
 format: packages-lint ## Format all C, C++ and CUDA files in place

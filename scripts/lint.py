@@ -192,7 +192,7 @@ def main():
     form.add_argument("--fix", action="store_true", help="format in place")
     form.set_defaults(run=check_format)
     tidy = commands.add_parser("tidy", help="run clang-tidy on the sources of a build tree")
-    tidy.add_argument("--build", type=pathlib.Path, default=ROOT / "build/vgpu", help="a build tree with compile_commands.json")
+    tidy.add_argument("--build", type=pathlib.Path, default=ROOT / "build/lint", help="a build tree with compile_commands.json")
     tidy.add_argument("-j", "--jobs", type=int, default=os.cpu_count())
     tidy.add_argument("files", nargs="*", help="only these files")
     tidy.set_defaults(run=check_tidy)

@@ -311,7 +311,8 @@ void Communicator::fail_with(ncclResult_t code, const std::string& sentence, boo
 }
 
 void Communicator::fail_because_of(const Failure& known) {
-  fail_with(known.result, known.sentence, known.parting != Parting::kFailed);
+  if (known.parting == Parting::kFailed) return fail_with(known.result, known.sentence, false);
+  fail_with(ncclRemoteError, known.sentence, true);
 }
 
 void Communicator::tell(Bootstrap& bootstrap, ncclResult_t code, const std::string& sentence) noexcept {
