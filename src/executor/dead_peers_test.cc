@@ -9,8 +9,7 @@
 namespace nitinol {
 namespace {
 
-using std::chrono_literals::operator""ms;
-using std::chrono_literals::operator""s;
+using namespace std::chrono_literals;
 constexpr auto kRuns = ProcessState::kRunning;
 constexpr auto kDead = ProcessState::kDead;
 
@@ -20,11 +19,12 @@ class DeadPeersTest : public testing::Test {
   std::optional<int> look(std::chrono::milliseconds at, const std::vector<ProcessState>& states, int awaited) {
     const auto state_of = [&](int rank) { return states[static_cast<size_t>(rank)]; };
     const auto is_awaited = [&](int rank) { return rank == awaited; };
-    return dead_peers.look(static_cast<int>(states.size()), begin + at, state_of, is_awaited);
+    return dead_peers_.look(static_cast<int>(states.size()), begin_ + at, state_of, is_awaited);
   }
 
-  DeadPeers dead_peers;
-  const DeadPeers::Clock::time_point begin = DeadPeers::Clock::now();
+ private:
+  DeadPeers dead_peers_;
+  const DeadPeers::Clock::time_point begin_ = DeadPeers::Clock::now();
 };
 
 TEST_F(DeadPeersTest, OneThatIsWaitedForIsToldWhenWordOfItCouldHaveCome) {
