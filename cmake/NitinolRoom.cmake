@@ -1,4 +1,7 @@
 option(NITINOL_QUICK_BUILD "Precompile what tests include, and compile several sources of a room at a time" OFF)
+if(NITINOL_FLAVOUR STREQUAL "cuda")  # kernels take longest, and would be compiled one by one
+  set(NITINOL_QUICK_BUILD OFF)
+endif()
 
 # nitinol_precompile_headers(TARGET KIND): with NITINOL_QUICK_BUILD a test's files find the headers that most of them include
 # compiled. Tests of a kind, which are compiled with the same options, share what the first of them has.
@@ -40,9 +43,7 @@ function(nitinol_room name)
     set(scope PUBLIC)
     target_link_libraries(nitinol_${name} PRIVATE nitinol_compile)
     set_target_properties(nitinol_${name} PROPERTIES NITINOL_C_ENUMS ${ROOM_C_ENUMS})
-    if(NITINOL_QUICK_BUILD AND NITINOL_FLAVOUR STREQUAL "vgpu")  # kernels take longest, and would do so one by one
-      set_target_properties(nitinol_${name} PROPERTIES UNITY_BUILD ON)
-    endif()
+    set_target_properties(nitinol_${name} PROPERTIES UNITY_BUILD ${NITINOL_QUICK_BUILD})
   else()
     add_library(nitinol_${name} INTERFACE)
     set(scope INTERFACE)
