@@ -92,6 +92,8 @@ void Bootstrap::watch(FailureCallback callback, NeedsOthers needs_others) {
   tree_->watch(std::move(callback), std::move(needs_others));
 }
 std::optional<Failure> Bootstrap::failure() const { return tree_->failure(); }
+std::vector<Failure> Bootstrap::gone() const { return tree_->gone(); }
+bool Bootstrap::hears_of(int rank) const { return tree_->hears_of(rank); }
 bool Bootstrap::has_gone_rank() const { return tree_->has_gone_rank(); }
 void Bootstrap::report_failure(const Failure& failure) { tree_->report(failure); }
 void Bootstrap::report_lack_of_memory() noexcept { tree_->report_lack_of_memory(); }

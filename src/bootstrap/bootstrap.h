@@ -134,7 +134,11 @@ class Bootstrap {
   void watch(FailureCallback callback, NeedsOthers needs_others = {});
   /// The first failure; if there is none, who was the first to be lost or to depart.
   std::optional<Failure> failure() const;
-  /// Whether the first failure is that another rank is lost or has departed.
+  /// Those that were lost or have departed, in the order in which this rank heard of them.
+  std::vector<Failure> gone() const;
+  /// Whether words of the other rank come, as far as is known: they go by way of others, of which one may be gone.
+  bool hears_of(int rank) const;
+  /// Whether nothing worse has happened than that other ranks are lost or have departed, and that has.
   bool has_gone_rank() const;
   /// Tells all ranks, this one's callback included; the first failure of a communicator counts, later ones are dropped,
   /// but partings before it count besides.

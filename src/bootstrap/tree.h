@@ -124,8 +124,12 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
   std::optional<Failure> failure() const;
   bool has_gone_rank() const {
     const std::lock_guard lock(mutex_);
-    return failure_ && failure_->parting != Parting::kFailed && failure_->rank != rank_;
+    return failure_ && !is_over_locked() && failure_->rank != rank_;
   }
+  /// Those that were lost or have departed, in the order in which this rank heard of them.
+  std::vector<Failure> gone() const;
+  /// Whether words of the other rank come, as far as is known: they go by way of others, of which one may be gone.
+  bool hears_of(int rank) const;
   void report(const Failure& failure) { spread(failure, -1); }
   /// Whether its failure may be no more than that a neighbour is lost, which may have told the cause elsewhere.
   bool has_lost_neighbour() const {
@@ -172,13 +176,13 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
   /// Whether it has failed: that others are gone is not enough.
   bool is_over_locked() const { return failure_ && (end_ || failure_->parting == Parting::kFailed); }
   const Failure* end() const;
-  bool is_somebody_gone() const;
   bool is_news_locked(const Failure& failure) const;
   void tell_locked(const Failure& failure, int except);
   void tell_lack_locked(int except) noexcept;
   void prepare_last_words_locked();
   void call_back(const Failure& failure);
-  void call_back_once_needed(std::chrono::milliseconds delay);
+  void look_for_need();
+  void look_after(std::chrono::milliseconds delay);
   bool tell_who_needs();
   void check_locked() const;
   std::string name_locked(int rank) const;
@@ -262,10 +266,11 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
   bool shut_down_ = false;
   std::vector<int> devices_;  // by rank, once they have been told
 
-  std::mutex callback_mutex_;  // held while the callback runs; taken before mutex_
+  std::mutex callback_mutex_;  // held while the callback runs, which may report; taken before mutex_
   FailureCallback callback_;
   NeedsOthers needs_others_;
-  bool told_ = false;
+  bool looks_for_need_ = false;
+  std::atomic<bool> told_{false};  // or just being told
 };
 
 /// The key that others prove when they connect to this rank.

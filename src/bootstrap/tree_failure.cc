@@ -86,18 +86,18 @@ void Tree::spread(const Failure& failure, int except) {
     changed_.notify_all();
   }
   if (const Failure* const end = this->end()) return call_back(*end);
-  if (first) call_back_once_needed(options_.grace_of_gone);
+  if (first) look_for_need();
 }
 
 // Sent before anybody here can know of it: a thread that does may end the process, and its end must not look like the
 // first cause to the others.
 void Tree::tell_locked(const Failure& failure, int except) {
   std::optional<Failure> kept = failure;
-  const bool parts = failure.parting != Parting::kFailed;
-  std::vector<Failure> gone = gone_;
-  if (parts) gone.push_back(failure);
+  Failure gone = failure;
+  gone_.reserve(gone_.size() + 1);
   pass_on_locked(control_frame(FrameType::kFail, encode(failure)), except);
-  gone_ = std::move(gone);
+  const bool parts = failure.parting != Parting::kFailed;
+  if (parts) gone_.push_back(std::move(gone));
   if (!failure_) {
     failure_ = std::move(kept);
   } else if (!parts) {
@@ -166,23 +166,30 @@ void Tree::on_revoked(const Failure& revoke, int from) {
 }
 
 void Tree::call_back(const Failure& failure) {
+  if (told_) return;  // by the callback itself perhaps, which has the lock
   const std::lock_guard lock(callback_mutex_);
-  if (!callback_ || told_) return;
-  told_ = true;
+  if (!callback_ || told_.exchange(true)) return;
   callback_(failure);
+}
+
+/// From now on it is asked again and again whether the watcher needs one of those that are gone.
+void Tree::look_for_need() {
+  {
+    const std::lock_guard lock(callback_mutex_);
+    if (!callback_ || std::exchange(looks_for_need_, true)) return;
+  }
+  look_after(options_.grace_of_gone);
 }
 
 /// Tells the watcher if it needs one of those that are gone; false if it is to be asked again.
 bool Tree::tell_who_needs() {
   const std::lock_guard lock(callback_mutex_);
-  if (!callback_ || told_) return true;
+  looks_for_need_ = callback_ && !told_;
+  if (!looks_for_need_) return true;
   std::vector<Failure> gone;
   const Failure* needed = &*failure_;
   try {
-    {
-      const std::lock_guard reading(mutex_);
-      gone = gone_;
-    }
+    gone = this->gone();
     if (needs_others_) needed = needs_others_(gone);
   } catch (const std::exception&) {  // it cannot be known
   }
@@ -192,14 +199,14 @@ bool Tree::tell_who_needs() {
   return true;
 }
 
-/// At once where there is no memory to remember it.
-void Tree::call_back_once_needed(std::chrono::milliseconds delay) {
+/// The watcher is told at once where there is no memory to remember it.
+void Tree::look_after(std::chrono::milliseconds delay) {
   const auto call_back = [weak = weak_from_this()] {
     if (const auto tree = weak.lock()) tree->call_back(*tree->failure_);
   };
   const auto look = [weak = weak_from_this()] {
     const auto tree = weak.lock();
-    if (tree && !tree->tell_who_needs()) tree->call_back_once_needed(kBetweenLooks);
+    if (tree && !tree->tell_who_needs()) tree->look_after(kBetweenLooks);
   };
   try {
     Network::instance().reactor().post([look, call_back, delay] {
@@ -224,12 +231,23 @@ void Tree::watch(FailureCallback callback, NeedsOthers needs_others) {
   }
   if (!watches) return;
   if (const Failure* const end = this->end()) return call_back(*end);
-  if (is_somebody_gone()) call_back_once_needed(options_.grace_of_gone);
+  if (failure()) look_for_need();
 }
 
-bool Tree::is_somebody_gone() const {
+std::vector<Failure> Tree::gone() const {
   const std::lock_guard lock(mutex_);
-  return !gone_.empty();
+  return gone_;
+}
+
+bool Tree::hears_of(int rank) const {
+  const std::lock_guard lock(mutex_);
+  const auto is_gone = [&](int other) {
+    return std::any_of(gone_.begin(), gone_.end(), [&](const Failure& gone) { return gone.rank == other; });
+  };
+  for (int hop = rank_; hop != rank; hop = shape_.next_hop(hop, rank)) {
+    if (hop != rank_ && is_gone(hop)) return false;
+  }
+  return true;
 }
 
 std::optional<Failure> Tree::failure() const {

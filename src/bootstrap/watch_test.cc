@@ -205,6 +205,39 @@ TEST(Watch, OfARankThatHasDepartedIsToldThoughThereIsNoMemoryToWait) {
   }
 }
 
+TEST(Watch, WhoIsToldMayReportWithoutMemoryForIt) {
+  BootstrapOptions options = quick_options();
+  options.grace_of_gone = std::chrono::milliseconds(1);
+  for (int nth = 0; nth < 40; ++nth) {
+    auto all = join_all(3, options);
+    std::atomic<bool> told{false};
+    all[1]->watch([&](const Failure&) {
+      const testing::FailingAllocation failing(nth);
+      try {
+        all[1]->report_failure({1, ncclInternalError, "a sentence that is too long to be copied without memory"});
+      } catch (const std::bad_alloc&) {
+        all[1]->report_lack_of_memory();
+      }
+      told = true;
+    });
+    all[0]->report_failure({0, ncclRemoteError, "rank 0 aborted its communicator", Parting::kDeparted});
+    while (!told) std::this_thread::yield();
+    all[1]->watch(nullptr);
+  }
+}
+
+TEST(Watch, KnowsWhoseWordsLeadOverARankThatIsGone) {
+  auto all = join_all(9);  // rank 1 has the children 5 to 8
+  EXPECT_TRUE(all[8]->hears_of(0));
+  all[1]->report_failure({1, ncclRemoteError, "rank 1 aborted its communicator", Parting::kDeparted});
+  await_failure(all);
+  for (const int rank : {0, 2, 5}) EXPECT_FALSE(all[8]->hears_of(rank)) << rank;
+  for (const int rank : {1, 8}) EXPECT_TRUE(all[8]->hears_of(rank)) << rank;
+  EXPECT_FALSE(all[0]->hears_of(8));
+  for (const int rank : {0, 1, 4}) EXPECT_TRUE(all[2]->hears_of(rank)) << rank;
+  EXPECT_EQ(all[2]->gone().size(), 1U);
+}
+
 TEST(Watch, ARankThatHasFailedGoesWithoutMemory) {
   auto all = join_all(3);
   all[0]->report_failure({0, ncclInternalError, "a sentence that is too long to be copied without memory"});

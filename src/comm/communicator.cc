@@ -243,7 +243,7 @@ void Communicator::fail_operation(const Launch& launch, const std::exception& th
     // A peer that left because of an earlier failure is not the cause; word of that one may still be on its way. But
     // nobody waits for it where this rank's own program has stopped the call.
     const bool stopped_here = stopped_.load() && failure_sentence() == nullptr;
-    if (cause.code() == ncclRemoteError && !stopped_here) throw_first_failure();
+    if (cause.code() == ncclRemoteError && !stopped_here) throw_first_failure(cause.what());
     const Error error(cause.code(), context_of(launch) + cause.what());
     if (is_fatal(error.code())) fail_with(error.code(), error.what(), true);
     throw error;
@@ -253,10 +253,10 @@ void Communicator::fail_operation(const Launch& launch, const std::exception& th
   }
 }
 
-void Communicator::throw_first_failure() {
+void Communicator::throw_first_failure(const std::string& sentence) {
   const auto deadline = std::chrono::steady_clock::now() + kFailurePatience;
   for (bool last = false;; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
-    if (const auto first = bootstrap_->failure()) {
+    if (const auto first = cause_of(sentence)) {
       fail_because_of(*first);  // of a rank that is gone the failure watch may say nothing
       fail(first->result, "{}", first->sentence);
     }
@@ -308,11 +308,6 @@ void Communicator::fail_with(ncclResult_t code, const std::string& sentence, boo
   stop_operations();
   if (tell_others && bootstrap_ && phase_.load() != Phase::kInitialising) tell(*bootstrap_, code, sentence);
   seat_.note_failure();
-}
-
-void Communicator::fail_because_of(const Failure& known) {
-  if (known.parting == Parting::kFailed) return fail_with(known.result, known.sentence, false);
-  fail_with(ncclRemoteError, known.sentence, true);
 }
 
 void Communicator::tell(Bootstrap& bootstrap, ncclResult_t code, const std::string& sentence) noexcept {

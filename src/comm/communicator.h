@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -244,7 +245,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
 
   /// The first failure counts. Passed on to the other ranks if `tell_others`.
   void fail_with(ncclResult_t code, const std::string& sentence, bool tell_others);
-  /// Because of what the failure watch knows. If that is a rank that is gone, so is this one to others.
+  /// Because of what the failure watch knows.
   void fail_because_of(const Failure& known);
   /// Because of what was thrown, as far as there is memory to tell it. The others are told of lack of memory alone.
   void fail_because(const std::exception& thrown) noexcept;
@@ -333,12 +334,14 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void make_executor_for(std::vector<Peer> peers, bool peer_access);
   bool finds_peer_access(const std::vector<Peer>& peers);
   /// Waits a little for word of an earlier failure elsewhere; if it comes this one has failed of it, and it is thrown.
-  void throw_first_failure();
+  void throw_first_failure(const std::string& sentence);
+  std::optional<Failure> cause_of(const std::string& sentence) const;
   void fail_in_operation(ncclResult_t code, const std::string& sentence);
   void follow_failures();
   const Failure* find_needed(std::span<const Failure> gone);
   void tell_of_gone(std::span<const Failure> gone);
   bool is_stuck_in_a_call();
+  bool waits_unheard(const std::vector<int>& awaited);
 
   int rank_ = -1;
   int ranks_ = 0;
@@ -390,11 +393,14 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::unique_ptr<Executor> executor_;
   std::mutex operations_mutex_;  // of programs that call from several threads at a time, which they should not
   StreamOrder order_;
+  bool compares_calls_ = false;  ///< while they run
   /// The failure watch's, once ranks are gone.
   struct {
+    size_t known = 0;        ///< so many of them, when it looked last
     size_t told = 0;         ///< so many of them are in the log
     uint64_t last_call = 0;  ///< of calls_begun_
     int looks_at_call = 0;   ///< that found it under way
+    int looks_unheard = 0;   ///< that found a wait for a rank of which no word would come
   } gone_;
   KernelsOfProcess kernels_;
   std::mutex background_mutex_;  // held while background_ is started or joined

@@ -10,8 +10,9 @@
 namespace nitinol {
 namespace {
 
-/// One that has not ended for so many looks, a fifth of a second apart, does not.
-constexpr int kLooksAtACall = 5;
+// In looks, a fifth of a second apart.
+constexpr int kPatienceWithACall = 5;
+constexpr int kPatienceWithTheUnheard = 25;
 
 }  // namespace
 
@@ -20,17 +21,40 @@ void Communicator::follow_failures() {
                     [this](std::span<const Failure> gone) { return find_needed(gone); });
 }
 
-/// Of those that are gone, the one that an operation waits for; if a call has not ended for long, the first.
+/// Of those that are gone, the one that this rank waits for, or that keeps it from hearing of another that it waits
+/// for; if a call has not ended for long, the first.
 const Failure* Communicator::find_needed(std::span<const Failure> gone) {
-  tell_of_gone(gone);
   if (is_stuck_in_a_call()) return gone.data();
   const std::unique_lock lock(executor_mutex_, std::try_to_lock);  // nobody may wait here
   if (!lock || !executor_) return nullptr;
   const std::vector<int> awaited = executor_->awaited();
-  const auto needed = std::find_if(gone.begin(), gone.end(), [&](const Failure& each) {
+  // What was told before one had gone may be of a wait that what it had sent has ended.
+  const std::span<const Failure> before = gone.first(std::exchange(gone_.known, gone.size()));
+  const auto needed = std::find_if(before.begin(), before.end(), [&](const Failure& each) {
     return std::find(awaited.begin(), awaited.end(), each.rank) != awaited.end();
   });
-  return needed != gone.end() ? &*needed : nullptr;
+  if (needed != before.end()) return &*needed;
+  if (waits_unheard(awaited)) return gone.data();
+  tell_of_gone(before);
+  return nullptr;
+}
+
+bool Communicator::is_stuck_in_a_call() {
+  const uint64_t ended = calls_ended_.load();
+  const uint64_t begun = calls_begun_.load();
+  if (begun == ended || std::exchange(gone_.last_call, begun) != begun) gone_.looks_at_call = 0;
+  return begun != ended && ++gone_.looks_at_call >= kPatienceWithACall;
+}
+
+/// For long, for a rank of which neither a word would come, as that leads over one that is gone, nor the executors
+/// know.
+bool Communicator::waits_unheard(const std::vector<int>& awaited) {
+  const bool unheard = std::any_of(awaited.begin(), awaited.end(), [this](int rank) {
+    if (bootstrap_->hears_of(rank)) return false;
+    return !compares_calls_ || !members_that_are(ProcessState::kUnknown, {rank}).empty();
+  });
+  gone_.looks_unheard = unheard ? gone_.looks_unheard + 1 : 0;
+  return gone_.looks_unheard >= kPatienceWithTheUnheard;
 }
 
 /// Whoever looks for a process that has crashed is to find that in the log.
@@ -47,11 +71,21 @@ void Communicator::tell_of_gone(std::span<const Failure> gone) {
   }
 }
 
-bool Communicator::is_stuck_in_a_call() {
-  const uint64_t ended = calls_ended_.load();
-  const uint64_t begun = calls_begun_.load();
-  if (begun == ended || std::exchange(gone_.last_call, begun) != begun) gone_.looks_at_call = 0;
-  return begun != ended && ++gone_.looks_at_call >= kLooksAtACall;
+/// Who fails as others are gone is gone in turn, and of the same cause: no failure to those that do not need it either.
+void Communicator::fail_because_of(const Failure& known) {
+  fail_with(known.result, known.sentence, false);
+  if (known.parting == Parting::kFailed || phase_.load() == Phase::kInitialising) return;
+  bootstrap_->report_failure({rank_, ncclRemoteError, known.sentence, Parting::kDeparted});
+}
+
+/// The one that is gone of which the sentence speaks, if none worse has happened.
+std::optional<Failure> Communicator::cause_of(const std::string& sentence) const {
+  const auto first = bootstrap_->failure();
+  if (!first || first->parting == Parting::kFailed) return first;
+  for (const Failure& gone : bootstrap_->gone()) {
+    if (sentence.find(formatted("rank {} (", gone.rank)) != std::string::npos) return gone;
+  }
+  return std::nullopt;
 }
 
 }  // namespace nitinol

@@ -362,7 +362,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers, bool peer_access) 
   setup.launch_ordering = launch_ordering();
   setup.launch_races_fail =
       setup.launch_ordering == LaunchOrdering::kAlways && settings().flag(Setting::kLaunchRaceFatal);
-  setup.check = compares_calls();
+  setup.check = compares_calls_ = compares_calls();
   setup.idle = order_.idle_probe();
   kernels_ = KernelsOfProcess(order_.idle_probe());
   setup.through = order_.through_probe();

@@ -135,9 +135,8 @@ class Executor {
     std::vector<PeerMessage> awaited{};  ///< for which a group of messages has waited for long; empty if not known
   };
   virtual Passed passed() const { return {}; }
-  /// The ranks for which operations wait, in graphs as well, that have waited for a tenth of a second or longer: as
-  /// they have told since the call before, and so nobody by the first. By one thread, a tenth of a second apart or
-  /// more.
+  /// The ranks for which operations have waited, in graphs as well, for a fifth of a second or so: as they have told
+  /// since the call before. By one thread, and no more often than that.
   virtual std::vector<int> awaited() { return {}; }
   /// When they began and ended; null if that is not known.
   virtual std::shared_ptr<const OperationTimes> times() const { return nullptr; }

@@ -77,6 +77,10 @@ class Stayer {
     EXPECT_CALL(ncclRecv(data_, kCount, ncclInt, peer, comm_, stream_));
     must_have(value);
   }
+  void receive_in_vain(int peer) const {
+    EXPECT_CALL(ncclRecv(data_, kCount, ncclInt, peer, comm_, stream_));
+    synchronize();
+  }
   /// From the leaver, which has that value.
   void broadcast(int value) const {
     fill(value);
@@ -225,6 +229,27 @@ TEST_P(Gone, IsNoFailureToOthersThatGoOnAmongThemselves) {
   });
 }
 
+/// Word of the second may come before the rank looks again, which had waited for it a moment ago.
+TEST_P(Gone, IsNoFailureToWhoReceivesWhatASecondOneHasSentJustBeforeItGoesToo) {
+  const SharedCount received;
+  run([&](Stayer& stayer) {
+    stay_idle();
+    int rank = 0;
+    EXPECT_CALL(ncclCommUserRank(stayer.comm(), &rank));
+    if (rank == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(700));
+      stayer.send(20, 0);
+      EXPECT_CALL(ncclCommAbort(stayer.comm()));
+      return received.wait_for(1);
+    }
+    stayer.receive(20, 2);
+    stay_idle();
+    expect_that(state_of(stayer.comm()) == ncclSuccess, "it has failed");
+    received.add();
+    EXPECT_CALL(ncclCommDestroy(stayer.comm()));
+  });
+}
+
 TEST_P(Gone, EndsTheNextOperationOfTheOthers) {
   run([this](Stayer& stayer) {
     stay_idle();
@@ -249,6 +274,36 @@ TEST_P(Gone, EndsTheNextOperationThoughCallsAreNotCompared) {
     must_tell_of_the_leaver(ncclGetLastError(stayer.comm()));
     EXPECT_CALL(ncclCommAbort(stayer.comm()));
   });
+  unsetenv("NITINOL_CHECK");
+}
+
+/// Rank 0, by way of which the others' words go, has gone before, and nobody compares calls.
+TEST_P(Gone, IsToldToWhoWaitsForItThoughNoWordOfItComes) {
+  setenv("NITINOL_CHECK", "off", 1);
+  const SharedCount ready;
+  const SharedCount gone;
+  const SharedCount through;
+  EXPECT_EQ(GetParam().outcome, run_processes(kProcesses, [&](int process, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              use_device_of(process);
+              EXPECT_CALL(ncclCommInitRank(&comm, kProcesses, id, process));
+              const Stayer stayer(comm);
+              stayer.call_all(process);
+              stayer.synchronize();
+              ready.meet(kProcesses);
+              if (process == 0) {
+                EXPECT_CALL(ncclCommAbort(comm));
+                gone.add();
+                return through.wait_for(1);
+              }
+              gone.wait_for(1);
+              if (process == kLeaver) return GetParam().go(comm);
+              stay_idle();
+              stayer.receive_in_vain(kLeaver);
+              expect_that(wait_for_failure(comm) == ncclRemoteError, "the state");
+              through.add();
+              EXPECT_CALL(ncclCommAbort(comm));
+            }));
   unsetenv("NITINOL_CHECK");
 }
 

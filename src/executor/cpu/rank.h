@@ -320,11 +320,11 @@ class Rank {
   DeadPeers dead_peers_;
   std::optional<std::chrono::steady_clock::time_point> on_host_since_;  ///< when one was first seen to wait on the host
   uint64_t stalled_wait_ = 0;                                           ///< which of the waiter's long waits that was
-  uint64_t told_groups_ = 0;            ///< of messages in which this rank has told what it waits for
-  bool told_waits_ = false;             ///< in the current one
-  uint32_t told_waits_inside_ = 0;      ///< of collectives
-  std::optional<uint64_t> seen_looks_;  ///< of the own arena, by awaited()
-  std::optional<int> told_wait_for_;    ///< whom it has told that a collective waits for it to send or take something
+  uint64_t told_groups_ = 0;          ///< of messages in which this rank has told what it waits for
+  bool told_waits_ = false;           ///< in the current one
+  uint32_t told_waits_inside_ = 0;    ///< of collectives
+  uint64_t seen_looks_ = 0;           ///< of the own arena, by awaited()
+  std::optional<int> told_wait_for_;  ///< whom it has told that a collective waits for it to send or take something
   CircleSearch circles_;
   Labels labels_;
   bool told_label_ = false;  ///< in the current call

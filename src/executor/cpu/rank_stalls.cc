@@ -305,9 +305,8 @@ void Rank::tell_waits(const std::vector<Awaited>& all) {
 
 std::vector<int> Rank::awaited() {
   const uint64_t looks = own_->header().looks.load();
-  const auto before = std::exchange(seen_looks_, looks);
   std::vector<int> awaited;
-  if (!before || *before == looks) return awaited;
+  if (std::exchange(seen_looks_, looks) == looks) return awaited;
   const bool in_messages = own_->header().waits_in.load() != 0;
   for (int peer = 0; peer < ranks(); ++peer) {
     const bool in_any = own_->from(peer, Lane::kCollectives).awaited.load() != 0 ||

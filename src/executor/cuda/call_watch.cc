@@ -117,11 +117,9 @@ Executor::DoingsOfPeer CallWatch::doings_of(int peer) {
   return {words_for_doings(doings), doings.stopped};
 }
 
-/// What has been told before the first time may be of waits that are over.
 std::vector<int> CallWatch::awaited() {
   const KernelWait wait = awaited_.read();
   std::vector<int> awaited;
-  if (!std::exchange(has_read_awaited_, true)) return awaited;
   for (int peer = 0; peer < ranks_; ++peer) {
     if (wait.is_for(peer)) awaited.push_back(peer);
   }
@@ -274,8 +272,7 @@ std::optional<std::string> CallWatch::look_at_collectives(const CallBoard& board
   return dead_sentence(rank_, present_->text(), describe(*dead));
 }
 
-/// A rank of this host has died without having left, while kernels wait for it; or for another, in a collective that it
-/// may not have come to.
+/// A rank of this host has died without having left, while kernels wait for it.
 std::optional<int> CallWatch::find_dead(const CallBoard& board, const KernelWait& wait,
                                         std::chrono::steady_clock::time_point now) {
   if (kernel_wait_.waited() < kLongWait) return std::nullopt;
@@ -286,11 +283,7 @@ std::optional<int> CallWatch::find_dead(const CallBoard& board, const KernelWait
     const bool matters = who.host == self.host && board.page(peer).leaving.load(std::memory_order_acquire) == 0;
     return matters ? process_of(who, self) : ProcessState::kUnknown;
   };
-  const auto is_awaited = [&, mine = board.page(rank_).calls.last()](int peer) {
-    const bool may_lack_it = board.page(peer).calls.last() < mine || anything_captured(board);
-    return wait.is_for(peer) || (wait.collective && may_lack_it);
-  };
-  return dead_peers_.look(ranks_, now, state_of, is_awaited);
+  return dead_peers_.look(ranks_, now, state_of, [&](int peer) { return wait.is_for(peer); });
 }
 
 /// What is seen but once may be of the launch before, which has ended since; and of an earlier one if there are more

@@ -131,7 +131,6 @@ class CallWatch {
   // Of whoever calls awaited().
   CallNames no_names_;
   KernelWaitReader awaited_{domain_->signals(), no_names_};
-  bool has_read_awaited_ = false;
 
   std::mutex doings_mutex_;
   std::vector<Asked> asked_for_doings_;
