@@ -1,0 +1,124 @@
+// Ranks that are gone are nothing to those who do not wait for them, whatever else these do.
+#include <memory>
+
+#include "gone.h"
+
+namespace nitinol::testing {
+namespace {
+
+using GoingOn = Gone;
+
+INSTANTIATE_TEST_SUITE_P(After, GoingOn, every_way_to_go(), name_of_way);
+
+TEST_P(GoingOn, OfRanksThatAreIdle) {
+  run([](Stayer& stayer) {
+    stay_idle();
+    expect_that(state_of(stayer.comm()) == ncclSuccess, "it has failed");
+    EXPECT_CALL(ncclCommFinalize(stayer.comm()));
+    EXPECT_CALL(ncclCommDestroy(stayer.comm()));
+  });
+}
+
+TEST_P(GoingOn, OfRanksThatLeaveRightAway) {
+  run([](Stayer& stayer) {
+    EXPECT_CALL(ncclCommFinalize(stayer.comm()));
+    expect_that(state_of(stayer.comm()) == ncclSuccess, "it has failed");
+    EXPECT_CALL(ncclCommDestroy(stayer.comm()));
+  });
+}
+
+TEST_P(GoingOn, OfWhoReceivesWhatItHasSent) {
+  run({[](Stayer& leaver) {
+         leaver.send(17, 0);
+         leaver.send(18, 2);
+       },
+       [](Stayer& stayer) {
+         stay_idle();
+         int rank = 0;
+         EXPECT_CALL(ncclCommUserRank(stayer.comm(), &rank));
+         stayer.receive(rank == 0 ? 17 : 18, kLeaver);
+         stay_idle();
+         EXPECT_CALL(ncclCommDestroy(stayer.comm()));
+       }});
+}
+
+TEST_P(GoingOn, OfWhoTakesWhatItHasBroadcast) {
+  run({[](Stayer& leaver) { leaver.broadcast(19); },
+       [](Stayer& stayer) {
+         stay_idle();
+         stayer.take_broadcast(19);
+         EXPECT_CALL(ncclCommDestroy(stayer.comm()));
+       }});
+}
+
+TEST_P(GoingOn, OfOthersThatGoOnAmongThemselves) {
+  run([](Stayer& stayer) {
+    stay_idle();
+    int rank = 0;
+    EXPECT_CALL(ncclCommUserRank(stayer.comm(), &rank));
+    for (int i = 0; i < 3; ++i) {
+      if (rank == 2) stay_idle();
+      if (rank == 2) stayer.send(i, 0);
+      if (rank == 0) stayer.receive(i, 2);
+    }
+    if (rank == 0) stayer.send(3, 2);
+    if (rank == 2) stay_idle();
+    if (rank == 2) stayer.receive(3, 0);
+    EXPECT_CALL(ncclCommDestroy(stayer.comm()));
+  });
+}
+
+TEST_P(GoingOn, OfWhoReceivesWhatASecondOneHasSentJustBeforeItGoesToo) {
+  const SharedCount received;
+  run([&](Stayer& stayer) {
+    stay_idle();
+    int rank = 0;
+    EXPECT_CALL(ncclCommUserRank(stayer.comm(), &rank));
+    if (rank == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(700));
+      stayer.send(20, 0);
+      EXPECT_CALL(ncclCommAbort(stayer.comm()));
+      return received.wait_for(1);
+    }
+    stayer.receive(20, 2);
+    stay_idle();
+    expect_that(state_of(stayer.comm()) == ncclSuccess, "it has failed");
+    received.add();
+    EXPECT_CALL(ncclCommDestroy(stayer.comm()));
+  });
+}
+
+TEST(GoneOfTheSameProcess, IsAFailureToWhoWaitsForItAlone) {
+  EXPECT_EQ("", run_processes(1, [&](int, const ncclUniqueId&) {
+              std::vector<ncclComm_t> comms(kProcesses);
+              make_communicators(comms.data(), kProcesses);
+              std::vector<std::unique_ptr<Stayer>> ranks;
+              for (int rank = 0; rank < kProcesses; ++rank) {
+                use_device_of(rank);
+                ranks.push_back(std::make_unique<Stayer>(comms[static_cast<size_t>(rank)]));
+              }
+              EXPECT_CALL(ncclGroupStart());
+              for (int rank = 0; rank < kProcesses; ++rank) ranks[static_cast<size_t>(rank)]->call_all(rank);
+              EXPECT_CALL(ncclGroupEnd());
+              ranks[kLeaver]->broadcast(19);
+              ranks[kLeaver]->send(17, 0);
+              EXPECT_CALL(ncclCommAbort(comms[kLeaver]));
+              stay_idle();
+              for (const int rank : {0, 2}) ranks[static_cast<size_t>(rank)]->take_broadcast(19);
+              ranks[0]->receive(17, kLeaver);
+              ranks[2]->send(18, 0);
+              ranks[0]->receive(18, 2);
+              for (const int rank : {0, 2}) EXPECT_CALL(ranks[static_cast<size_t>(rank)]->all_reduce());
+              for (const int rank : {0, 2}) {
+                const ncclComm_t comm = comms[static_cast<size_t>(rank)];
+                expect_that(wait_for_failure(comm) == ncclRemoteError, "the state");
+                const std::string sentence = ncclGetLastError(comm);
+                expect_that(sentence.find("rank 1 (host ") != std::string::npos, sentence);
+                ranks[static_cast<size_t>(rank)]->synchronize();
+                EXPECT_CALL(ncclCommAbort(comm));
+              }
+            }));
+}
+
+}  // namespace
+}  // namespace nitinol::testing
