@@ -31,7 +31,8 @@ std::string default_cell(const SettingRow& row) {
 constexpr const char* kOpening = R"(# Settings
 
 Every environment variable of Nitinol. This page is made from the table in src/base/settings_table.cc. Of CUDA's own the library
-sets `CUDA_DEVICE_MAX_CONNECTIONS` to 32 when it is loaded, if it is not set.
+sets `CUDA_DEVICE_MAX_CONNECTIONS` to 32 when it is loaded, if it is not set, but not where it is preloaded (`LD_PRELOAD`): a program
+that has a number of its own for it would find it set. With more than 8 ranks of one process on one GPU set it yourself there.
 
 A value comes from the environment; else from the user's file, which is the one that `NCCL_CONF_FILE` names or `.nccl.conf` in the home
 directory; else from `/etc/nccl.conf`. A file holds lines `NAME=VALUE`: the value is all that follows the first `=`, nothing is trimmed,

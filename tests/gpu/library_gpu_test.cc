@@ -1,11 +1,13 @@
 // The library on GPUs through its public calls; ranks share GPUs if there are fewer. What a missing rank leads to,
 // graphs that outlive their communicator, and memory.
 #include <cuda_runtime.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -251,6 +253,33 @@ TEST_F(Ranks, MemoryOfNcclMemAllocComesAndGoesDuringACapture) {
   cudaGraph_t graph = nullptr;
   CUDA_OK(cudaStreamEndCapture(streams[0], &graph));
   CUDA_OK(cudaGraphDestroy(graph));
+}
+
+/// The environment of a program that is started with the library preloaded, by a name that is looked up in the folder.
+std::string environment_with_preloaded(const std::string& library, const std::string& folder) {
+  const std::string command =
+      "env -u CUDA_DEVICE_MAX_CONNECTIONS LD_LIBRARY_PATH='" + folder + "' LD_PRELOAD='" + library + "' env";
+  std::string text;
+  std::FILE* const output = ::popen(command.c_str(), "r");
+  if (output == nullptr) return text;
+  for (int c = std::fgetc(output); c != EOF; c = std::fgetc(output)) text += static_cast<char>(c);
+  ::pclose(output);
+  return text;
+}
+
+/// Who sets another number unless there is one would not.
+TEST(HardwareQueues, AreNotAskedForWhereTheLibraryIsPreloaded) {
+  EXPECT_NE(std::getenv("CUDA_DEVICE_MAX_CONNECTIONS"), nullptr) << "here it is not";
+  ::Dl_info library{};
+  ASSERT_NE(::dladdr(reinterpret_cast<void*>(ncclGetVersion), &library), 0);
+  const std::string path = library.dli_fname;
+  const size_t slash = path.rfind('/');
+  ASSERT_NE(slash, std::string::npos) << path;
+  for (const std::string& name : {path, path.substr(slash + 1)}) {
+    const std::string environment = environment_with_preloaded(name, path.substr(0, slash));
+    EXPECT_NE(environment.find("LD_PRELOAD=" + name), std::string::npos) << environment;
+    EXPECT_EQ(environment.find("CUDA_DEVICE_MAX_CONNECTIONS"), std::string::npos) << environment;
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
 
 #include "base/error.h"
@@ -31,10 +32,19 @@ bool driver_has_started() {
 
 std::atomic<bool> asked{false};  ///< and nobody has been told
 
+/// Before the program has begun: it would take what is set now for its user's wish, and set nothing else itself.
+bool is_preloaded() {
+  const char* const preloaded = std::getenv("LD_PRELOAD");
+  ::Dl_info self{};
+  if (preloaded == nullptr || ::dladdr(&asked, &self) == 0 || self.dli_fname == nullptr) return false;
+  const char* const slash = std::strrchr(self.dli_fname, '/');  // which the variable need not have
+  return std::strstr(preloaded, slash == nullptr ? self.dli_fname : slash + 1) != nullptr;
+}
+
 /// Asks for all queues there are unless the user has decided, as soon as the library is loaded: the driver looks once.
 int ask_for_queues() {
   if (const char* text = std::getenv(kVariable)) return std::clamp(std::atoi(text), 1, kMostQueues);
-  if (driver_has_started()) return kUsualQueues;
+  if (driver_has_started() || is_preloaded()) return kUsualQueues;
   ::setenv(kVariable, "32", 0);
   asked = true;
   return kMostQueues;
