@@ -64,11 +64,11 @@ void Tree::on_closed(const LinkPointer& link, const Ending& ending) {
   changed_.notify_all();
 }
 
-/// The first failure counts. A parting is none until somebody needs who has gone, so it counts besides; of each rank
-/// once.
+/// The first failure counts. A parting is none until somebody needs who has gone, so it counts besides; but what others
+/// say of a rank that is known to be gone, as what they called without it has failed, does not.
 bool Tree::is_news_locked(const Failure& failure) const {
   if (shut_down_ || is_over_locked()) return false;
-  if (!failure_ || failure.parting == Parting::kFailed) return true;
+  if (!failure_) return true;
   return std::none_of(gone_.begin(), gone_.end(), [&](const Failure& gone) { return gone.rank == failure.rank; });
 }
 

@@ -169,6 +169,19 @@ TEST(Watch, AFailureIsToldThoughSomebodyHasGoneBefore) {
   EXPECT_EQ(error_of([&] { all[8]->barrier(); }).code(), ncclUnhandledCudaError);
 }
 
+TEST(Watch, WhatOthersSayOfARankThatIsKnownToBeGoneIsNoFailure) {
+  auto all = join_all(9);
+  all[8]->watch([](const Failure& failure) { ADD_FAILURE() << failure.sentence; },
+                [](std::span<const Failure>) { return nullptr; });
+  all[7]->report_failure({7, ncclRemoteError, "rank 7 aborted its communicator", Parting::kDeparted});
+  await_failure(all);
+  all[5]->report_failure({7, ncclRemoteError, "rank 7 does not answer"});
+  all[5]->report_failure({5, ncclRemoteError, "rank 5 aborted its communicator", Parting::kDeparted});
+  while (all[8]->gone().size() < 2) std::this_thread::yield();
+  EXPECT_EQ(all[8]->failure()->sentence, "rank 7 aborted its communicator");
+  all[8]->watch(nullptr);
+}
+
 TEST(Watch, OfARankThatSaysWhatIsWrongIsToldThoughItIsNotNeeded) {
   auto all = join_all(2);
   std::promise<std::string> told;

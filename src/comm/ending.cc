@@ -252,6 +252,7 @@ void Communicator::tear_down_as_last() noexcept {
 }
 
 void Communicator::let_go_of_all(std::chrono::steady_clock::time_point deadline) {
+  if (bootstrap_) bootstrap_->watch(nullptr);  // its callback uses what goes now
   let_go_of_operations(deadline);
   attempt([&] { leave_desk(); });
   strict_board_.reset();  // the handle keeps this object for a while, but not descriptors and memory
