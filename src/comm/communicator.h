@@ -336,6 +336,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   /// Waits a little for word of an earlier failure elsewhere; if it comes this one has failed of it, and it is thrown.
   void throw_first_failure(const std::string& sentence);
   std::optional<Failure> cause_of(const std::string& sentence) const;
+  std::string naming_the_gone(const std::string& sentence) const;
   void fail_in_operation(ncclResult_t code, const std::string& sentence);
   void follow_failures();
   const Failure* find_needed(std::span<const Failure> gone);

@@ -78,6 +78,12 @@ void Communicator::fail_because_of(const Failure& known) {
   bootstrap_->report_failure({rank_, ncclRemoteError, known.sentence, Parting::kDeparted});
 }
 
+/// Whoever carries out nothing any more may have failed as others were gone before, of which it could not tell.
+std::string Communicator::naming_the_gone(const std::string& sentence) const {
+  if (!bootstrap_ || !bootstrap_->has_gone_rank() || cause_of(sentence)) return sentence;
+  return formatted("{}; gone before that: {}", sentence, bootstrap_->gone().front().sentence);
+}
+
 /// The one that is gone of which the sentence speaks, if none worse has happened.
 std::optional<Failure> Communicator::cause_of(const std::string& sentence) const {
   const auto first = bootstrap_->failure();

@@ -391,7 +391,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers, bool peer_access) 
 void Communicator::fail_in_operation(ncclResult_t code, const std::string& sentence) {
   std::string more;
   try {
-    if (code == ncclRemoteError) more = naming_the_stopped(sentence);
+    if (code == ncclRemoteError) more = naming_the_gone(naming_the_stopped(sentence));
   } catch (const std::bad_alloc&) {
   }
   fail_with(code, more.empty() ? sentence : more, true);
