@@ -191,7 +191,7 @@ std::vector<int> Tree::devices() const {
 }
 
 void Tree::check_locked() const {
-  if (const auto& failure = end_ ? end_ : failure_) throw Error(failure->result, failure->sentence);
+  if (const auto& failure = failure_locked()) throw Error(failure->result, failure->sentence);
   if (shut_down_) fail(ncclInvalidUsage, "rank {} has left its communicator's out-of-band exchange already", rank_);
   if (abort_flag_ != nullptr && abort_flag_->load()) fail(ncclRemoteError, "rank {} aborts its communicator", rank_);
 }

@@ -176,7 +176,8 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
   /// Whether it has failed: that others are gone is not enough.
   bool is_over_locked() const { return failure_ && (end_ || failure_->parting == Parting::kFailed); }
   const Failure* end() const;
-  bool is_news_locked(const Failure& failure) const;
+  const std::optional<Failure>& failure_locked() const { return end_ ? end_ : failure_; }
+  bool is_news_locked(int of_rank) const;
   void tell_locked(const Failure& failure, int except);
   void tell_lack_locked(int except) noexcept;
   void prepare_last_words_locked();
@@ -257,8 +258,7 @@ class Tree : public EndOfProcess, public std::enable_shared_from_this<Tree> {
   std::vector<Failure> gone_;            // those that were lost or have departed
   Failure lack_;                         // of memory: what is said then is made before
   SharedBytes word_of_lack_;             // the same, a frame
-  Failure own_end_;                      // what is said when the process ends
-  SharedBytes word_of_end_;              // the same, a frame
+  SharedBytes word_of_end_;              // of the process, a frame
   std::optional<Failure> revoke_;        // what the first other rank says that has revoked the communicator
   bool has_revoked_ = false;             // this rank
   bool told_of_awaited_ = false;

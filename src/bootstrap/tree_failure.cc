@@ -29,8 +29,7 @@ void Tree::prepare_last_words_locked() {
   lack_ = {rank_, ncclRemoteError, formatted("{} failed: out of memory: {}", name, std::strerror(ENOMEM))};
   word_of_lack_ = word_of(lack_);
   const std::string end = formatted("{} exited without ncclCommDestroy or ncclCommAbort", name);
-  own_end_ = {rank_, ncclRemoteError, end, Parting::kDeparted};
-  word_of_end_ = word_of(own_end_);
+  word_of_end_ = word_of({rank_, ncclRemoteError, end, Parting::kDeparted});
   for (const auto& [rank, neighbour] : neighbours_) {
     if (neighbour.connection) neighbour.connection->keep_last_word(word_of_lack_);
   }
@@ -66,17 +65,17 @@ void Tree::on_closed(const LinkPointer& link, const Ending& ending) {
 
 /// The first failure counts. A parting is none until somebody needs who has gone, so it counts besides; but what others
 /// say of a rank that is known to be gone, as what they called without it has failed, does not.
-bool Tree::is_news_locked(const Failure& failure) const {
+bool Tree::is_news_locked(int of_rank) const {
   if (shut_down_ || is_over_locked()) return false;
   if (!failure_) return true;
-  return std::none_of(gone_.begin(), gone_.end(), [&](const Failure& gone) { return gone.rank == failure.rank; });
+  return std::none_of(gone_.begin(), gone_.end(), [&](const Failure& gone) { return gone.rank == of_rank; });
 }
 
 void Tree::spread(const Failure& failure, int except) {
   bool first = false;
   {
     const std::lock_guard lock(mutex_);
-    if (!is_news_locked(failure)) return;
+    if (!is_news_locked(failure.rank)) return;
     first = !failure_;
     try {
       tell_locked(failure, except);
@@ -108,8 +107,7 @@ void Tree::tell_locked(const Failure& failure, int except) {
 /// What ended the communicator, which no longer changes; null: nothing has.
 const Failure* Tree::end() const {
   const std::lock_guard lock(mutex_);
-  if (!is_over_locked()) return nullptr;
-  return end_ ? &*end_ : &*failure_;
+  return is_over_locked() ? &*failure_locked() : nullptr;
 }
 
 void Tree::pass_on_locked(const Frame& frame, int except) {
@@ -130,7 +128,7 @@ void Tree::tell_lack_locked(int except) noexcept {
 void Tree::report_lack_of_memory() noexcept {
   {
     const std::lock_guard lock(mutex_);
-    if (!is_news_locked(lack_)) return;
+    if (!is_news_locked(rank_)) return;
     tell_lack_locked(-1);
     changed_.notify_all();
   }
@@ -252,7 +250,7 @@ bool Tree::hears_of(int rank) const {
 
 std::optional<Failure> Tree::failure() const {
   const std::lock_guard lock(mutex_);
-  return end_ ? end_ : failure_;
+  return failure_locked();
 }
 
 void Tree::fail_operation(const Failure& failure) {
@@ -268,7 +266,7 @@ void Tree::on_end_of_process() noexcept {
     std::this_thread::sleep_for(1ms);
     static_cast<void>(lock.try_lock());
   }
-  if (!lock || !is_news_locked(own_end_) || has_revoked_) return;
+  if (!lock || !is_news_locked(rank_) || has_revoked_) return;
   for (const auto& [rank, neighbour] : neighbours_) {
     if (are_same_process(neighbour.identity, self_) || !neighbour.connection || neighbour.gone) continue;
     neighbour.connection->send_if_free(*word_of_end_);

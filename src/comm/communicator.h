@@ -394,7 +394,6 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::unique_ptr<Executor> executor_;
   std::mutex operations_mutex_;  // of programs that call from several threads at a time, which they should not
   StreamOrder order_;
-  bool compares_calls_ = false;  ///< while they run
   /// The failure watch's, once ranks are gone.
   struct {
     size_t known = 0;        ///< so many of them, when it looked last

@@ -210,8 +210,9 @@ void Communicator::let_go_of_operations(std::chrono::steady_clock::time_point de
 
 /// The others hear why this rank goes, but of one that has been revoked or finalised they know.
 void Communicator::take_leave() {
-  if (!bootstrap_ || phase_.load() == Phase::kFinalised) return;
-  bootstrap_->watch(nullptr);
+  if (!bootstrap_) return;
+  bootstrap_->watch(nullptr);  // its callback uses what goes next
+  if (phase_.load() == Phase::kFinalised) return;
   if (phase_.load() == Phase::kRevoked) return bootstrap_->shutdown();
   if (phase_.load() == Phase::kInitialising || state() != ncclSuccess) return;
   bootstrap_->report_failure(
@@ -252,7 +253,6 @@ void Communicator::tear_down_as_last() noexcept {
 }
 
 void Communicator::let_go_of_all(std::chrono::steady_clock::time_point deadline) {
-  if (bootstrap_) bootstrap_->watch(nullptr);  // its callback uses what goes now
   let_go_of_operations(deadline);
   attempt([&] { leave_desk(); });
   strict_board_.reset();  // the handle keeps this object for a while, but not descriptors and memory

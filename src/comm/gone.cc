@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "comm/communicator.h"
+#include "comm/strict_check.h"
 
 namespace nitinol {
 namespace {
@@ -51,7 +52,7 @@ bool Communicator::is_stuck_in_a_call() {
 bool Communicator::waits_unheard(const std::vector<int>& awaited) {
   const bool unheard = std::any_of(awaited.begin(), awaited.end(), [this](int rank) {
     if (bootstrap_->hears_of(rank)) return false;
-    return !compares_calls_ || !members_that_are(ProcessState::kUnknown, {rank}).empty();
+    return !compares_calls() || !members_that_are(ProcessState::kUnknown, {rank}).empty();
   });
   gone_.looks_unheard = unheard ? gone_.looks_unheard + 1 : 0;
   return gone_.looks_unheard >= kPatienceWithTheUnheard;

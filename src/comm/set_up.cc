@@ -47,8 +47,6 @@ void copy_text(const std::string& from, std::array<char, N>& to) {
   std::memcpy(to.data(), from.data(), std::min(from.size(), N - 1));
 }
 
-bool compares_calls() { return settings().text_if_set(Setting::kCheck).value_or("") != "off"; }
-
 std::string_view check_mode() {
   if (checks_strictly()) return "strict";
   return compares_calls() ? "" : "off";
@@ -362,7 +360,7 @@ void Communicator::make_executor_for(std::vector<Peer> peers, bool peer_access) 
   setup.launch_ordering = launch_ordering();
   setup.launch_races_fail =
       setup.launch_ordering == LaunchOrdering::kAlways && settings().flag(Setting::kLaunchRaceFatal);
-  setup.check = compares_calls_ = compares_calls();
+  setup.check = compares_calls();
   setup.idle = order_.idle_probe();
   kernels_ = KernelsOfProcess(order_.idle_probe());
   setup.through = order_.through_probe();

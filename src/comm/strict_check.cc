@@ -127,6 +127,8 @@ bool checks_strictly() {
   return strict;
 }
 
+bool compares_calls() { return settings().text_if_set(Setting::kCheck).value_or("") != "off"; }
+
 bool checks_strictly(const Communicator& communicator) { return checks_strictly() && communicator.ranks() > 1; }
 
 void compare_calls(std::span<const Batch> batches) {

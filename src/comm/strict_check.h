@@ -11,6 +11,9 @@ namespace nitinol {
 /// Whether the settings ask for it.
 bool checks_strictly();
 
+/// Whether calls are compared at all, while they run (NITINOL_CHECK is not off).
+bool compares_calls();
+
 /// Whether calls on the communicator are compared.
 bool checks_strictly(const Communicator& communicator);
 

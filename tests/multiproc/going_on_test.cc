@@ -34,9 +34,7 @@ TEST_P(GoingOn, OfWhoReceivesWhatItHasSent) {
        },
        [](Stayer& stayer) {
          stay_idle();
-         int rank = 0;
-         EXPECT_CALL(ncclCommUserRank(stayer.comm(), &rank));
-         stayer.receive(rank == 0 ? 17 : 18, kLeaver);
+         stayer.receive(stayer.rank() == 0 ? 17 : 18, kLeaver);
          stay_idle();
          EXPECT_CALL(ncclCommDestroy(stayer.comm()));
        }});
@@ -51,11 +49,11 @@ TEST_P(GoingOn, OfWhoTakesWhatItHasBroadcast) {
        }});
 }
 
+/// Who waits for another that is late does not wait for the one that is gone.
 TEST_P(GoingOn, OfOthersThatGoOnAmongThemselves) {
   run([](Stayer& stayer) {
     stay_idle();
-    int rank = 0;
-    EXPECT_CALL(ncclCommUserRank(stayer.comm(), &rank));
+    const int rank = stayer.rank();
     for (int i = 0; i < 3; ++i) {
       if (rank == 2) stay_idle();
       if (rank == 2) stayer.send(i, 0);
@@ -68,13 +66,12 @@ TEST_P(GoingOn, OfOthersThatGoOnAmongThemselves) {
   });
 }
 
+/// Word of the second may come before the rank looks again, which had waited for it a moment ago.
 TEST_P(GoingOn, OfWhoReceivesWhatASecondOneHasSentJustBeforeItGoesToo) {
   const SharedCount received;
   run([&](Stayer& stayer) {
     stay_idle();
-    int rank = 0;
-    EXPECT_CALL(ncclCommUserRank(stayer.comm(), &rank));
-    if (rank == 2) {
+    if (stayer.rank() == 2) {
       std::this_thread::sleep_for(std::chrono::milliseconds(700));
       stayer.send(20, 0);
       EXPECT_CALL(ncclCommAbort(stayer.comm()));
@@ -88,6 +85,7 @@ TEST_P(GoingOn, OfWhoReceivesWhatASecondOneHasSentJustBeforeItGoesToo) {
   });
 }
 
+/// Whose memory is the same process's.
 TEST(GoneOfTheSameProcess, IsAFailureToWhoWaitsForItAlone) {
   EXPECT_EQ("", run_processes(1, [&](int, const ncclUniqueId&) {
               std::vector<ncclComm_t> comms(kProcesses);

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "captured.h"
 #include "cluster.h"
 #include "must_work.h"
 #include "nccl.h"
@@ -92,19 +93,16 @@ class Stayer {
   }
 
   cudaGraphExec_t capture() const {
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t executable = nullptr;
-    EXPECT_CALL(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-    EXPECT_CALL(all_reduce());
-    EXPECT_CALL(cudaStreamEndCapture(stream_, &graph));
-    EXPECT_CALL(cudaGraphInstantiate(&executable, graph, 0));
-    EXPECT_CALL(cudaGraphDestroy(graph));
-    return executable;
+    return captured(stream_, [this] { EXPECT_CALL(all_reduce()); });
   }
   void launch(cudaGraphExec_t executable) const { EXPECT_CALL(cudaGraphLaunch(executable, stream_)); }
 
   ncclComm_t comm() const { return comm_; }
-  cudaStream_t stream() const { return stream_; }
+  int rank() const {
+    int rank = 0;
+    EXPECT_CALL(ncclCommUserRank(comm_, &rank));
+    return rank;
+  }
 
  private:
   void fill(int value) const {
@@ -153,6 +151,28 @@ class Gone : public ::testing::TestWithParam<WayToGo> {
                 if (process == kLeaver) return GetParam().go(comm);
                 parts.of_others(stayer);
               }));
+  }
+  void end_the_next_operation() const {
+    run([this](Stayer& stayer) {
+      stay_idle();
+      EXPECT_CALL(stayer.all_reduce());
+      stayer.synchronize();
+      must_fail(stayer);
+      expect_that(stayer.all_reduce() == ncclRemoteError, "a later call");
+      EXPECT_CALL(ncclCommAbort(stayer.comm()));
+    });
+  }
+  void end_a_later_graph() const {
+    run([this](Stayer& stayer) {
+      const cudaGraphExec_t graph = stayer.capture();
+      stay_idle();
+      expect_that(state_of(stayer.comm()) == ncclSuccess, "it has failed");
+      stayer.launch(graph);
+      stayer.synchronize();
+      must_fail(stayer);
+      EXPECT_CALL(cudaGraphExecDestroy(graph));
+      EXPECT_CALL(ncclCommAbort(stayer.comm()));
+    });
   }
   void must_fail(const Stayer& stayer) const {
     expect_that(wait_for_failure(stayer.comm()) == ncclRemoteError, "the state");

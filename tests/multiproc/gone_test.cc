@@ -9,29 +9,12 @@ namespace {
 
 INSTANTIATE_TEST_SUITE_P(By, Gone, every_way_to_go(), name_of_way);
 
-/// Who waits for another that is late does not wait for the one that is gone.
-/// Word of the second may come before the rank looks again, which had waited for it a moment ago.
-TEST_P(Gone, EndsTheNextOperationOfTheOthers) {
-  run([this](Stayer& stayer) {
-    stay_idle();
-    EXPECT_CALL(stayer.all_reduce());
-    stayer.synchronize();
-    must_fail(stayer);
-    expect_that(stayer.all_reduce() == ncclRemoteError, "a later call");
-    EXPECT_CALL(ncclCommAbort(stayer.comm()));
-  });
-}
+TEST_P(Gone, EndsTheNextOperationOfTheOthers) { end_the_next_operation(); }
 
 /// Where only the failure watch can know.
 TEST_P(Gone, EndsTheNextOperationThoughCallsAreNotCompared) {
   setenv("NITINOL_CHECK", "off", 1);
-  run([this](Stayer& stayer) {
-    stay_idle();
-    EXPECT_CALL(stayer.all_reduce());
-    stayer.synchronize();
-    must_fail(stayer);
-    EXPECT_CALL(ncclCommAbort(stayer.comm()));
-  });
+  end_the_next_operation();
   unsetenv("NITINOL_CHECK");
 }
 
@@ -90,30 +73,11 @@ TEST_P(Gone, EndsAnOperationForWhichTheProgramWaitsInCuda) {
 }
 
 /// Of launches of graphs the library hears nothing.
-TEST_P(Gone, EndsAGraphThatIsLaunchedLater) {
-  run([this](Stayer& stayer) {
-    const cudaGraphExec_t graph = stayer.capture();
-    stay_idle();
-    stayer.launch(graph);
-    stayer.synchronize();
-    must_fail(stayer);
-    EXPECT_CALL(cudaGraphExecDestroy(graph));
-    EXPECT_CALL(ncclCommAbort(stayer.comm()));
-  });
-}
+TEST_P(Gone, EndsAGraphThatIsLaunchedLater) { end_a_later_graph(); }
 
 TEST_P(Gone, EndsAGraphThatIsLaunchedLaterAndDoesNotMix) {
   setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 1);
-  run([this](Stayer& stayer) {
-    const cudaGraphExec_t graph = stayer.capture();
-    stay_idle();
-    expect_that(state_of(stayer.comm()) == ncclSuccess, "it has failed");
-    stayer.launch(graph);
-    stayer.synchronize();
-    must_fail(stayer);
-    EXPECT_CALL(cudaGraphExecDestroy(graph));
-    EXPECT_CALL(ncclCommAbort(stayer.comm()));
-  });
+  end_a_later_graph();
   unsetenv("NCCL_GRAPH_MIXING_SUPPORT");
 }
 
@@ -141,7 +105,6 @@ TEST_P(Gone, IsLeftOutByThoseWhoShrink) {
   });
 }
 
-/// Whose memory is the same process's.
 /// Who sets a limit of time is told of ranks that do not come.
 TEST_P(Gone, IsToldToWhoLeavesWithALimitOfTime) {
   run([this](Stayer& stayer) {

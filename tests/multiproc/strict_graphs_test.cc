@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "captured.h"
 #include "cluster.h"
 #include "nccl.h"
 #include "scarcity.h"
@@ -50,16 +51,7 @@ class Scene {
   }
 
   /// What is called is to succeed.
-  cudaGraphExec_t capture(const std::function<void()>& calls) const {
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t executable = nullptr;
-    EXPECT_CALL(cudaStreamBeginCapture(self_.stream, cudaStreamCaptureModeThreadLocal));
-    calls();
-    EXPECT_CALL(cudaStreamEndCapture(self_.stream, &graph));
-    EXPECT_CALL(cudaGraphInstantiate(&executable, graph, 0));
-    EXPECT_CALL(cudaGraphDestroy(graph));
-    return executable;
-  }
+  cudaGraphExec_t capture(const std::function<void()>& calls) const { return captured(self_.stream, calls); }
   void launch(cudaGraphExec_t executable) const { EXPECT_CALL(cudaGraphLaunch(executable, self_.stream)); }
   void synchronise() const { EXPECT_CALL(cudaStreamSynchronize(self_.stream)); }
   void run_in_a_graph(const std::function<void()>& calls) const {

@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "captured.h"
 #include "cluster.h"
 #include "held.h"
 #include "nccl.h"
@@ -60,16 +61,10 @@ struct Two {
   }
   ncclResult_t call(int comm) const { return ncclAllReduce(data, data, 1, ncclInt, ncclSum, comms[comm], stream); }
   void run_in_a_graph(const std::function<ncclResult_t()>& call) const {
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t executable = nullptr;
-    EXPECT_CALL(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    EXPECT_CALL(call());
-    EXPECT_CALL(cudaStreamEndCapture(stream, &graph));
-    EXPECT_CALL(cudaGraphInstantiate(&executable, graph, 0));
+    const cudaGraphExec_t executable = captured(stream, [&] { EXPECT_CALL(call()); });
     EXPECT_CALL(cudaGraphLaunch(executable, stream));
     EXPECT_CALL(cudaStreamSynchronize(stream));
     EXPECT_CALL(cudaGraphExecDestroy(executable));
-    EXPECT_CALL(cudaGraphDestroy(graph));
   }
   /// One of the communicators has failed, with these words. (The other may have been aborted by the other rank since.)
   void must_have_heard(const std::string& words) const {
