@@ -1,5 +1,5 @@
-// Streams while the system has no thread for the engine. (A thread that an earlier test has left may serve here: in a
-// process of its own, each of these tests begins without any.)
+// Streams while the system has no thread for the engine. (One that is there already may serve: of an earlier test, or for
+// the work that a test begins with, if that stood still for a moment.)
 #include <unistd.h>
 
 #include <thread>
@@ -25,12 +25,19 @@ void ask_for(cudaStream_t stream) {
   cudaGetLastError();
 }
 
+// A thread that is there already is kept by the first stream.
 [[noreturn]] void poll_without_threads() {
   begin();
   const NoThreads none;
-  StreamOwner stream;
-  enqueue(stream, [] {});
-  for (int i = 0; i < 3; ++i) ask_for(stream);
+  Gate gate;
+  StreamOwner first;
+  StreamOwner second;
+  enqueue_gate(first, gate);
+  enqueue_gate(second, gate);
+  for (int i = 0; i < 3; ++i) {
+    ask_for(first);
+    ask_for(second);
+  }
   _exit(0);
 }
 
