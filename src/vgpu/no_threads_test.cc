@@ -1,5 +1,5 @@
-// Streams while the system has no thread for the engine. (One that is there already may serve: of an earlier test, or for
-// the work that a test begins with, if that stood still for a moment.)
+// Streams while the system has no thread for the engine. (One that is there already may serve: of an earlier test, or
+// for the work that a test begins with, if that stood still for a moment.)
 #include <unistd.h>
 
 #include <thread>
