@@ -10,7 +10,6 @@
 #include <deque>
 
 #include "base/error.h"
-#include "base/listed.h"
 #include "base/log.h"
 #include "bootstrap/absence.h"
 #include "bootstrap/network.h"
@@ -29,15 +28,6 @@ constexpr auto kWordPatience = 250ms;
 constexpr auto kLookPatience = 1s;
 constexpr auto kTellPatience = 2s;
 constexpr std::size_t kMostAbsences = 64;
-
-bool leaves_out(const RegroupWord& word, int rank) {
-  return std::binary_search(word.excluded.begin(), word.excluded.end(), rank);
-}
-
-bool is_in_meeting_of(const RegroupWord& word, const RegroupWord& other) {
-  return word.state == State::kMeets && other.state == State::kMeets && word.number == other.number &&
-         word.excluded == other.excluded;
-}
 
 Secret desk_key(const Secret& secret, int rank) {
   std::array<std::uint8_t, 4> bytes{};
@@ -272,9 +262,8 @@ std::vector<int> RegroupDesk::members(const RegroupWord& word) const {
 
 /// Of the first, and those that these wait for, and so on. Who does not answer is not there yet, or is dead, or
 /// stopped.
-RegroupDesk::Words RegroupDesk::ask_around(const RegroupWord& mine, std::vector<int> first,
-                                           const Interrupt& interrupt) {
-  Words words;
+RegroupWords RegroupDesk::ask_around(const RegroupWord& mine, std::vector<int> first, const Interrupt& interrupt) {
+  RegroupWords words;
   std::set<int> seen = together_;
   seen.insert(mine.rank);
   std::set<MeetingPoint> silent;
@@ -313,13 +302,13 @@ void RegroupDesk::look(const Interrupt& interrupt) {
     first = members(mine);
     for (const auto& [rank, meeting] : heard_of_) first.push_back(rank);
   }
-  const Words words = ask_around(mine, std::move(first), interrupt);
+  const RegroupWords words = ask_around(mine, std::move(first), interrupt);
   interval_ = std::min<Clock::duration>(2 * interval_, kLongestInterval);
   next_look_ = Clock::now() + interval_;
   throw_word_of_absence(absences);
   take_note(mine, words);
   throw_word_of_failure(mine, words);
-  auto found = stuck(mine, words);
+  auto found = circle_of(mine, words, together_, arguments_.name_of);
   if (found && suspicion_ &&
       std::includes(found->involved.begin(), found->involved.end(), suspicion_->involved.begin(),
                     suspicion_->involved.end())) {
@@ -334,7 +323,7 @@ void RegroupDesk::look(const Interrupt& interrupt) {
 }
 
 /// Of ranks that have failed because the lists differ.
-void RegroupDesk::throw_word_of_failure(const RegroupWord& mine, const Words& words) {
+void RegroupDesk::throw_word_of_failure(const RegroupWord& mine, const RegroupWords& words) {
   const RegroupWord* teller = nullptr;
   for (const auto& [rank, word] : words) {
     if (word.state != State::kFailed) continue;
@@ -343,11 +332,11 @@ void RegroupDesk::throw_word_of_failure(const RegroupWord& mine, const Words& wo
     heard_failures_ = std::max(heard_failures_, word.failures);
   }
   if (teller == nullptr) return;
-  fail(ncclInvalidUsage, "{}, and the call of {} has failed: {}", excludes(mine), arguments_.name_of(teller->rank),
-       teller->sentence);
+  fail(ncclInvalidUsage, "{}, and the call of {} has failed: {}", excludes(mine, arguments_.name_of),
+       arguments_.name_of(teller->rank), teller->sentence);
 }
 
-void RegroupDesk::take_note(const RegroupWord& mine, const Words& words) {
+void RegroupDesk::take_note(const RegroupWord& mine, const RegroupWords& words) {
   remark_.clear();
   for (const auto& [rank, word] : words) {
     if (leaves_out(mine, rank)) continue;
@@ -355,84 +344,11 @@ void RegroupDesk::take_note(const RegroupWord& mine, const Words& words) {
       highest_number_ = std::max(highest_number_, word.number);
     }
     if (!leaves_out(word, mine.rank) || !remark_.empty()) continue;
-    remark_ =
-        formatted("; {}, which this rank waits for, has left it out: {}", arguments_.name_of(rank), excludes(word));
+    remark_ = formatted("; {}, which this rank waits for, has left it out: {}", arguments_.name_of(rank),
+                        excludes(word, arguments_.name_of));
   }
   if (remark_.empty() || std::exchange(remarked_, true)) return;
-  log_note("{}{}; ranks that others exclude must not call", excludes(mine), remark_);
-}
-
-/// Whether `word`'s rank cannot meet as long as the other is where it is.
-bool RegroupDesk::waits_for(const RegroupWord& word, const RegroupWord& other) {
-  if (other.rank == word.rank || is_in_meeting_of(word, other)) return false;
-  const bool wanted = !leaves_out(word, other.rank);
-  if (other.state != State::kMeets) return other.state == State::kLeft && wanted;
-  return wanted || (word.repairs && other.repairs && !leaves_out(other, word.rank));
-}
-
-/// One that has left though `word`'s rank waits for it, and neither has left the other out; null if there is none.
-const RegroupWord* RegroupDesk::leaver_missed_by(const RegroupWord& word, const Words& words) {
-  for (const auto& [rank, other] : words) {
-    if (other.state == State::kLeft && !leaves_out(word, rank) && !leaves_out(other, word.rank)) return &other;
-  }
-  return nullptr;
-}
-
-/// Those who wait for nobody but ranks that may yet come are left out, then those who wait for nobody but these and the
-/// first, and so on: the others wait for ever. A rank that others miss may leave while they meet, and not all find that
-/// at the same time: who has is in another meeting by then, but does not contradict who has not. So it is the cause for
-/// whoever misses it, and who misses it comes again when it has found that, too.
-std::optional<RegroupDesk::Stuck> RegroupDesk::stuck(const RegroupWord& mine, const Words& words) const {
-  if (const RegroupWord* const leaver = leaver_missed_by(mine, words)) {
-    return Stuck{sentence_about(mine, *leaver), ncclRemoteError, {{leaver->rank, leaver->meeting}}};
-  }
-  std::map<int, const RegroupWord*> held{{mine.rank, &mine}};
-  for (const auto& [rank, word] : words) {
-    const bool will_come_again = word.state == State::kMeets && leaver_missed_by(word, words) != nullptr;
-    if ((word.state == State::kMeets && !will_come_again) || word.state == State::kLeft) held[rank] = &word;
-  }
-  const auto waits = [&](const RegroupWord& word) {
-    if (word.state == State::kLeft) return true;
-    if (std::any_of(held.begin(), held.end(), [&](const auto& other) { return waits_for(word, *other.second); })) {
-      return true;
-    }
-    if (held.count(mine.rank) == 0 || is_in_meeting_of(word, mine)) return false;
-    return std::any_of(together_.begin(), together_.end(), [&](int rank) {  // who wait as this one does
-      RegroupWord theirs = mine;
-      theirs.rank = rank;
-      return waits_for(word, theirs);
-    });
-  };
-  while (std::erase_if(held, [&](const auto& entry) { return !waits(*entry.second); }) != 0) {
-  }
-  if (held.count(mine.rank) == 0) return std::nullopt;
-  Stuck result;
-  const RegroupWord* named = nullptr;
-  for (const auto& [rank, word] : held) {
-    result.involved.emplace(rank, word->meeting);
-    if (!waits_for(mine, *word)) continue;
-    if (named == nullptr || (named->state == State::kLeft && word->state == State::kMeets)) named = word;
-  }
-  if (named == nullptr) return std::nullopt;
-  result.sentence = sentence_about(mine, *named);
-  return result;
-}
-
-/// "rank 1 (host h, pid 7, device 1) excludes 2, 3".
-std::string RegroupDesk::excludes(const RegroupWord& word) const {
-  return formatted("{} excludes {}", arguments_.name_of(word.rank), listed(word.excluded));
-}
-
-std::string RegroupDesk::sentence_about(const RegroupWord& mine, const RegroupWord& other) const {
-  if (other.state == State::kLeft) {
-    const std::string name = arguments_.name_of(other.rank);
-    if (!leaves_out(other, mine.rank)) return formatted("{}, but {} has left the communicator", excludes(mine), name);
-    return formatted("{}, but {} has left the communicator after a call that excluded {}", excludes(mine), name,
-                     listed(other.excluded));
-  }
-  if (other.excluded != mine.excluded) return formatted("{}, but {}", excludes(mine), excludes(other));
-  return formatted("{} for the {}. time, but {} for the {}. time", excludes(mine), mine.number, excludes(other),
-                   other.number);
+  log_note("{}{}; ranks that others exclude must not call", excludes(mine, arguments_.name_of), remark_);
 }
 
 }  // namespace nitinol

@@ -2,12 +2,8 @@
 // leave out the same ranks, but each knows its own list alone, and lists that differ lead ranks to different roots.
 //
 // Ranks that meet at once never ask. One that has waited for a while asks those it waits for; from their lists it sees
-// whether it waits for ranks which themselves wait, by whatever way, for each other in meetings that differ: none of
-// these can end. To have been in the meetings at the same time is what counts, so each is seen there twice.
-//
-// Without such a circle ranks may mean it: one that is left out of a meeting may wait for a member, for the next one.
-// Not so in the repair of a communicator that has been revoked: who waits there for a rank that leaves it out, and that
-// rank, do not agree about who is gone.
+// whether it waits for ever (regroup_circle.h). To have been in the meetings at the same time is what counts, so each
+// is seen there twice.
 //
 // A rank whose meeting failed because of lists that differ says so to those it would have met, once to each: they may
 // come later. One that has left the old communicator says that: it comes to no meeting any more.
@@ -20,7 +16,6 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -35,15 +30,16 @@
 #include "bootstrap/connect.h"
 #include "bootstrap/connection.h"
 #include "bootstrap/messages.h"
+#include "bootstrap/regroup_circle.h"
 
 namespace nitinol {
 
 struct RegroupDeskArguments {
-  int rank = 0;                                    // in the old communicator, as everywhere here
-  Secret secret;                                   // of the old communicator
-  std::vector<MeetingPoint> points{};              // of all its ranks
-  std::uint32_t scope = 0;                         // of link-local addresses
-  std::function<std::string(int rank)> name_of{};  // for sentences
+  int rank = 0;                        // in the old communicator, as everywhere here
+  Secret secret;                       // of the old communicator
+  std::vector<MeetingPoint> points{};  // of all its ranks
+  std::uint32_t scope = 0;             // of link-local addresses
+  NameOfRank name_of{};                // for sentences
 };
 
 class RegroupDesk : public std::enable_shared_from_this<RegroupDesk> {
@@ -75,13 +71,6 @@ class RegroupDesk : public std::enable_shared_from_this<RegroupDesk> {
 
  private:
   using Clock = std::chrono::steady_clock;
-  using Words = std::map<int, RegroupWord>;
-  using Involved = std::set<std::pair<int, std::uint64_t>>;  // ranks, each with its meeting
-  struct Stuck {
-    std::string sentence;
-    ncclResult_t code = ncclInvalidUsage;
-    Involved involved{};
-  };
   struct Caller;
 
   void accepted(UniqueFd fd);
@@ -93,15 +82,10 @@ class RegroupDesk : public std::enable_shared_from_this<RegroupDesk> {
   bool owes_word(const RegroupWord& question) const;
   std::optional<SocketAddress> address_of(int rank) const;
   std::optional<RegroupWord> ask(int rank, const Interrupt& interrupt);
-  Words ask_around(const RegroupWord& mine, std::vector<int> first, const Interrupt& interrupt);
+  RegroupWords ask_around(const RegroupWord& mine, std::vector<int> first, const Interrupt& interrupt);
   std::vector<int> members(const RegroupWord& word) const;
-  static bool waits_for(const RegroupWord& word, const RegroupWord& other);
-  void throw_word_of_failure(const RegroupWord& mine, const Words& words);
-  void take_note(const RegroupWord& mine, const Words& words);
-  static const RegroupWord* leaver_missed_by(const RegroupWord& word, const Words& words);
-  std::optional<Stuck> stuck(const RegroupWord& mine, const Words& words) const;
-  std::string excludes(const RegroupWord& word) const;
-  std::string sentence_about(const RegroupWord& mine, const RegroupWord& other) const;
+  void throw_word_of_failure(const RegroupWord& mine, const RegroupWords& words);
+  void take_note(const RegroupWord& mine, const RegroupWords& words);
 
   const RegroupDeskArguments arguments_;
   std::shared_ptr<void> service_;
@@ -109,7 +93,7 @@ class RegroupDesk : public std::enable_shared_from_this<RegroupDesk> {
   mutable std::mutex mutex_;  // guards what follows, of which others are told
   RegroupWord word_;
   std::map<int, std::uint64_t> heard_of_;           // ranks with other lists, and their meetings
-  Involved involved_;                               // in why the last one failed
+  decltype(RegroupCircle::involved) involved_;      // in why the last one failed
   KeyId name_{};                                    // of the meeting
   std::deque<std::pair<KeyId, Failure>> absences_;  // the last ones: from which meeting, and why
   bool look_now_ = false;
@@ -120,7 +104,7 @@ class RegroupDesk : public std::enable_shared_from_this<RegroupDesk> {
   Clock::time_point next_look_;
   Clock::duration interval_{};
   std::set<int> together_;  // known to be in the same meeting
-  std::optional<Stuck> suspicion_;
+  std::optional<RegroupCircle> suspicion_;
   std::string remark_;
   bool remarked_ = false;
   bool heard_of_absence_ = false;
