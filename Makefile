@@ -69,7 +69,7 @@ install: vgpu ## Install the virtual-GPU flavour under PREFIX (/opt/nitinol)
 
 .PHONY: clean
 clean: ## Remove the build trees of the presets
-	rm -rf build/vgpu build/cuda build/asan build/tsan build/fuzz
+	rm -rf build/vgpu build/cuda build/asan build/tsan build/fuzz build/lint
 
 .PHONY: packages packages-lint packages-fuzz
 packages: ## Install what building and testing need, with apt; touches no network when all is there

@@ -60,8 +60,8 @@ typedef enum {
 
 /* ---- Options of a communicator. Start from NCCL_CONFIG_INITIALIZER; an undefined field takes its default, and an
    environment variable of the same meaning wins over the field. A value that is out of range gives ncclInvalidArgument;
-   too many CTAs are taken for as many as there may be. In this version blocking, commName and, on GPUs and the same on
-   all ranks, CTAPolicy, minCTAs, maxCTAs and cgaClusterSize have an effect, the others none. */
+   too many CTAs are taken for as many as there may be. In this version blocking, commName and, on GPUs, as the
+   ranks agree when they meet, CTAPolicy, minCTAs, maxCTAs and cgaClusterSize have an effect, the others none. */
 
 #define NCCL_CONFIG_UNDEF_INT INT_MIN
 #define NCCL_CONFIG_UNDEF_PTR NULL
@@ -177,8 +177,9 @@ ncclResult_t pncclGetVersion(int* version);
 const char* ncclGetErrorString(ncclResult_t result);
 const char* pncclGetErrorString(ncclResult_t result);
 
-/* The sentence that goes with the failure of `comm` if that has failed; else, and for NULL, the one that goes with the
-   latest error or warning of this process, "" before the first. It says what failed, where, and what to try, and is
+/* The sentence that goes with the failure of `comm` if that has failed, else with the latest call with it that failed;
+   if there is none, and for NULL, the one that goes with the latest error or warning of this process, "" before the
+   first. It says what failed, where, and what to try, and is
    kept whether or not logging is on. Later successes do not clear it. */
 const char* ncclGetLastError(ncclComm_t comm);
 const char* pncclGetLastError(ncclComm_t comm);
@@ -252,8 +253,8 @@ ncclResult_t pncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t pncclCommDestroy(ncclComm_t comm);
 
-/* Stops every operation that has not completed, then frees the communicator. Every live rank has to call it. Valid in
-   error states. */
+/* Stops every operation that has not completed, then frees the communicator. A failure to those ranks alone that wait
+   for this one. Valid in error states. */
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t pncclCommAbort(ncclComm_t comm);
 
