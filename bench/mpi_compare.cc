@@ -189,7 +189,7 @@ nlohmann::ordered_json describe(const World& world) {
 // Arguments: least and most bytes, factor, and optionally a file for the JSON.
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
-  const size_t least = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 8;
+  const size_t least = std::max(1ULL, argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 8);
   const size_t most = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 16 << 20;
   const size_t factor = std::max(2ULL, argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 2);
   World world = join();

@@ -50,12 +50,14 @@ def lines_of_mpi(document):
 
 def read(paths):
     panels = collections.defaultdict(lambda: collections.defaultdict(list))
+    are_told_apart = len({path.stem for path in paths}) == len(paths)
     for path in paths:
+        name = path.stem if are_told_apart else path
         document = json.loads(path.read_text())
         lines = lines_of_mpi if document["tool"] == "mpi_compare" else lines_of_perf
         for panel, line, *figures in lines(document):
             if figures[0] > 0:
-                panels[panel][f"{path.stem}: {line}" if len(paths) > 1 else line].append(figures)
+                panels[panel][f"{name}: {line}" if len(paths) > 1 else line].append(figures)
     return panels
 
 

@@ -1,8 +1,8 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Compares Nitinol on virtual GPUs with the installed MPI for 2, 4, 8 and 16 processes (or those in PROCESSES). MPI is told
 # to yield where there are more processes than cores.
 # Usage: bench/run_mpi_compare.sh [BUILD_FOLDER [RESULT_FOLDER]]
-set -eu
+set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:-$here/build/vgpu}
 results=${2:-$here/bench/results}

@@ -16,6 +16,7 @@ perf_test(processes ARGS all hypercube -p 4 -b 8 -e 64K -f 64 ${brief})
 perf_test(mixed ARGS all -p 2 -t 2 -g 2 -b 1K -e 1M -f 1024 ${brief})
 perf_test(types_and_operators ARGS all_reduce reduce_scatter -t 3 -d all -o all -b 300 -e 70K -i 69K ${brief})
 perf_test(every_root ARGS broadcast reduce gather scatter -t 3 -r all -b 4K -e 4K ${brief})
+perf_test(hypercube_of_several_per_thread ARGS hypercube -t 2 -g 2 -b 0 -e 64K -f 64 ${brief})
 perf_test(graph ARGS all -t 2 -g 2 -G -b 64 -e 256K -f 4096 ${brief})
 perf_test(registered ARGS all -t 2 -g 2 -R local -b 64 -e 256K -f 4096 ${brief})
 perf_test(windows ARGS all -t 2 -g 2 -R window -b 64 -e 256K -f 4096 ${brief})
@@ -25,14 +26,20 @@ perf_test(non_blocking ARGS all -t 2 -g 2 --non-blocking -b 64 -e 256K -f 4096 $
 # Without warm-up the budget holds, too: all iterations would take longer than the test may.
 perf_test(budget_alone ARGS all_reduce -t 2 -b 1M -e 1M -n 10000000 -m 2 -w 0 --budget 0.5 --timeout 100)
 
-# Supervisors start programs so.
 find_package(Python3 COMPONENTS Interpreter)
 if(Python3_FOUND)
-  perf_test(processes_whose_ends_their_parent_ignores
-    LAUNCHER ${Python3_EXECUTABLE} -c
-      "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+  set(start ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/strange_start.py)
+  perf_test(processes_whose_ends_their_parent_ignores LAUNCHER ${start} ignoring
     ARGS all_reduce -p 2 -b 8 -e 8 ${brief})
+  perf_test(processes_beside_other_children LAUNCHER ${start} children ARGS all_reduce -p 2 -b 8 -e 64K ${brief})
+  set_tests_properties(perf.processes_whose_ends_their_parent_ignores perf.processes_beside_other_children PROPERTIES
+    PASS_REGULAR_EXPRESSION "all results right")
+  perf_test(file_names_of_any_bytes LAUNCHER ${start} bytes ARGS all_reduce -t 2 -b 8 -e 8 ${brief})
 endif()
+
+# Without -p there is a rank for each device.
+perf_test(one_process ARGS all_reduce -p 1 -b 8 -e 8 ${brief})
+set_tests_properties(perf.one_process PROPERTIES PASS_REGULAR_EXPRESSION "# 1 ranks = 1 processes x 1 threads x 1 GPUs")
 
 # A copy of the library is another library: both must work side by side.
 set(twin ${CMAKE_CURRENT_BINARY_DIR}/twin/libnccl.so.2)
@@ -52,6 +59,8 @@ perf_test(refuses_unknown_library ARGS all_reduce --library /nonexistent/libnccl
 set_tests_properties(perf.refuses_itself perf.refuses_unknown_operation perf.refuses_unknown_library PROPERTIES
   WILL_FAIL TRUE)
 
+perf_test(refuses_to_synchronise_within_graphs ARGS all_reduce -G -s -b 8 -e 8)
+set_tests_properties(perf.refuses_to_synchronise_within_graphs PROPERTIES PASS_REGULAR_EXPRESSION "--graph excludes --sync")
 perf_test(refuses_batches_without_end ARGS all_reduce -b 8 -e 8 -m 1000000000)
 set_tests_properties(perf.refuses_batches_without_end PROPERTIES
   PASS_REGULAR_EXPRESSION "--batches: Value 1000000000 not in range 1 to 1000000")

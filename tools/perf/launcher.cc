@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -79,7 +80,8 @@ void describe_death(int process, int status) {
   }
 }
 
-// Reaps all; after the first failure the others get a moment to say what they saw, then they are ended.
+// Reaps all; after the first failure the others get a moment to say what they saw, then they are ended. A program that
+// became this one by exec may have left others' children.
 int wait_for(std::vector<pid_t>& pids) {
   using Clock = std::chrono::steady_clock;
   int code = 0;
@@ -92,11 +94,10 @@ int wait_for(std::vector<pid_t>& pids) {
     if (pid < 0 && errno == EINTR) continue;
     if (pid < 0) throw PerfError(std::string("waitpid: ") + std::strerror(errno));
     if (pid > 0) {
-      for (size_t i = 0; i < pids.size(); ++i) {
-        if (pids[i] != pid) continue;
-        pids[i] = 0;
-        if (!ending) describe_death(static_cast<int>(i), status);
-      }
+      const auto own = std::ranges::find(pids, pid);
+      if (own == pids.end()) continue;
+      *own = 0;
+      if (!ending) describe_death(static_cast<int>(own - pids.begin()), status);
       --left;
       if (code == 0 || (code == 1 && code_of(status) > 1)) code = code_of(status);
       if (code > 1 && deadline == Clock::time_point()) deadline = Clock::now() + std::chrono::seconds(2);

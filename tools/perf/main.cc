@@ -56,7 +56,7 @@ Team make_team(const Options& options, Channel& channel) {
   team.devices = device_count();
   team.gpus = std::max(1, options.gpus);
   team.threads = std::max(1, options.threads);
-  const bool alone = team.processes == 1 && options.threads <= 0 && options.gpus <= 0;
+  const bool alone = team.processes == 1 && options.processes == 0 && options.threads <= 0 && options.gpus <= 0;
   if (alone) team.threads = team.devices;
   const std::vector<std::string> hosts = channel.all_gather(host_name());
   std::map<std::string, int> seen;

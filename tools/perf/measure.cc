@@ -85,7 +85,7 @@ std::vector<double> Measurer::initialise() {
   std::vector<double> seconds;
   for (size_t i = 0; i < session_.libraries().size(); ++i) {
     const Library& library = session_.libraries()[i];
-    session_.meet();
+    session_.meet_everywhere(thread_);  // so that the slowest to start is no part of what the first library takes
     const Clock::time_point start = Clock::now();
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     if (session_.options().non_blocking) config.blocking = 0;
@@ -144,29 +144,35 @@ void Measurer::synchronize(size_t index) {
   }
 }
 
+Call Measurer::call_of(const Gpu& gpu, const Case& what, size_t index) const {
+  const int ranks = session_.team().ranks();
+  const Layout layout = layout_of(what.operation, what.count, gpu.rank, ranks);
+  std::byte* base = static_cast<std::byte*>(gpu.buffers->recv());
+  return {
+      .operation = what.operation,
+      .send = what.in_place ? base + layout.send_offset * what.type->size : gpu.buffers->send(),
+      .recv = what.in_place ? base + layout.recv_offset * what.type->size : gpu.buffers->recv(),
+      .count = what.count,
+      .type = what.type->type,
+      .element_size = what.type->size,
+      .redop = what.reduction == Reduction::kMulSum ? gpu.operators[index] : builtin_op(what.reduction),
+      .where = {gpu.rank, ranks, what.root},
+      .comm = gpu.comms[index],
+      .stream = gpu.stream,
+  };
+}
+
 void Measurer::enqueue_once(const Case& what, size_t index) {
   const Library& library = session_.libraries()[index];
-  const int ranks = session_.team().ranks();
-  if (gpus_.size() > 1) library.check(library.nccl().group_start(), "ncclGroupStart");
-  for (const auto& gpu : gpus_) {
-    const Layout layout = layout_of(what.operation, what.count, gpu->rank, ranks);
-    std::byte* base = static_cast<std::byte*>(gpu->buffers->recv());
-    const Call call{
-        .operation = what.operation,
-        .send = what.in_place ? base + layout.send_offset * what.type->size : gpu->buffers->send(),
-        .recv = what.in_place ? base + layout.recv_offset * what.type->size : gpu->buffers->recv(),
-        .count = what.count,
-        .type = what.type->type,
-        .element_size = what.type->size,
-        .redop = what.reduction == Reduction::kMulSum ? gpu->operators[index] : builtin_op(what.reduction),
-        .where = {gpu->rank, ranks, what.root},
-        .comm = gpu->comms[index],
-        .stream = gpu->stream,
-    };
-    library.check(enqueue(library.nccl(), call), traits_of(what.operation).name);
+  const int steps = steps_of(what.operation, session_.team().ranks());
+  for (int step = 0; step < steps; ++step) {
+    if (gpus_.size() > 1) library.check(library.nccl().group_start(), "ncclGroupStart");
+    for (const auto& gpu : gpus_) {
+      library.check(enqueue(library.nccl(), call_of(*gpu, what, index), step), traits_of(what.operation).name);
+    }
+    if (gpus_.size() > 1) library.check(library.nccl().group_end(), "ncclGroupEnd");
+    settle(index, traits_of(what.operation).name);
   }
-  if (gpus_.size() > 1) library.check(library.nccl().group_end(), "ncclGroupEnd");
-  settle(index, traits_of(what.operation).name);
 }
 
 // Inputs in place, everything else poisoned.
@@ -217,9 +223,21 @@ double Measurer::check(const Case& what, size_t library) {
     enqueue_once(what, library);
     synchronize(library);
   }
+  return wrong_after(what, library);
+}
+
+double Measurer::wrong_after(const Case& what, size_t library) {
   double wrong = 0;
   for (const auto& gpu : gpus_) wrong += verify(*gpu, what, library);
   return wrong;
+}
+
+// What unsynchronised iterations leave behind must be right as well. In place they work on each other's results.
+double Measurer::check_batch(const Case& what, size_t library, int iterations, Graphs* graphs) {
+  if (what.in_place) return 0;
+  for (const auto& gpu : gpus_) prepare(*gpu, what);
+  timed_batch(what, library, iterations, graphs);
+  return wrong_after(what, library);
 }
 
 // A tiny all-reduce brings the ranks together, whatever the processes; then the threads leave side by side.
@@ -267,7 +285,7 @@ int Measurer::choose_iterations(const Case& what) {
     if (warmups > 0) timed_batch(what, library, warmups, nullptr);
   }
   if (options.budget <= 0 || slowest <= 0) return options.iterations;
-  const double affordable = options.budget / slowest / options.batches;
+  const double affordable = options.budget / slowest / (options.batches + (options.check ? 1 : 0));
   return std::max(1, static_cast<int>(std::min<double>(options.iterations, affordable)));
 }
 
@@ -319,9 +337,8 @@ Row Measurer::measure(const Case& what) {
   for (int batch = 0; batch < options.batches; ++batch) {
     for (size_t i = 0; i < libraries; ++i) times.push_back(timed_batch(what, i, row.iterations, graphs[i].get()));
   }
-  // What the last, unsynchronised iterations left behind must be right as well.
-  if (options.check && !what.in_place) {
-    for (const auto& gpu : gpus_) wrong[libraries - 1] += verify(*gpu, what, libraries - 1);
+  for (size_t i = 0; options.check && i < libraries; ++i) {
+    wrong[i] += check_batch(what, i, row.iterations, graphs[i].get());
   }
   destroy_operators();
   times = session_.max(thread_, times);

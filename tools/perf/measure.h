@@ -53,6 +53,9 @@ class Measurer {
   void prepare(Gpu& gpu, const Case& what);
   double verify(Gpu& gpu, const Case& what, size_t library);
   double check(const Case& what, size_t library);
+  double wrong_after(const Case& what, size_t library);
+  double check_batch(const Case& what, size_t library, int iterations, Graphs* graphs);
+  Call call_of(const Gpu& gpu, const Case& what, size_t library) const;
   void enqueue_once(const Case& what, size_t library);
   void settle(size_t library, const char* doing);
   void synchronize(size_t library);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "library.h"
 
@@ -89,26 +90,18 @@ ncclResult_t ring_shift(const NcclFunctions& nccl, const Call& c) {
 }
 
 // The own block goes into place by a send to oneself; then dimension k doubles what each rank holds.
-ncclResult_t hypercube(const NcclFunctions& nccl, const Call& c) {
-  std::byte* own = at(c.recv, static_cast<size_t>(c.where.rank) * c.count, c);
-  ncclResult_t result = ncclSuccess;
-  if (own != c.send) {
-    result = grouped(nccl, [&] {
-      const ncclResult_t sent = nccl.send(c.send, c.count, c.type, c.where.rank, c.comm, c.stream);
-      return failed(sent) ? sent : nccl.recv(own, c.count, c.type, c.where.rank, c.comm, c.stream);
-    });
-  }
-  for (int span = 1; span < c.where.ranks && !failed(result); span *= 2) {
-    const int peer = c.where.rank ^ span;
-    const size_t length = static_cast<size_t>(span) * c.count;
-    void* mine = at(c.recv, static_cast<size_t>(c.where.rank & ~(span - 1)) * c.count, c);
-    void* theirs = at(c.recv, static_cast<size_t>(peer & ~(span - 1)) * c.count, c);
-    result = grouped(nccl, [&] {
-      const ncclResult_t sent = nccl.send(mine, length, c.type, peer, c.comm, c.stream);
-      return failed(sent) ? sent : nccl.recv(theirs, length, c.type, peer, c.comm, c.stream);
-    });
-  }
-  return result;
+ncclResult_t hypercube(const NcclFunctions& nccl, const Call& c, int step) {
+  const bool is_own = step == 0;
+  const int span = is_own ? 1 : 1 << (step - 1);
+  const int peer = is_own ? c.where.rank : c.where.rank ^ span;
+  const size_t length = static_cast<size_t>(span) * c.count;
+  void* theirs = at(c.recv, static_cast<size_t>(peer & ~(span - 1)) * c.count, c);
+  const void* mine = is_own ? c.send : at(c.recv, static_cast<size_t>(c.where.rank & ~(span - 1)) * c.count, c);
+  if (mine == theirs) return ncclSuccess;
+  return grouped(nccl, [&] {
+    const ncclResult_t sent = nccl.send(mine, length, c.type, peer, c.comm, c.stream);
+    return failed(sent) ? sent : nccl.recv(theirs, length, c.type, peer, c.comm, c.stream);
+  });
 }
 
 std::vector<Segment> blocks_of_all(size_t count, int ranks, size_t source_index) {
@@ -187,7 +180,11 @@ std::vector<Segment> expected_segments(Operation operation, size_t count, const 
   return {};
 }
 
-ncclResult_t enqueue(const NcclFunctions& nccl, const Call& c) {
+int steps_of(Operation operation, int ranks) {
+  return operation == Operation::kHypercube ? 1 + std::countr_zero(static_cast<unsigned>(ranks)) : 1;
+}
+
+ncclResult_t enqueue(const NcclFunctions& nccl, const Call& c, int step) {
   switch (c.operation) {
     case Operation::kAllReduce: return nccl.all_reduce(c.send, c.recv, c.count, c.type, c.redop, c.comm, c.stream);
     case Operation::kAllGather: return nccl.all_gather(c.send, c.recv, c.count, c.type, c.comm, c.stream);
@@ -200,7 +197,7 @@ ncclResult_t enqueue(const NcclFunctions& nccl, const Call& c) {
     case Operation::kGather: return gather(nccl, c);
     case Operation::kScatter: return scatter(nccl, c);
     case Operation::kSendRecv: return ring_shift(nccl, c);
-    case Operation::kHypercube: return hypercube(nccl, c);
+    case Operation::kHypercube: return hypercube(nccl, c, step);
   }
   return ncclInvalidArgument;
 }

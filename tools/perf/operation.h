@@ -88,7 +88,11 @@ struct Call {
   cudaStream_t stream;
 };
 
-/// Calls the library; returns the first result that is neither success nor in progress.
-ncclResult_t enqueue(const NcclFunctions& nccl, const Call& call);
+/// How many groups of calls the operation takes, one behind the other: in one they would be of one group with those of
+/// other ranks of the thread.
+int steps_of(Operation operation, int ranks);
+
+/// Makes the calls of a step; returns the first result that is neither success nor in progress.
+ncclResult_t enqueue(const NcclFunctions& nccl, const Call& call, int step);
 
 }  // namespace nitinol::perf

@@ -63,8 +63,7 @@ void add_what(CLI::App& app, Raw& raw, Options& o) {
 
 void add_who(CLI::App& app, Options& o) {
   app.add_option("-p,--processes", o.processes, "processes to start on this machine; not under mpirun or srun")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
+      ->check(CLI::Range(1, 4096));
   app.add_option("-t,--threads", o.threads,
                  "threads per process (default: 1; one per GPU when -p and -g are not given)")
       ->check(CLI::Range(1, 4096));
@@ -87,8 +86,9 @@ void add_how(CLI::App& app, Raw& raw, Options& o) {
       ->capture_default_str();
   app.add_option("--budget", o.budget, "seconds per row and library; long rows get fewer iterations (0: no limit)")
       ->capture_default_str();
-  app.add_flag("-G,--graph", o.graph, "capture the iterations of a batch in a CUDA graph and replay it");
-  app.add_flag("-s,--sync", o.sync_each, "synchronise after each iteration");
+  CLI::Option* const graph =
+      app.add_flag("-G,--graph", o.graph, "capture the iterations of a batch in a CUDA graph and replay it");
+  app.add_flag("-s,--sync", o.sync_each, "synchronise after each iteration")->excludes(graph);
   app.add_flag("--non-blocking", o.non_blocking, "use non-blocking communicators");
   app.add_option("-R,--register", raw.registration,
                  "none, local (ncclCommRegister) or window (symmetric windows); the latter two with ncclMemAlloc")
@@ -99,8 +99,8 @@ void add_how(CLI::App& app, Raw& raw, Options& o) {
          "begin buffers so many bytes behind where they are allocated, a multiple of the type's size: as parts of "
          "larger ones begin")
       ->capture_default_str();
-  app.add_flag("-c,--check", raw.check, "check results (the default)");
-  app.add_flag("-C,--no-check", raw.no_check, "do not check results");
+  CLI::Option* const check = app.add_flag("-c,--check", raw.check, "check results (the default)");
+  app.add_flag("-C,--no-check", raw.no_check, "do not check results")->excludes(check);
   app.add_option("--timeout", o.timeout, "seconds without progress after which to give up with exit code 3 (0: never)")
       ->capture_default_str();
   app.add_option("--library", o.library,

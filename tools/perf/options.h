@@ -25,8 +25,8 @@ struct Options {
   size_t step_bytes = 0;  // 0: multiply by factor
   double factor = 4;
 
-  int processes = 1;
-  int threads = 0;  // 0: chosen after the number of devices is known
+  int processes = 0;  // 0: this one, with a thread for each device unless more is said
+  int threads = 0;    // 0: chosen after the number of devices is known
   int gpus = 0;
   std::string worker;  // set in processes that the tool starts itself
   std::string id_file;

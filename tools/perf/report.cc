@@ -187,6 +187,8 @@ void Report::finish() {
                                                   : "all results right";
   std::printf("#\n# %zu rows in %.1f s; %s\n", rows_.size(), elapsed, verdict);
   if (!session_.options().json.empty()) write_json();
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    throw PerfError("cannot write the table to standard output");
 }
 
 }  // namespace nitinol::perf

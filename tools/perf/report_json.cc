@@ -66,7 +66,8 @@ void Report::write_json() const {
         {{"path", library.path()}, {"version", library.version_text()}, {"init_ms", init_seconds_[i] * 1e3}});
   }
   for (const Row& row : rows_) root["rows"].push_back(describe(row, team.ranks()));
-  const std::string text = root.dump(1) + "\n";
+  // Names of files and hosts may hold any bytes.
+  const std::string text = root.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   std::FILE* file = std::fopen(o.json.c_str(), "w");
   if (file == nullptr) throw PerfError("cannot write '" + o.json + "'");
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();

@@ -59,6 +59,9 @@ class Session {
   /// Waits for the threads of this process.
   void meet() { barrier_.arrive_and_wait(); }
 
+  /// Waits for those of all processes.
+  void meet_everywhere(int thread) { merge(thread, {0}, true); }
+
   /// Element-wise over all threads of all processes; every thread calls and gets the result.
   std::vector<double> max(int thread, std::vector<double> mine) { return merge(thread, std::move(mine), true); }
   std::vector<double> sum(int thread, std::vector<double> mine) { return merge(thread, std::move(mine), false); }
