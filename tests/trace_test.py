@@ -105,6 +105,19 @@ class Trace(unittest.TestCase):
         self.check([dump(0, 2, events, idle=False), dump(1, 2, events[:1], idle=True)],
                    f"Rank 0 waits in {SECOND} for rank 1, which has finished what it issued, at last {FIRST}.")
 
+    def test_the_first_that_has_not_ended_may_not_be_kept(self):
+        behind = [all_reduce(number, "issued") for number in range(145, 401)]
+        late = [*[all_reduce(number) for number in range(1, 10)], *[all_reduce(number, "issued") for number in range(10, 61)]]
+        tenth = all_reduce(10)["name"]
+        for through in ({}, {"launchesThrough": 9}):
+            with self.subTest(through):
+                self.check([dump(0, 2, behind, idle=False, issued=400, **through), dump(1, 2, late, idle=False, **through)],
+                           f"Rank 1 has not ended {tenth}; {NOT_KNOWN}; how far rank 0 has come is not known, as more was "
+                           "issued since than is kept (rank 0); collective number 61 was issued by rank 0 and not by rank 1.")
+        kept = [all_reduce(number, "issued") for number in range(10, 266)]
+        self.check([dump(0, 2, kept, idle=False, issued=265, launchesThrough=9), dump(1, 2, [], idle=True)],
+                   f"Rank 0 waits in {tenth} for rank 1, which has issued nothing.")
+
     def test_all_are_in_the_same_call(self):
         events = [all_reduce(1), all_reduce(2, "issued")]
         self.check([dump(rank, 2, events, idle=False) for rank in range(2)],
@@ -286,7 +299,7 @@ class Trace(unittest.TestCase):
         return self.run_tool(self.folder)[1].removeprefix(f"Rank {rank} waits in {name} for ")
 
     def test_who_waits_for_the_root_alone(self):
-        everybody = "ranks 1, 2, 3, which have issued nothing.\n"
+        everybody = "ranks 1-3, which have issued nothing.\n"
         root = "rank 0, which has issued nothing.\n"
         for what in ("Broadcast", "Scatter"):
             for algorithm in ("OneShot", "Ring"):

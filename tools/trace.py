@@ -21,7 +21,16 @@ STREAM_OF_EACH_THREAD = "0x2"  # cudaStreamPerThread: the handle tells none apar
 
 
 def ranks_text(ranks):
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+    """As of health monitoring: "rank 3", "ranks 0, 1, 4-7"."""
+    runs = []
+    for rank in ranks:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    parts = [part for first, last in runs
+             for part in ([f"{first}-{last}"] if last > first + 1 else map(str, range(first, last + 1)))]
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(parts)
 
 
 def number_text(number, what):
@@ -97,6 +106,7 @@ class Rank:
         self.issued = field(dump, "issued", int)
         self.messages_issued = field(dump, "messages", int, 0)
         self.captured = field(dump, "captured", int, 0)
+        self.through = field(dump, "launchesThrough", OR_NONE[int], None)  # how many launches have ended, if known
         self.failure = field(dump, "failure", str)
         self.is_idle = dump.get("idle") is True
         for event in field(dump, "traceEvents", list):
@@ -115,7 +125,7 @@ class Rank:
 
     def find_place(self, dump):
         """What it is in, or what it has issued and not begun, or one of the two: all launches run in their order."""
-        self.inside, self.held, self.is_certain = [], [], True
+        self.inside, self.held, self.is_certain, self.is_behind_kept = [], [], True, False
         if not self.is_idle:
             self.inside = [each for each in self.runs if each.state == "begun"][:1] or self.awaited(dump)
         if not self.inside and dump.get("idle") is False:
@@ -149,9 +159,19 @@ class Rank:
         if self.captured or not still_open or any(each.state == "unknown" for each in still_open):
             return []
         launch = min(each.launch for each in still_open)
+        self.is_behind_kept = not self.keeps_first(launch)
+        if self.is_behind_kept:
+            return []
         first = [each for each in still_open if each.launch == launch]
         collectives = [each for each in first if not each.is_message()]
         return collectives[:1] or first
+
+    def keeps_first(self, launch):
+        """Whether no launch before the first one that is open of those kept has not ended either."""
+        if self.through is not None:
+            return launch <= self.through + 1
+        keeps_all = self.issued <= len(self.collectives) and self.messages_issued <= len(self.messages)
+        return keeps_all or any(each.state == "ended" for each in self.operations)
 
     def collective(self):
         """The collective that it is in, or None."""
@@ -195,7 +215,8 @@ class Rank:
             return f"{have} issued {self.names_text(self.held)}, but {pronoun} not begun{self.behind_text()}"
         if self.begun is not None:
             last = next((each.name for each in self.runs if each.number == self.begun), f"collective number {self.begun}")
-            return (f"{have} ended {last}" if self.begun else f"{have} not begun any collective") + ", and no more is known"
+            ended = f"{have} {'begun' if self.is_behind_kept else 'ended'} {last}" if self.begun else f"{have} not begun any collective"
+            return ended + ", and no more is known"
         return f"{have} issued {number_text(self.issued, 'collective')}, and no more is known"
 
     def behind_text(self):
@@ -205,14 +226,13 @@ class Rank:
         operation, communicator = self.held_behind
         return f": before it in its stream is {operation.name} of communicator {communicator[:8]}"
 
-    def find_held_behind(self, everybody):
-        """Looks among the ranks of all communicators."""
+    def find_held_behind(self, by_stream):
+        """Looks among the open operations of all communicators, by place and stream."""
         if not self.held or self.held[0].stream in (None, STREAM_OF_EACH_THREAD):
             return
         mine = self.held[0]
-        before = [(each, other.communicator) for other in everybody for each in other.operations
-                  if other.place == self.place and other.communicator != self.communicator and each.stream == mine.stream
-                  and each.state in ("begun", "issued") and each.time < mine.time]
+        before = [(each, communicator) for each, communicator in by_stream.get((self.place, mine.stream), [])
+                  if communicator != self.communicator and each.time < mine.time]
         self.held_behind = min(before, key=lambda found: (found[0].state != "begun", found[0].time), default=None)
 
     def count_text(self):
@@ -246,6 +266,7 @@ class Job:
         self.missing = [rank for rank in range(ranks[0].ranks) if rank not in self.by_rank]
         self.has_graphs = any(each.captured for each in self.ranks)
         self.told = set()  # ranks of which it was said what they do
+        self.late_ranks, self.late_texts = {}, {}  # what was found out, by collective
 
     def sentence(self):
         said = self.mismatch()
@@ -322,11 +343,15 @@ class Job:
 
     def late(self, number):
         """The ranks that have not come to a collective."""
+        if number in self.late_ranks:
+            return self.late_ranks[number]
+
         def is_late(rank):
             reached = rank.reached()
             return rank.issued < number and not rank.captured if reached is None else reached < number
 
-        return [each.rank for each in self.ranks if is_late(each)]
+        self.late_ranks[number] = [each.rank for each in self.ranks if is_late(each)]
+        return self.late_ranks[number]
 
     def late_for(self, rank):
         """Those for whom a rank waits in its collective, each with what it does instead."""
@@ -334,6 +359,12 @@ class Job:
         issued = rank.collectives.get(collective.number)
         if not self.has_graphs and issued and not collective.algorithm:
             collective.algorithm = issued.algorithm
+        key = (collective.name, collective.algorithm, rank.rank == collective.root())
+        if key not in self.late_texts:
+            self.late_texts[key] = self.late_text(rank, collective)
+        return self.late_texts[key]
+
+    def late_text(self, rank, collective):
         needed = collective.needed(rank.rank, self.late(collective.number) + self.missing)
         late = [self.by_rank[each] for each in needed if each in self.by_rank]
         self.told |= {each.rank for each in late}
@@ -409,6 +440,9 @@ class Job:
         if not uncounted:
             return said
         said.append(f"how far {ranks_text(uncounted)} {'has' if len(uncounted) == 1 else 'have'} come is not known")
+        behind = [each for each in uncounted if self.by_rank[each].is_behind_kept]
+        if behind:
+            said[-1] += f", as more was issued since than is kept ({ranks_text(behind)})"
         graphs = [each for each in uncounted if self.by_rank[each].captured]
         if graphs:
             said[-1] += f", as launches of graphs are not counted ({ranks_text(graphs)})"
@@ -507,10 +541,14 @@ class Dumps:
         self.all_good = False
 
     def by_communicator(self):
-        communicators = {}
-        for each in self.ranks:
-            communicators.setdefault(each.communicator, []).append(each)
-            each.find_held_behind(self.ranks)
+        communicators, by_stream = {}, {}
+        for rank in self.ranks:
+            communicators.setdefault(rank.communicator, []).append(rank)
+            for each in rank.operations:
+                if each.state in ("begun", "issued"):
+                    by_stream.setdefault((rank.place, each.stream), []).append((each, rank.communicator))
+        for rank in self.ranks:
+            rank.find_held_behind(by_stream)
         return communicators
 
     def write(self, path):

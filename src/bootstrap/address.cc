@@ -60,6 +60,13 @@ std::optional<SocketAddress> SocketAddress::from_sockaddr(const sockaddr* addres
   if (address->sa_family == AF_INET6) {
     sockaddr_in6 v6;
     std::memcpy(&v6, address, sizeof(v6));
+    // One of IPv4, as a socket for both has it.
+    if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+      result.family = AF_INET;
+      result.port = ntohs(v6.sin6_port);
+      std::memcpy(result.host.data(), v6.sin6_addr.s6_addr + 12, 4);
+      return result;
+    }
     result.family = AF_INET6;
     result.port = ntohs(v6.sin6_port);
     result.scope = v6.sin6_scope_id;

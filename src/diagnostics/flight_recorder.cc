@@ -290,11 +290,14 @@ std::string FlightRecorder::head_json(const About& about, std::optional<bool> id
   return formatted(
       "\"rank\": {}, \"ranks\": {}, \"host\": {}, \"pid\": {}, \"device\": {}, \"communicator\": {}, "
       "\"failure\": {}, \"issued\": {}, \"messages\": {}, \"captured\": {}, \"begun\": {}, \"ended\": {}, "
-      "\"progressKnown\": {}, \"idle\": {}, \"timesKnown\": {}, \"beginsKnown\": {}, \"awaited\": [{}]",
+      "\"progressKnown\": {}, \"idle\": {}, \"launchesThrough\": {}, \"timesKnown\": {}, \"beginsKnown\": {}, "
+      "\"awaited\": [{}]",
       about.rank, about.ranks, quoted(about.host), about.pid, about.device, quoted(about.communicator),
       quoted(about.failure), issued(), messages_issued_.load(std::memory_order_relaxed),
       captured_.load(std::memory_order_relaxed), about.begun, about.ended, about.progress_known,
-      idle ? (*idle ? "true" : "false") : "null", about.times_known, begins_known(about), awaited_json(about));
+      idle ? (*idle ? "true" : "false") : "null",
+      about.launches_through ? std::to_string(*about.launches_through) : "null", about.times_known, begins_known(about),
+      awaited_json(about));
 }
 
 std::string FlightRecorder::json_of(const Told& told, const About& about) {

@@ -12,6 +12,7 @@
 #include "observe.h"
 #include "other_program.h"
 #include "ras_testing.h"
+#include "shared_count.h"
 
 namespace nitinol::testing {
 namespace {
@@ -289,11 +290,14 @@ TEST(Ras, NothingIsLeftAfterTheLastCommunicator) {
 TEST(Ras, ManyRoundsHoldNoMoreDescriptorsThanOne) {
   const Port port;
   setenv("NCCL_RAS_ADDR", port.address().c_str(), 1);
+  const SharedCount asked;
   EXPECT_EQ("", run_ranks({1, 1}, [&](Rank& self) {
-              const auto round = [&] {
+              auto round = [&, rounds = 0]() mutable {
                 ncclComm_t comm = nullptr;
                 EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
                 must_equal(ask_json(port.number())["healthy"], true, "healthy");
+                asked.add();
+                asked.wait_for(2 * ++rounds);
                 EXPECT_CALL(ncclCommDestroy(comm));
               };
               // Connections linger until both sides have seen that the other closes.
@@ -371,6 +375,14 @@ TEST(Ras, TheToolPrintsChecksAndCollectsDumps) {
     if (mkdtemp(folder) == nullptr) throw std::runtime_error("mkdtemp");
     const auto [dump_status, files] = run_tool("--dump " + std::string(folder) + " -p " + port);
     must_equal(dump_status, 0, "the status");
+    // What is there of ranks that are silent now is of another day; other files are not the tool's.
+    const std::string earlier = files.substr(0, files.find("-0.json")) + "-7.json";
+    const std::string other = std::string(folder) + "/00000000-7.json";
+    std::ofstream(earlier).put('x');
+    std::ofstream(other).put('x');
+    must_equal(run_tool("--dump " + std::string(folder) + " -p " + port).second, files, "the files");
+    if (access(earlier.c_str(), F_OK) == 0) throw std::runtime_error("a dump of another day is still there");
+    if (unlink(other.c_str()) != 0) throw std::runtime_error("a file of somebody else is gone");
     must_equal(run_command("python3 " NITINOL_TRACE_TOOL " " + std::string(folder) + "/*.json").second,
                "All ranks have finished what they issued (1 collective).\n", "what the dumps say");
     if (std::system(("rm -r " + std::string(folder)).c_str()) != 0) throw std::runtime_error("rm");
@@ -458,6 +470,9 @@ TEST(Ras, TheToolSaysWhatIsWrong) {
     EXPECT_EQ(run_tool(std::string("-a ") + address).first, 2) << address;
   }
   EXPECT_EQ(run_tool("--format xml").first, 2);
+  for (const char* both : {"--check --dump folder", "--check --format json", "--check -v", "--dump folder -v"}) {
+    EXPECT_EQ(run_tool(both).first, 2) << both;
+  }
   EXPECT_EQ(run_tool("--dump '' -a " + nobody.address()).first, 2);
   EXPECT_EQ(run_tool("--help").first, 0);
 }

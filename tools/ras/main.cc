@@ -1,12 +1,17 @@
 // nitinol-ras: asks a running job about its health.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "client.h"
 #include "options.h"
@@ -63,36 +68,69 @@ int check(const Options& options) {
   return troubles.empty() ? 0 : kNotWell;
 }
 
+bool is_text_of_id(const std::string& text) { return text.find_first_not_of("0123456789abcdef") == std::string::npos; }
+
+/// Of ranks that are silent now, they would pass for dumps of today.
+void remove_earlier_dumps(const std::filesystem::path& folder, const Json& dumps) {
+  std::set<std::string> communicators;
+  for (const Json& dump : dumps) {
+    communicators.insert(dump.at("communicator").get<std::string>().substr(0, kLettersOfName));
+  }
+  std::vector<std::filesystem::path> earlier;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().stem().string();
+    const std::string rank = name.substr(std::min(name.size(), std::size_t{kLettersOfName + 1}));
+    const bool is_rank = !rank.empty() && rank.find_first_not_of("0123456789") == std::string::npos;
+    const bool is_dump = entry.path().extension() == ".json" && is_rank && name[kLettersOfName] == '-';
+    if (is_dump && communicators.count(name.substr(0, kLettersOfName)) != 0) earlier.push_back(entry.path());
+  }
+  for (const auto& path : earlier) std::filesystem::remove(path);
+}
+
+void write_dump(const std::string& folder, const Json& dump) {
+  const auto communicator = dump.at("communicator").get<std::string>();
+  if (!is_text_of_id(communicator)) return;
+  const std::string path = folder + "/" + communicator.substr(0, kLettersOfName) + "-" +
+                           std::to_string(dump.at("rank").get<int>()) + ".json";
+  std::ofstream file(path, std::ios::trunc);
+  file << dump.at("text").get<std::string>();
+  file.close();
+  if (!file) throw std::runtime_error("cannot write " + path + ": " + std::strerror(errno));
+  print(path + "\n");
+}
+
 /// Writes what the job sent, with the rights of whoever asks.
 int collect_dumps(const Options& options) {
   const Json answer = parsed(ask(options, "DUMP", true));
   if (::mkdir(options.dump_folder.c_str(), 0777) != 0 && errno != EEXIST) {
     throw std::runtime_error("cannot make the folder " + options.dump_folder + ": " + std::strerror(errno));
   }
-  for (const Json& dump : answer.at("dumps")) {
-    const auto communicator = dump.at("communicator").get<std::string>();
-    if (communicator.find_first_not_of("0123456789abcdef") != std::string::npos) continue;
-    const std::string path = options.dump_folder + "/" + communicator.substr(0, kLettersOfName) + "-" +
-                             std::to_string(dump.at("rank").get<int>()) + ".json";
-    std::ofstream file(path, std::ios::trunc);
-    file << dump.at("text").get<std::string>();
-    file.close();
-    if (!file) throw std::runtime_error("cannot write " + path + ": " + std::strerror(errno));
-    print(path + "\n");
-  }
+  remove_earlier_dumps(options.dump_folder, answer.at("dumps"));
+  for (const Json& dump : answer.at("dumps")) write_dump(options.dump_folder, dump);
   for (const Json& process : answer.at("silent")) {
     std::fprintf(stderr, "nitinol-ras: nothing from host %s, pid %d: %s\n",
                  process.at("host").get<std::string>().c_str(), process.at("pid").get<int>(),
                  process.at("reason").get<std::string>().c_str());
   }
+  const Json left_out = answer.value("left_out", Json::array());
+  for (const Json& dump : left_out) {
+    std::fprintf(stderr, "nitinol-ras: no dump of rank %d of communicator %s: the dumps of this job are too long\n",
+                 dump.at("rank").get<int>(),
+                 dump.at("communicator").get<std::string>().substr(0, kLettersOfName).c_str());
+  }
+  return left_out.empty() ? 0 : kNoAnswer;
+}
+
+int tell(const Options& options) {
+  const std::string answer = ask(options, options.verbose ? "VERBOSE STATUS" : "STATUS", options.json);
+  if (options.json) static_cast<void>(parsed(answer));  // is it whole?
+  print(answer);
   return 0;
 }
 
 int run(const Options& options) {
   if (!options.dump_folder.empty()) return collect_dumps(options);
-  if (options.check) return check(options);
-  print(ask(options, options.verbose ? "VERBOSE STATUS" : "STATUS", options.json));
-  return 0;
+  return options.check ? check(options) : tell(options);
 }
 
 int main_body(int argc, char** argv) {

@@ -67,10 +67,16 @@ ParseResult parse_options(int argc, char** argv) {
          "seconds that the job's processes may take to answer; at most, and with 0, until they count as dead (60)")
       ->check(CLI::Range(0.0, kMostSeconds))
       ->capture_default_str();
-  app.add_option("-f,--format", format, "text or json")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
-  app.add_flag("-v,--verbose", options.verbose, "a line for every rank");
-  app.add_flag("-c,--check", options.check, "say whether all is well, and what is not; status 3 if not");
+  CLI::Option* const form = app.add_option("-f,--format", format, "text or json");
+  form->check(CLI::IsMember({"text", "json"}))->capture_default_str();
+  CLI::Option* const verbose = app.add_flag("-v,--verbose", options.verbose, "a line for every rank");
+  CLI::Option* const check =
+      app.add_flag("-c,--check", options.check, "say whether all is well, and what is not; status 3 if not");
+  check->excludes(form)->excludes(verbose);
   app.add_option("-d,--dump", options.dump_folder, "collect the flight recorders of all ranks in this folder, as JSON")
+      ->excludes(form)
+      ->excludes(verbose)
+      ->excludes(check)
       ->check([](const std::string& folder) { return folder.empty() ? "no folder is named" : ""; });
   try {
     app.parse(argc, argv);

@@ -31,6 +31,8 @@ TEST(RasClients, AreOfThisHostOrNot) {
   EXPECT_TRUE(is_of_this_host(address_of("127.0.0.1:1")));
   EXPECT_TRUE(is_of_this_host(address_of("127.1.2.3:1")));
   EXPECT_TRUE(is_of_this_host(address_of("[::1]:1")));
+  EXPECT_TRUE(is_of_this_host(address_of("[::ffff:127.0.0.1]:1"))) << "as a socket for both families sees it";
+  EXPECT_FALSE(is_of_this_host(address_of("[::ffff:192.0.2.1]:1")));
   EXPECT_FALSE(is_of_this_host(address_of("192.0.2.1:1")));
   EXPECT_FALSE(is_of_this_host(address_of("[2001:db8::1]:1")));
 }

@@ -53,6 +53,17 @@ std::shared_ptr<Gather> Gather::start(Reactor& reactor, const Registry& registry
   return gather;
 }
 
+void Job::take(std::vector<RankDump> more, std::size_t most_bytes) {
+  for (RankDump& dump : more) {
+    if (dump.text.empty() || dump_bytes + dump.text.size() > most_bytes) {
+      left_out.push_back({dump.id, dump.rank, ""});
+    } else {
+      dump_bytes += dump.text.size();
+      dumps.push_back(std::move(dump));
+    }
+  }
+}
+
 void Gather::begin() {
   timer_ = reactor_.run_after(question_.patience, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->finish();
@@ -61,7 +72,7 @@ void Gather::begin() {
   job_.asked = own.name;
   targets_[own.name.number].settled = true;
   job_.processes[own.name.number].name = own.name;
-  if (question_.dumps) job_.dumps = registry_.dumps(question_.dumps_as_text);
+  if (question_.dumps) job_.take(registry_.dumps(question_.dumps_as_text), kMostDumpBytes);
   learn(std::move(own), {});
   pump();
 }
@@ -149,12 +160,7 @@ void Gather::on_outcome(std::uint64_t number, const std::optional<std::vector<st
   } else if (!tell->trouble.empty()) {
     told = tell->trouble;
   } else {
-    std::size_t bytes = 0;
-    for (const RankDump& dump : job_.dumps) bytes += dump.text.size();
-    for (RankDump& dump : tell->dumps) {
-      bytes += dump.text.size();
-      if (bytes <= kMostDumpBytes) job_.dumps.push_back(std::move(dump));
-    }
+    job_.take(std::move(tell->dumps), kMostDumpBytes);
     std::vector<std::uint64_t> route = target.route;
     route.push_back(number);
     learn(std::move(tell->report), route);

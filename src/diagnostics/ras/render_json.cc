@@ -94,11 +94,15 @@ std::string render_dumps_json(const Job& job) {
   for (const RankDump& dump : job.dumps) {
     dumps.push_back({{"communicator", text_of(dump.id)}, {"rank", dump.rank}, {"text", dump.text}});
   }
+  Json left_out = Json::array();
+  for (const RankDump& dump : job.left_out) {
+    left_out.push_back({{"communicator", text_of(dump.id)}, {"rank", dump.rank}});
+  }
   Json silent = Json::array();
   for (const auto& [number, process] : job.processes) {
     if (!process.report) silent.push_back(process_json(process));
   }
-  return dumped({{"dumps", std::move(dumps)}, {"silent", std::move(silent)}}, -1);
+  return dumped({{"dumps", std::move(dumps)}, {"left_out", std::move(left_out)}, {"silent", std::move(silent)}}, -1);
 }
 
 }  // namespace nitinol::ras

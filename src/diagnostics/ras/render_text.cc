@@ -150,6 +150,9 @@ std::string render_dumps_text(const Job& job) {
   for (const RankDump& dump : job.dumps) {
     text += formatted("Communicator {} rank {}\n", text_of(dump.id), dump.rank) + dump.text + "\n";
   }
+  for (const RankDump& dump : job.left_out) {
+    text += formatted("Communicator {} rank {}: left out, the dumps are too long\n", text_of(dump.id), dump.rank);
+  }
   return text;
 }
 

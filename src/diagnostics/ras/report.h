@@ -104,6 +104,11 @@ struct Job {
   std::map<std::uint64_t, JobProcess> processes;
   std::map<CommunicatorId, Roster> communicators;
   std::vector<RankDump> dumps;
+  std::size_t dump_bytes = 0;      ///< of these together
+  std::vector<RankDump> left_out;  ///< dumps that are too long, and those for which there is no room: without texts
+
+  /// Those that are to be no more than so many bytes together; one without a text was too long where it comes from.
+  void take(std::vector<RankDump> more, std::size_t most_bytes);
 };
 
 /// "3f2a91bc0d4e..."
