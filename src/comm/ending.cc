@@ -196,15 +196,18 @@ void Communicator::attempt(Step&& step) const noexcept {
 /// Whatever CUDA says: the executor ends before what it uses does.
 void Communicator::let_go_of_operations(std::chrono::steady_clock::time_point deadline) {
   std::optional<DeviceGuard> device;
+  std::optional<KeepUntilIdle> memory;
   attempt([&] { device.emplace(device_); });
-  attempt([&] { wait_until_quiet(deadline); });
+  // What was finalised is through; graphs may run on.
+  if (phase_.load() != Phase::kFinalised || stopped_.load()) attempt([&] { wait_until_quiet(deadline); });
   attempt([&] {
     if (!executor_) return;
     executor_->stop_reports();
-    keep_until_idle(executor_->memory_of_kernels(), order_.idle_probe());
+    memory.emplace(executor_->memory_of_kernels(), order_.idle_probe());
   });
   kernels_ = KernelsOfProcess();
   attempt([&] { end_executor(); });
+  memory.reset();
   attempt([&] { let_go_of_idle_memory(); });
 }
 

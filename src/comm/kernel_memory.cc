@@ -14,20 +14,21 @@
 #include "device/guards.h"
 
 namespace nitinol {
-namespace {
 
-/// Memory is freed within milliseconds.
-constexpr std::chrono::seconds kPatience{1};
-
-struct Kept {
+struct KeptMemory {
   std::shared_ptr<void> memory;
   std::shared_ptr<void> order{};
   Idle idle{};
 };
 
+namespace {
+
+/// Memory is freed within milliseconds.
+constexpr std::chrono::seconds kPatience{1};
+
 struct Keeper {
   std::mutex mutex;
-  std::list<Kept> kept;                                               // a list: to put something back takes no memory
+  std::list<KeptMemory> kept;                                         // a list: to put something back takes no memory
   std::vector<std::weak_ptr<const KernelsOfProcess::Entry>> running;  ///< of the process's communicators
   std::atomic<int> frees{0};                                          ///< under way, or looking whether they may be
 };
@@ -39,7 +40,7 @@ Keeper& keeper() {
 
 /// Called by CUDA, on a thread that may not use it.
 void on_graph_gone(void* pointer) {
-  const std::unique_ptr<std::list<Kept>> what(static_cast<std::list<Kept>*>(pointer));
+  const std::unique_ptr<std::list<KeptMemory>> what(static_cast<std::list<KeptMemory>*>(pointer));
   const std::lock_guard lock(keeper().mutex);
   keeper().kept.splice(keeper().kept.end(), *what);
 }
@@ -59,11 +60,11 @@ class Taken {
   Taken(const Taken&) = delete;
   Taken& operator=(const Taken&) = delete;
 
-  std::list<Kept> all;
+  std::list<KeptMemory> all;
 };
 
 /// Drops what somebody else holds too, so that nothing is freed: of what is kept several times, all but the last.
-void drop_what_others_hold(std::list<Kept>& kept) {
+void drop_what_others_hold(std::list<KeptMemory>& kept) {
   for (auto one = kept.begin(); one != kept.end();)
     one = one->memory.use_count() != 1 ? kept.erase(one) : std::next(one);
 }
@@ -128,7 +129,7 @@ void keep_with_graph(cudaStream_t stream, std::shared_ptr<void> memory, std::sha
   cudaGraph_t graph = nullptr;
   cuda_check(cudaStreamGetCaptureInfo(stream, &status, &id, &graph, nullptr, nullptr, nullptr),
              "cudaStreamGetCaptureInfo");
-  auto held = std::make_unique<std::list<Kept>>();
+  auto held = std::make_unique<std::list<KeptMemory>>();
   held->push_back({std::move(memory), std::move(order), std::move(idle)});
   cudaUserObject_t object = nullptr;
   cuda_check(cudaUserObjectCreate(&object, held.get(), on_graph_gone, 1, cudaUserObjectNoDestructorSync),
@@ -139,23 +140,28 @@ void keep_with_graph(cudaStream_t stream, std::shared_ptr<void> memory, std::sha
   cuda_check(status_of_retain, "cudaGraphRetainUserObject");
 }
 
-void keep_until_idle(std::shared_ptr<void> memory, Idle idle) {
+KeepUntilIdle::KeepUntilIdle(std::shared_ptr<void> memory, Idle idle) {
+  one_.push_back({std::move(memory), {}, std::move(idle)});
+}
+
+KeepUntilIdle::~KeepUntilIdle() {
   const std::lock_guard lock(keeper().mutex);
-  keeper().kept.push_back({std::move(memory), {}, std::move(idle)});
+  keeper().kept.splice(keeper().kept.end(), one_);
 }
 
 void let_go_of_idle_memory() {
   const RelaxedCaptureGuard relaxed;  // what goes is freed, and this may happen during another capture
   static std::mutex one_at_a_time;
   std::optional<Free> free;
-  std::list<Kept> to_be_freed;  // goes after the lock
+  std::list<KeptMemory> to_be_freed;  // goes after the lock
   const std::lock_guard lock(one_at_a_time);
   Taken kept;
   drop_what_others_hold(kept.all);
   if (kept.all.empty()) return;
   free.emplace();  // before it looks whether kernels run
   if (!no_kernels_run()) return;
-  const auto through = std::partition(kept.all.begin(), kept.all.end(), [](const Kept& one) { return !one.idle(); });
+  const auto through =
+      std::partition(kept.all.begin(), kept.all.end(), [](const KeptMemory& one) { return !one.idle(); });
   to_be_freed.splice(to_be_freed.end(), kept.all, through, kept.all.end());
 }
 

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <functional>
+#include <list>
 #include <memory>
 
 namespace nitinol {
@@ -46,12 +47,25 @@ class KernelsOfProcess {
 };
 
 /// `memory` lives until the graph into which `stream` is captured, and every instance of it, are gone, and then as with
-/// keep_until_idle(); so does `order`, what puts its launches in order. Throws Error.
+/// KeepUntilIdle; so does `order`, what puts its launches in order. Throws Error.
 void keep_with_graph(cudaStream_t stream, std::shared_ptr<void> memory, std::shared_ptr<void> order, Idle idle);
 
+struct KeptMemory;
+
 /// `memory` lives until `idle` holds and no kernels of the process run, at least: until let_go_of_idle_memory() finds
-/// it so.
-void keep_until_idle(std::shared_ptr<void> memory, Idle idle);
+/// it so. That takes over at the end of this object, before which others who hold the memory let it go: what somebody
+/// holds who may free it at any moment is not kept.
+class KeepUntilIdle {
+ public:
+  KeepUntilIdle(std::shared_ptr<void> memory, Idle idle);
+  /// Takes no memory.
+  ~KeepUntilIdle();
+  KeepUntilIdle(const KeepUntilIdle&) = delete;
+  KeepUntilIdle& operator=(const KeepUntilIdle&) = delete;
+
+ private:
+  std::list<KeptMemory> one_;
+};
 
 /// Frees what is kept and nobody uses any more. Waits for nothing: what kernels of the process stand in the way of
 /// stays for the next time.

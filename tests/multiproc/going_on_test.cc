@@ -1,7 +1,13 @@
 // Ranks that are gone are nothing to those who do not wait for them, whatever else these do.
+#include <atomic>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "gone.h"
+#include "nitinol.h"
+#include "observe.h"
+#include "shared.h"
 
 namespace nitinol::testing {
 namespace {
@@ -84,6 +90,48 @@ TEST_P(GoingOn, OfWhoReceivesWhatASecondOneHasSentJustBeforeItGoesToo) {
     EXPECT_CALL(ncclCommDestroy(stayer.comm()));
   });
 }
+
+#if defined(NITINOL_VGPU)
+/// Ranks 0 and 1 send and receive for the first time, with a limit of time, for which they look what all others do:
+/// rank 2 has been made to `go`, which gets the number that rank 2 leaves once it has.
+std::string use_first_beside_one_that_is_gone(const std::function<void(ncclComm_t, std::atomic<pid_t>&)>& go) {
+  const Shared<std::atomic<pid_t>> gone;
+  const SharedCount through;
+  return run_processes(kProcesses, [&](int rank, const ncclUniqueId& id) {
+    ncclComm_t comm = nullptr;
+    use_device_of(rank);
+    EXPECT_CALL(ncclCommInitRank(&comm, kProcesses, id, rank));
+    EXPECT_CALL(nitinolCommSetTimeout(comm, kLongTime));
+    if (rank == 2) return go(comm, *gone);
+    while (*gone == 0 || (*gone > 1 && !is_stopped(*gone))) usleep(1000);
+    stay_idle();
+    {
+      const Stayer stayer(comm);
+      if (rank == 0) stayer.send(17, 1);
+      if (rank == 1) stayer.receive(17, 0);
+      expect_that(state_of(comm) == ncclSuccess, "it has failed");
+    }
+    through.meet(2);
+    if (*gone > 1) kill(*gone, SIGKILL);
+    EXPECT_CALL(ncclCommAbort(comm));
+  });
+}
+
+TEST(GoingOnFromTheFirstUse, BesideARankThatHasAborted) {
+  EXPECT_EQ("", use_first_beside_one_that_is_gone([](ncclComm_t comm, std::atomic<pid_t>& gone) {
+              EXPECT_CALL(ncclCommAbort(comm));
+              gone = 1;
+            }));
+}
+
+TEST(GoingOnFromTheFirstUse, BesideARankThatIsStopped) {
+  EXPECT_EQ("process 2 ended by signal 9\n",
+            use_first_beside_one_that_is_gone([](ncclComm_t, std::atomic<pid_t>& gone) {
+              gone = getpid();
+              raise(SIGSTOP);
+            }));
+}
+#endif
 
 /// Whose memory is the same process's.
 TEST(GoneOfTheSameProcess, IsAFailureToWhoWaitsForItAlone) {

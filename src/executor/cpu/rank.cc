@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
+#include "base/last_error.h"
 #include "base/settings.h"
 #include "executor/call_words.h"
 #include "executor/cpu/directory.h"
@@ -76,6 +78,8 @@ void Rank::close() {
   remove_arena({identity_, rank_});
   if (shareable_) handles_->withdraw(kArenaName);
   stop_reports();
+  const std::lock_guard lock(reporting_);
+  tells_alone_ = true;
 }
 
 void Rank::abort() {
@@ -93,7 +97,11 @@ void Rank::report(ncclResult_t code, const std::string& sentence) {
   abort();
   const std::lock_guard lock(reporting_);  // who stops reports waits for one that is under way
   const auto tell = std::exchange(failed_, nullptr);
-  if (tell) tell(code, sentence);
+  if (tell) return tell(code, sentence);
+  if (!std::exchange(tells_alone_, false)) return;
+  const std::string alone = formatted("{}; its communicator has ended, whose graphs do nothing any more", sentence);
+  set_last_error(alone);
+  if (warned_) warned_(alone);
 }
 
 void Rank::give_up(const std::exception& thrown) noexcept {

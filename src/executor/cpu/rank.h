@@ -70,7 +70,8 @@ class Rank {
 
   /// Reaches the memory of all peers. Throws Error.
   void connect();
-  /// Reaches the memory of the peers that the launch needs. Throws Error.
+  /// Reaches the memory of the peers that the launch needs; with a limit of time it looks for that of the others, too.
+  /// Throws Error.
   void prepare(const Launch& launch);
   /// Whether there is nothing to reach for it.
   bool is_ready_for(const Launch& launch);
@@ -209,6 +210,9 @@ class Rank {
 
  private:
   void reach(int peer);
+  void enter_reached(int peer, std::shared_ptr<Arena> arena);
+  bool is_to_look_for_all() const { return timeout_.load().count() > 0 && !looked_for_all_; }
+  void look_for_all();
   struct Quiet {
     int peer;
     Lane lane;
@@ -303,6 +307,7 @@ class Rank {
   };
   std::vector<Home> homes_;
   int unreached_;                                  ///< how many peers have not been reached yet
+  bool looked_for_all_ = false;                    ///< once it has been, with a limit of time
   std::vector<std::unique_ptr<Reached>> reached_;  ///< empty for peers that were not
   std::vector<Quiet> quiet_;                       ///< links that are; there is room for all
   std::vector<bool> known_;  ///< by collective, algorithm, root and whether order matters: its peers are reached
@@ -337,6 +342,7 @@ class Rank {
   mutable Turn turn_;
   std::mutex reporting_;
   std::function<void(ncclResult_t, const std::string&)> failed_;  ///< empty once it was called
+  bool tells_alone_ = false;  ///< the communicator has ended: of what its graphs meet there is the log alone, once
 };
 
 }  // namespace nitinol::cpu

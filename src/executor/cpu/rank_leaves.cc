@@ -85,8 +85,10 @@ void Rank::leave() {
 }
 
 /// What others need of a rank is what it sends, and that it takes what they send, though it will not: both are to hear
-/// of that.
+/// of that. What graphs have sent or wait for is taken by others' graphs, which may be launched later, so of ranks that
+/// have some it is not known.
 bool Rank::is_needed() const {
+  if (own_->header().launches.captured.load() != 0) return false;
   const std::unique_lock lock(turn_, std::try_to_lock);
   if (!lock) return true;
   for (int peer = 0; peer < ranks(); ++peer) {

@@ -21,17 +21,29 @@ void Rank::connect() {
   for (int peer = 0; peer < ranks(); ++peer) reach(peer);
 }
 
+/// To be able to say what each of them does. Whoever cannot be had is missed where it is needed.
+void Rank::look_for_all() {
+  looked_for_all_ = true;
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (has_reached(peer)) continue;
+    try {
+      if (auto arena = arena_to_look_at(peer)) enter_reached(peer, std::move(arena));
+    } catch (const Error&) {
+    }
+  }
+}
+
 void Rank::prepare(const Launch& launch) {
   if (unreached_ == 0) return;
   const RaisedFlag on_the_way(&own_->header().reaching);
-  if (timeout_.load().count() > 0) connect();  // to be able to say what each of them does
+  if (is_to_look_for_all()) look_for_all();
   for (const CollectiveWork& work : launch.collectives) reach_for(work);
   for (const MessageWork& message : launch.messages) reach(message.peer);
 }
 
 bool Rank::is_ready_for(const Launch& launch) {
   if (unreached_ == 0) return true;
-  if (timeout_.load().count() > 0) return false;
+  if (is_to_look_for_all()) return false;
   const auto collective_is = [this](const CollectiveWork& work) {
     if (known_[index_of(work)]) return true;
     const std::vector<bool> needed = needed_for(work);
@@ -83,6 +95,10 @@ void Rank::reach(int peer) {
   } else {
     arena = Arena::map(geometry_, peer, identity_, handles_->fetch(peer, kArenaName));
   }
+  enter_reached(peer, std::move(arena));
+}
+
+void Rank::enter_reached(int peer, std::shared_ptr<Arena> arena) {
   auto reached = std::make_unique<Reached>();
   for (int index = 0; index < kLanes; ++index) {
     const auto lane = static_cast<Lane>(index);

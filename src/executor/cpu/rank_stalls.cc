@@ -115,12 +115,12 @@ bool Rank::find_dead(const std::string& call, const std::vector<int>& peers) {
   return true;
 }
 
-/// Of its process, if the peer is known and has not left.
+/// Of its process, if the peer is known and has not left: not alone, that is, since graphs outlive communicators.
 ProcessState Rank::state_of(int peer) const {
   const Arena* const arena = arena_of(peer);
   const Home& home = homes_[static_cast<size_t>(peer)];
   const bool matters = arena != nullptr && home.host == homes_[static_cast<size_t>(rank_)].host &&
-                       !in_this_process(peer) && arena->header().leaving.load(std::memory_order_acquire) == 0;
+                       !in_this_process(peer) && !leaves_this_rank(*arena);
   return matters ? process_state(home.pid, home.pid_namespace) : ProcessState::kUnknown;
 }
 
