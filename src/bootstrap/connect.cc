@@ -21,7 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kSlice = 100ms;
+constexpr auto kConnectSlice = 100ms;
 constexpr auto kAttemptLimit = 20s;
 
 struct TimedOut {};
@@ -40,7 +40,8 @@ void wait_or_time_out(int fd, short events, Deadline deadline, const Interrupt& 
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     if (left <= 0ms) throw TimedOut();
     pollfd entry{fd, events, 0};
-    const int count = ::poll(&entry, 1, static_cast<int>(std::min<std::chrono::milliseconds>(left, kSlice).count()));
+    const int count =
+        ::poll(&entry, 1, static_cast<int>(std::min<std::chrono::milliseconds>(left, kConnectSlice).count()));
     if (count > 0) return;
     if (count < 0 && errno != EINTR) fail_errno(errno, "poll of a bootstrap connection");
   }
@@ -158,7 +159,7 @@ void sleep_interruptibly(std::chrono::milliseconds duration, Deadline deadline, 
   const Deadline end = std::min(deadline, Clock::now() + duration);
   for (auto now = Clock::now(); now < end; now = Clock::now()) {
     if (interrupt) interrupt();
-    std::this_thread::sleep_for(std::min<Clock::duration>(end - now, kSlice));
+    std::this_thread::sleep_for(std::min<Clock::duration>(end - now, kConnectSlice));
   }
 }
 

@@ -30,7 +30,7 @@
 namespace nitinol {
 namespace {
 
-constexpr int kBacklog = 4096;
+constexpr int kMostWaiting = 4096;
 
 FdServerName random_name() {
   std::array<std::uint8_t, 16> bytes{};
@@ -47,7 +47,7 @@ UniqueFd listen_at(const FdServerName& name) {
   if (!fd) fail_errno(errno, "creating the Unix socket that hands out descriptors");
   sockaddr_un address;
   const socklen_t length = abstract_address(name, address);
-  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(fd.get(), kBacklog) != 0) {
+  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(fd.get(), kMostWaiting) != 0) {
     fail_errno(errno, formatted("listening at the abstract Unix socket '{}'", name.text.data()));
   }
   return fd;

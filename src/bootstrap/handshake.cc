@@ -8,9 +8,9 @@
 namespace nitinol {
 namespace {
 
-constexpr std::array<std::uint8_t, 16> kMagic = {'n', 'i', 't', 'i', 'n', 'o', 'l', ' ',
-                                                 'p', 'e', 'e', 'r', ' ', 'v', '1', 0};
-constexpr std::size_t kKeyIdAt = kMagic.size();
+constexpr std::array<std::uint8_t, 16> kGreeting = {'n', 'i', 't', 'i', 'n', 'o', 'l', ' ',
+                                                    'p', 'e', 'e', 'r', ' ', 'v', '1', 0};
+constexpr std::size_t kKeyIdAt = kGreeting.size();
 constexpr std::size_t kNonceAt = kKeyIdAt + sizeof(KeyId);
 
 Secret proof(const Secret& key, std::string_view direction, const HelloBytes& hello,
@@ -28,7 +28,7 @@ constexpr std::string_view kFromClient = "proof of the client";
 
 ClientHandshake::ClientHandshake(const Secret& key) : key_(key) {
   const KeyId id = key_id(key);
-  std::copy(kMagic.begin(), kMagic.end(), hello_.begin());
+  std::copy(kGreeting.begin(), kGreeting.end(), hello_.begin());
   std::copy(id.begin(), id.end(), hello_.begin() + kKeyIdAt);
   fill_random(std::span(hello_).subspan(kNonceAt));
 }
@@ -42,7 +42,7 @@ std::optional<ProofBytes> ClientHandshake::answer(const AnswerBytes& answer) con
 }
 
 std::optional<KeyId> ServerHandshake::hello(const HelloBytes& hello) {
-  if (!std::equal(kMagic.begin(), kMagic.end(), hello.begin())) return std::nullopt;
+  if (!std::equal(kGreeting.begin(), kGreeting.end(), hello.begin())) return std::nullopt;
   hello_ = hello;
   KeyId id;
   std::memcpy(id.data(), hello.data() + kKeyIdAt, id.size());

@@ -24,7 +24,7 @@ using State = RegroupWord::State;
 constexpr auto kFirstLook = 300ms;  // by far longer than ranks take that come at once
 constexpr auto kLongestInterval = 1s;
 constexpr auto kSecondLook = 300ms;  // at those in whom something is wrong
-constexpr auto kWordPatience = 250ms;
+constexpr auto kDeskPatience = 250ms;
 constexpr auto kLookPatience = 1s;
 constexpr auto kTellPatience = 2s;
 constexpr std::size_t kMostAbsences = 64;
@@ -185,7 +185,7 @@ void RegroupDesk::report_absence(std::span<const int> excluded, const KeyId& nam
       if (!stays || rank == arguments_.rank) continue;
       const auto address = address_of(rank);
       if (address)
-        absence.tell(*address, desk_key(arguments_.secret, rank), std::min(deadline, Clock::now() + kWordPatience));
+        absence.tell(*address, desk_key(arguments_.secret, rank), std::min(deadline, Clock::now() + kDeskPatience));
     }
   } catch (const std::exception&) {
     // Then they hear of it when their time is over.
@@ -222,7 +222,7 @@ bool RegroupDesk::owes_word(const RegroupWord& question) const {
 }
 
 std::optional<RegroupWord> RegroupDesk::ask(int rank, const Interrupt& interrupt) {
-  const Deadline deadline = Clock::now() + kWordPatience;
+  const Deadline deadline = Clock::now() + kDeskPatience;
   bool interrupted = false;
   const Interrupt watched = [&] {
     interrupted = true;
@@ -275,7 +275,7 @@ RegroupWords RegroupDesk::ask_around(const RegroupWord& mine, std::vector<int> f
     if (!seen.insert(rank).second || silent.count(point) != 0) continue;
     const auto begin = Clock::now();
     const auto word = ask(rank, interrupt);
-    if (!word && Clock::now() - begin >= kWordPatience) silent.insert(point);
+    if (!word && Clock::now() - begin >= kDeskPatience) silent.insert(point);
     if (!word) continue;
     words[rank] = *word;
     if (is_in_meeting_of(*word, mine)) {

@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kSlice{100};
+constexpr std::chrono::milliseconds kBetweenInterrupts{100};
 
 }  // namespace
 
@@ -95,7 +95,7 @@ std::optional<ParentReply> RootLink::wait_for_parent(Deadline deadline, const In
     }
     lock.lock();
     if (inbox_->frames.empty() && !inbox_->closed)
-      inbox_->changed.wait_until(lock, std::min(deadline, Clock::now() + kSlice));
+      inbox_->changed.wait_until(lock, std::min(deadline, Clock::now() + kBetweenInterrupts));
   }
   const Frame frame = std::move(inbox_->frames.front());
   inbox_->frames.pop_front();

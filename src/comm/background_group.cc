@@ -17,7 +17,7 @@ namespace nitinol {
 namespace {
 
 /// How often a communicator that waits for the others of its group looks whether it is to end.
-constexpr std::chrono::milliseconds kBetweenLooks{2};
+constexpr std::chrono::milliseconds kBetweenChecks{2};
 
 /// The group, as the background threads of its communicators share it.
 class Group {
@@ -63,7 +63,7 @@ void Group::await(const Communicator& self, Condition holds) {
   std::unique_lock lock(mutex_);
   while (!holds()) {
     self.throw_if_stopped();
-    changed_.wait_for(lock, kBetweenLooks);
+    changed_.wait_for(lock, kBetweenChecks);
   }
 }
 

@@ -1,6 +1,7 @@
 // What the verifier says about a program that is wrong.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,9 @@ struct Finding {
   std::string text;  ///< a sentence
   int part = -1;     ///< -1: the rank has but one, or it is about the rank as a whole
 };
+
+/// A report has no more.
+inline constexpr size_t kMostFindings = 8;
 
 /// The first findings, in the order in which the run came upon them. Empty: the program is right.
 struct Report {

@@ -14,8 +14,6 @@ using algorithm::Program;
 using algorithm::Side;
 using algorithm::Step;
 
-constexpr size_t kMostFindings = 8;
-
 bool names_a_peer(Peers peers, int peer, int rank, int ranks) {
   if (peers == Peers::kNone || peers == Peers::kAll) return true;
   return peer >= 0 && peer < ranks && peer != rank;

@@ -21,8 +21,6 @@ using algorithm::Replay;
 using algorithm::Side;
 using algorithm::Step;
 
-constexpr size_t kMostFindings = 8;
-
 /// One run of a program on symbols.
 class Run {
  public:
