@@ -26,8 +26,8 @@ TEST(TimeStamps, TellTheTimeOfDay) {
 }
 
 TEST(TimeStamps, KeepTheDistanceOfTheMomentsTheyWereTaken) {
-  const int64_t first = TimeStamp::now();
   const auto start = std::chrono::steady_clock::now();
+  const int64_t first = TimeStamp::now();
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const int64_t second = TimeStamp::now();
   const auto passed = std::chrono::steady_clock::now() - start;

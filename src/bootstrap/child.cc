@@ -12,8 +12,6 @@
 namespace nitinol {
 namespace {
 
-constexpr std::chrono::milliseconds kPatienceWithWord{500};
-
 // Which group a member means: all members of one must have listed the same ranks.
 Secret group_secret(const Tree& parent, std::uint64_t number, const std::vector<int>& members) {
   ByteWriter writer;
@@ -138,7 +136,7 @@ std::optional<ParentReply> read_contacts(Tree& tree, const Lines& lines, const s
 
 // A rank that fails tells the parent's ranks why before it leaves the new tree, but its end there may be seen before.
 Error first_cause(const Tree& parent, const Tree& tree, const std::exception& thrown) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatienceWithWord;
+  const auto deadline = std::chrono::steady_clock::now() + parent.options().patience_with_cause;
   while (tree.has_lost_neighbour()) {
     if (const auto first = parent.failure()) return {first->result, first->sentence};
     if (std::chrono::steady_clock::now() >= deadline) break;

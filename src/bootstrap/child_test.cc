@@ -120,8 +120,9 @@ TEST(Child, AParentThatFailsEndsTheSplit) {
   });
 }
 
-std::shared_ptr<Tree> start_tree(int rank, const Secret& secret) {
-  return Tree::start({rank, TreeShape(2, 1), secret, testing::quick_options(), nullptr});
+std::shared_ptr<Tree> start_tree(int rank, const Secret& secret,
+                                 const BootstrapOptions& options = testing::quick_options()) {
+  return Tree::start({rank, TreeShape(2, 1), secret, options, nullptr});
 }
 
 /// A rank of two in the first split of its parent, which tells the other how to reach it and no more.
@@ -148,17 +149,19 @@ struct Pair {
   std::shared_ptr<Tree> second;
   Deadline limit = std::chrono::steady_clock::now() + testing::quick_options().init_timeout;
 
-  Pair() {
+  explicit Pair(const BootstrapOptions& options = testing::quick_options()) {
     const Secret secret = random_secret();
-    first = start_tree(0, secret);
-    second = start_tree(1, secret);
+    first = start_tree(0, secret, options);
+    second = start_tree(1, secret, options);
     second->connect_parent({0, first->listener_address(), first->contact(), this_process()}, limit, {});
     first->wait_for_children(limit, {});
   }
 };
 
 TEST(Child, WhatARankTellsTheParentsRanksIsTheCauseThoughItsEndIsSeenBefore) {
-  const Pair parent;
+  BootstrapOptions options = testing::quick_options();
+  options.patience_with_cause = std::chrono::seconds(60);
+  const Pair parent(options);
   Error error(ncclSuccess, "");
   std::thread splitting([&] { error = error_of([&] { make_child_tree(*parent.second, {0, 1}, 1, nullptr); }); });
   auto child = split_half_way(*parent.first);
@@ -174,7 +177,7 @@ TEST(Child, WhatARankTellsTheParentsRanksIsTheCauseThoughItsEndIsSeenBefore) {
 TEST(Child, OfWhichARankDoesNotComeOnEndsWhenTheTimeOfItsParentsOperationsIsOver) {
   for (const int silent : {0, 1}) {
     const Pair parent;
-    for (const auto& tree : {parent.first, parent.second}) tree->set_operation_timeout(std::chrono::milliseconds(500));
+    for (const auto& tree : {parent.first, parent.second}) tree->set_operation_timeout(std::chrono::seconds(5));
     Tree& other = silent == 0 ? *parent.second : *parent.first;
     Error error(ncclSuccess, "");
     std::thread splitting([&] { error = error_of([&] { make_child_tree(other, {0, 1}, 1 - silent, nullptr); }); });
@@ -182,7 +185,7 @@ TEST(Child, OfWhichARankDoesNotComeOnEndsWhenTheTimeOfItsParentsOperationsIsOver
     splitting.join();
     EXPECT_LT(std::chrono::steady_clock::now(), parent.limit);
     const auto sentence = silent == 0 ? HasSubstr(" ms for rank 0 (host ")
-                                      : HasSubstr("it did not connect to rank 0 within 500 ms (NITINOL_TIMEOUT)");
+                                      : HasSubstr("it did not connect to rank 0 within 5 s (NITINOL_TIMEOUT)");
     EXPECT_THAT(error.what(), sentence);
   }
 }

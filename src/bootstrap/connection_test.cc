@@ -83,7 +83,7 @@ int frames_from(int fd, int most) {
   std::vector<std::byte> part(1 << 16);
   pollfd entry{fd, POLLIN, 0};
   int frames = 0;
-  while (frames < most && ::poll(&entry, 1, 2'000) == 1) {
+  while (frames < most && ::poll(&entry, 1, 30'000) == 1) {
     const auto got = ::recv(fd, part.data(), part.size(), MSG_DONTWAIT);
     if (got <= 0 || !reader.feed(std::span(part).first(static_cast<std::size_t>(got)))) break;
     while (reader.take()) ++frames;

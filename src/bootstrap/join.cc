@@ -131,7 +131,9 @@ void Joiner::host_root() {
   const UniqueId& id = id_of(block_);
   if (!id.from_address || !leader_) return;
   start_root(id.secret, address_of_root(id),
-             {.life = RootLife::kReusable, .warn_after = arguments_.options.warn_after});
+             {.life = RootLife::kReusable,
+              .patience_with_cause = arguments_.options.patience_with_cause,
+              .warn_after = arguments_.options.warn_after});
 }
 
 // Many ranks at once would overrun the root's host: each waits for its turn.

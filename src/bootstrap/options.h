@@ -22,7 +22,8 @@ struct BootstrapOptions {
   std::chrono::milliseconds operation_timeout{300'000};  // how long one barrier, all_gather ... may wait for the others
   std::chrono::milliseconds patience_with_stopped{0};    // the same for those whose process is stopped; 0: as long
   std::chrono::milliseconds grace_of_gone{500};  // how much later the failure watch tells of lost and departed ranks
-  std::chrono::milliseconds warn_after{0};       // NITINOL_WARN_AFTER: a longer wait is in the log; 0: none is
+  std::chrono::milliseconds patience_with_cause{500};  // the cause of a rank's end may be told so much later
+  std::chrono::milliseconds warn_after{0};             // NITINOL_WARN_AFTER: a longer wait is in the log; 0: none is
 };
 
 }  // namespace nitinol

@@ -131,9 +131,9 @@ TEST(Refusals, AreSteadyOnlyWithoutABreak) {
 }
 
 /// What rank 0 of two hears when the other rank's id comes from there, and nobody listens.
-Error word_of_refusal_from(std::uint64_t network) {
+Error word_of_refusal_from(std::uint64_t network, std::chrono::seconds init_timeout) {
   BootstrapOptions options = quick_options();
-  options.init_timeout = std::chrono::seconds(3);
+  options.init_timeout = init_timeout;
   UniqueId other = make_unique_id(options);
   other.root.port = 1;
   other.network = network;
@@ -142,7 +142,7 @@ Error word_of_refusal_from(std::uint64_t network) {
 }
 
 TEST(JoinWithALostRoot, IsNamedToARankThatWaitsForItsRank) {
-  const Error error = word_of_refusal_from(network_identity());
+  const Error error = word_of_refusal_from(network_identity(), std::chrono::seconds(60));
   EXPECT_EQ(error.code(), ncclRemoteError);
   EXPECT_THAT(
       error.what(),
@@ -171,7 +171,8 @@ TEST(JoinWithALostRoot, IsNamedByARankThatCannotDoWithoutItToThoseWhoCannotTell)
 }
 
 TEST(JoinWithALostRoot, IsNoneThatOnlyCannotBeReachedFromHere) {
-  EXPECT_THAT(word_of_refusal_from(network_identity() ^ 1).what(), HasSubstr("rank 1 did not arrive"));
+  EXPECT_THAT(word_of_refusal_from(network_identity() ^ 1, std::chrono::seconds(3)).what(),
+              HasSubstr("rank 1 did not arrive"));
 }
 
 }  // namespace

@@ -46,7 +46,10 @@ std::unique_ptr<Bootstrap> Bootstrap::regroup(const RegroupArguments& arguments)
   if (id.root.is_link_local()) id.root.scope = arguments.scope;
   if (arguments.rank == 0) {
     start_root(id.secret, id.root,
-               {.life = RootLife::kRepeatable, .warn_after = arguments.options.warn_after, .names = arguments.names});
+               {.life = RootLife::kRepeatable,
+                .patience_with_cause = arguments.options.patience_with_cause,
+                .warn_after = arguments.options.warn_after,
+                .names = arguments.names});
   }
   JoinArguments join_arguments;
   join_arguments.ids = {id};

@@ -17,7 +17,6 @@ namespace {
 constexpr int kMostNamed = 16;
 constexpr std::chrono::milliseconds kAfterlife{60'000};
 constexpr std::chrono::milliseconds kConnectingGrace{5'000};
-constexpr std::chrono::milliseconds kHearsayPatience{250};
 
 void cancel(std::optional<Reactor::Timer>& timer) {
   if (timer) Network::instance().reactor().cancel(*timer);
@@ -53,6 +52,7 @@ Root::Root(std::shared_ptr<Listener> listener, RootArguments arguments)
     : listener_(std::move(listener)),
       life_(arguments.life),
       warn_after_(arguments.warn_after),
+      patience_with_cause_(arguments.patience_with_cause),
       names_(std::move(arguments.names)) {
   const PeerIdentity self = this_process();
   const std::string name = names_.empty()
@@ -150,7 +150,7 @@ void Root::on_frame(const VisitorPointer& visitor, const Frame& frame) {
 void Root::on_given_up(const Visitor& visitor, const Failure& failure) {
   if (failure.rank == visitor.registration->rank) return fail_all(failure);
   if (std::exchange(has_hearsay_, true)) return;
-  Network::instance().reactor().run_after(kHearsayPatience, [weak = weak_from_this(), failure] {
+  Network::instance().reactor().run_after(patience_with_cause_, [weak = weak_from_this(), failure] {
     const auto root = weak.lock();
     if (root && root->state_ != State::kFinished) root->attempt([&] { root->fail_all(failure); });
   });

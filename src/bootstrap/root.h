@@ -15,6 +15,7 @@
 #include "bootstrap/connection.h"
 #include "bootstrap/messages.h"
 #include "bootstrap/network.h"
+#include "bootstrap/options.h"
 #include "bootstrap/secret.h"
 #include "bootstrap/tree_shape.h"
 
@@ -28,6 +29,7 @@ enum class RootLife {
 
 struct RootArguments {
   RootLife life = RootLife::kOneCommunicator;
+  std::chrono::milliseconds patience_with_cause = BootstrapOptions().patience_with_cause;
   std::chrono::milliseconds warn_after{0};  // the log tells which ranks have not come; 0: never
   std::vector<std::string> names{};         // what sentences call the ranks; none: their numbers
 };
@@ -105,6 +107,7 @@ class Root : public Reactor::Leaver, public std::enable_shared_from_this<Root> {
   std::shared_ptr<Listener> listener_;
   RootLife life_;
   std::chrono::milliseconds warn_after_;
+  std::chrono::milliseconds patience_with_cause_;
   std::vector<std::string> names_;
   std::shared_ptr<void> service_;
   State state_ = State::kGathering;

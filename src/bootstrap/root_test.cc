@@ -92,10 +92,10 @@ class Member {
 
 class RootHearsOf : public ::testing::Test {
  protected:
-  RootHearsOf() {
+  explicit RootHearsOf(const BootstrapOptions& options = quick_options()) : id_(make_unique_id(options)) {
     for (Member* member : {&first_, &second_, &third_}) member->wait_for_parent();
   }
-  const UniqueId id_ = make_unique_id(quick_options());
+  const UniqueId id_;
   Member first_{id_, 0, 3};
   Member second_{id_, 1, 3};
   Member third_{id_, 2, 3};
@@ -110,7 +110,18 @@ TEST_F(RootHearsOf, ARanksOwnFailureWhichIsTheCauseForAll) {
   }
 }
 
-TEST_F(RootHearsOf, AnEndOnlyAndWaitsForItsCause) {
+BootstrapOptions patient_with_causes() {
+  BootstrapOptions options = quick_options();
+  options.patience_with_cause = std::chrono::seconds(60);
+  return options;
+}
+
+class PatientRootHearsOf : public RootHearsOf {
+ protected:
+  PatientRootHearsOf() : RootHearsOf(patient_with_causes()) {}
+};
+
+TEST_F(PatientRootHearsOf, AnEndOnlyAndWaitsForItsCause) {
   second_.give_up({0, ncclRemoteError, "rank 0 closed its connection"});
   third_.leave();
   for (Member* member : {&first_, &second_}) {

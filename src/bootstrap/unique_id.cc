@@ -61,7 +61,9 @@ UniqueId make_unique_id(const BootstrapOptions& options) {
   id.secret = random_secret();
   fill_random(id.random);
   id.root = start_root(id.secret, bootstrap_interface(options).address,
-                       {.life = RootLife::kOneCommunicator, .warn_after = options.warn_after});
+                       {.life = RootLife::kOneCommunicator,
+                        .patience_with_cause = options.patience_with_cause,
+                        .warn_after = options.warn_after});
   id.maker = getpid();
   id.maker_namespace = pid_namespace();
   id.network = network_identity();

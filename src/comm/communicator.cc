@@ -312,8 +312,9 @@ void Communicator::fail_with(ncclResult_t code, const std::string& sentence, boo
 
 void Communicator::tell(Bootstrap& bootstrap, ncclResult_t code, const std::string& sentence) noexcept {
   try {
-    const ncclResult_t told = code == ncclInvalidUsage ? code : ncclRemoteError;
-    const char* const what = aborted_.load() ? kAborted : "failed";  // what an abort ends is no failure of its own
+    const bool aborted = aborted_.load();  // what that ends is no failure of its own
+    const ncclResult_t told = code == ncclInvalidUsage && !aborted ? code : ncclRemoteError;
+    const char* const what = aborted ? kAborted : "failed";
     // Who fails only as others are gone fails nobody that needs none of them.
     const bool parts = code == ncclRemoteError && bootstrap.has_gone_rank();
     bootstrap.report_failure({rank_, told, formatted("{} {}: {}", self_description(), what, sentence),

@@ -23,9 +23,6 @@
 namespace nitinol::testing {
 namespace {
 
-/// Less than ctest has (NitinolRoom.cmake), so that it can be told what all threads do.
-constexpr std::chrono::seconds kPatience{kAddressSanitizer || kThreadSanitizer ? 550 : 110};
-
 struct Pipe {
   int read_end = -1;
   int write_end = -1;
@@ -76,7 +73,7 @@ ncclUniqueId share_id(int process, int processes, const Pipe& ids) {
 /// What the children wrote until all have closed the pipe or patience has run out.
 std::string collect(int fd) {
   std::string text;
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kMostTimeOfProcesses;
   while (true) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());

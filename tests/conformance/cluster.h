@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <stdexcept>
@@ -11,8 +12,17 @@
 #include <vector>
 
 #include "nccl.h"
+#include "scarcity.h"
 
 namespace nitinol::testing {
+
+/// Seconds: a limit of time that whoever means to come keeps, and that does not keep a test for long.
+constexpr int kShortTime = kAddressSanitizer || kThreadSanitizer ? 8 : 3;
+/// Seconds: one within which all come. (Whoever finalizes without a limit goes alone where others are late by a
+/// second.)
+constexpr int kLongTime = 100;
+/// Less than ctest has (NitinolRoom.cmake), so that it can be told what all threads do.
+constexpr std::chrono::seconds kMostTimeOfProcesses{kAddressSanitizer || kThreadSanitizer ? 550 : 110};
 
 /// One rank inside a test's body. Its device is current.
 struct Rank {
@@ -47,7 +57,7 @@ class ShortInitTimeout {
 #if defined(NITINOL_CUDA)
   ShortInitTimeout() { setenv("NITINOL_INIT_TIMEOUT", "12", 1); }
 #else
-  ShortInitTimeout() { setenv("NITINOL_INIT_TIMEOUT", "3", 1); }
+  ShortInitTimeout() { setenv("NITINOL_INIT_TIMEOUT", std::to_string(kShortTime).c_str(), 1); }
 #endif
   ~ShortInitTimeout() { unsetenv("NITINOL_INIT_TIMEOUT"); }
   ShortInitTimeout(const ShortInitTimeout&) = delete;
@@ -63,7 +73,7 @@ void make_communicators(ncclComm_t* comms, int ranks);
 std::vector<ncclComm_t> make_non_blocking(int ranks);
 
 /// `ranks_in_process[i]` ranks run as threads of process i. Each makes its communicator, runs `body`, and destroys it.
-/// Returns what went wrong, "" if nothing did. Processes that do not end within a minute or so are killed.
+/// Returns what went wrong, "" if nothing did. Processes that do not end within kMostTimeOfProcesses are killed.
 std::string run_ranks(const std::vector<int>& ranks_in_process, const std::function<void(Rank&)>& body);
 
 /// The ranks' processes without a communicator: `body` gets the process's number and the id that process 0 made.

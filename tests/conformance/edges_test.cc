@@ -237,6 +237,7 @@ TEST(Edges, WhileFinalising) {
   EXPECT_EQ("", in_stage(
                     false,
                     [](Scene& s) {
+                      EXPECT_CALL(nitinolCommSetTimeout(s.comm, kLongTime));
                       must_be_in_progress(ncclCommFinalize(s.comm));
                       // The flush, which comes first, counts as being busy.
                       do {
@@ -284,6 +285,7 @@ TEST(Edges, ANonBlockingFinalizeWaitsForTheOtherRanksOfTheProcess) {
                 must_be_in_progress(ncclCommInitRankConfig(&comms[i], 2, id, i, &config));
               }
               for (ncclComm_t comm : comms) EXPECT_CALL(wait_while(comm, ncclInProgress));
+              for (ncclComm_t comm : comms) EXPECT_CALL(nitinolCommSetTimeout(comm, kLongTime));
               must_be_in_progress(ncclCommFinalize(comms[0]));
               for (int i = 0; i < 20; ++i) {
                 ncclResult_t state = ncclSuccess;

@@ -12,9 +12,14 @@
 #include <thread>
 #include <vector>
 
+#include "base/temporary_folder_testing.h"
 #include "cluster.h"
+#include "dumps.h"
 #include "must_work.h"
 #include "nccl.h"
+#include "nitinol.h"
+#include "observe.h"
+#include "shared.h"
 #include "shared_count.h"
 
 namespace nitinol::testing {
@@ -22,8 +27,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What is promised is two seconds; a sanitizer on a busy machine gets some more.
-constexpr std::chrono::seconds kPromise{4};
+// What is promised is two seconds; a busy machine gets some more.
+constexpr std::chrono::seconds kPromise{2 + kShortTime};
 
 void abort_in_time(ncclComm_t comm) {
   const auto begin = Clock::now();
@@ -70,6 +75,7 @@ TEST(Abort, FreesAThreadThatFinalizes) {
   EXPECT_EQ("", with_an_idle_peer([](ncclComm_t comm, cudaStream_t, float*) {
               std::atomic<bool> inside{false};
               ncclResult_t finalized = ncclSuccess;
+              EXPECT_CALL(nitinolCommSetTimeout(comm, kLongTime));
               std::thread main([&] {
                 inside = true;
                 finalized = ncclCommFinalize(comm);
@@ -165,8 +171,9 @@ TEST(Abort, WithAStoppedPeer) {
 }
 
 struct FirstUse {
-  SharedCount stops;    ///< rank 1 stops right away
-  SharedCount through;  ///< and dies once the others are through
+  Shared<std::atomic<pid_t>> stopped;  ///< rank 1, which stops right away
+  SharedCount through;                 ///< and dies once the others are through
+  TemporaryFolder folder;
 
   void stop() const {
     if (fork() == 0) {
@@ -174,15 +181,18 @@ struct FirstUse {
       kill(getppid(), SIGKILL);
       _exit(0);
     }
-    stops.add();
+    *stopped = getpid();
     raise(SIGSTOP);
+  }
+  void await_stop() const {
+    while (*stopped == 0 || !is_stopped(*stopped)) usleep(1000);
   }
   void abort(ncclComm_t comm) const {
     float* data = nullptr;
     EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
     const ncclResult_t begun = ncclAllReduce(data, data, 100, ncclFloat, ncclSum, comm, nullptr);
     expect_that(begun == ncclInProgress, "it does not wait for the rank that has stopped");
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // most likely it waits by now; both is fine
+    dump_until(comm, folder.file("dump.json"), is_setting_up);
     abort_in_time(comm);
     through.add();
     EXPECT_CALL(cudaFree(data));
@@ -207,8 +217,35 @@ TEST(Abort, InTheFirstUseIsWhatTheOthersAreTold) {
               const ncclResult_t begun = ncclCommInitRankConfig(&comm, 3, id, process, &config);
               EXPECT_CALL(settled(begun, comm));
               if (process == 1) use.stop();
-              use.stops.wait_for(1);
+              use.await_stop();
               process == 0 ? use.abort(comm) : use.hear_of(comm);
+            }));
+}
+
+/// The call may not have got as far as to the communicator then.
+TEST(Abort, RightBehindACallIsNoInvalidUsageOfTheOthers) {
+  const SharedCount made;
+  EXPECT_EQ("", run_ranks({1, 1}, [&](Rank& self) {
+              float* data = nullptr;
+              EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
+              for (int round = 0; round < 30; ++round) {
+                ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+                config.blocking = 0;
+                ncclComm_t comm = nullptr;
+                EXPECT_CALL(settled(ncclCommSplit(self.comm, 0, self.rank, &comm, &config), self.comm));
+                EXPECT_CALL(settled(ncclInProgress, comm));
+                made.add();
+                made.wait_for(2 * (round + 1));
+                const ncclResult_t called = ncclAllReduce(data, data, 100, ncclFloat, ncclSum, comm, self.stream);
+                if (self.rank == 0) expect_that(called == ncclInProgress, "the call " + std::to_string(called));
+                if (self.rank == 1) {
+                  const ncclResult_t issued = settled(called, comm);
+                  const ncclResult_t failed = issued == ncclSuccess ? wait_for_failure(comm) : issued;
+                  expect_that(failed == ncclRemoteError, std::to_string(failed));
+                }
+                EXPECT_CALL(ncclCommAbort(comm));
+              }
+              EXPECT_CALL(cudaFree(data));
             }));
 }
 

@@ -35,7 +35,8 @@ void must_say(ncclComm_t comm, std::initializer_list<const char*> words) {
 
 enum class Trouble { kNeverCalls, kStopped, kNeverSends };
 
-/// All have `met` once they are set up; the others wait for `trouble_is_there`.
+/// All have `met` once they are set up, and those who are not late once more when they have called; these wait for
+/// `trouble_is_there` before.
 void live_through(Trouble trouble, int process, const ncclUniqueId& id, const SharedCount& met,
                   const std::function<void()>& trouble_is_there) {
   ncclComm_t comm = nullptr;
@@ -48,7 +49,6 @@ void live_through(Trouble trouble, int process, const ncclUniqueId& id, const Sh
   EXPECT_CALL(ncclAllReduce(data, data, 7, ncclFloat, ncclSum, comm, stream));
   EXPECT_CALL(ncclAllReduce(data, data, 9, ncclFloat, ncclMax, comm, stream));
   EXPECT_CALL(cudaStreamSynchronize(stream));
-  EXPECT_CALL(nitinolCommSetTimeout(comm, 2));
   met.meet(kProcesses);
   const bool late = process == kLate;
   if (late && trouble == Trouble::kStopped) raise(SIGSTOP);  // until the test lets it go on
@@ -59,6 +59,8 @@ void live_through(Trouble trouble, int process, const ncclUniqueId& id, const Sh
     } else {
       EXPECT_CALL(ncclAllReduce(data, data, 11, ncclFloat, ncclSum, comm, stream));
     }
+    met.meet(kProcesses + kProcesses - 1);
+    EXPECT_CALL(nitinolCommSetTimeout(comm, 2));
   }
   if (wait_for_failure(comm) != ncclRemoteError) throw std::runtime_error("not a remote error");
   EXPECT_CALL(cudaStreamSynchronize(stream));
@@ -91,6 +93,7 @@ TEST(Deadline, NamesARankThatNeverCalls) {
 /// Rank 1 calls nothing, rank 2 waits for rank 1, and the others for both.
 TEST(Deadline, NamesAllRanksThatHaveNotComeAndWhatEachDoes) {
   const SharedCount met;
+  const SharedCount called;
   EXPECT_EQ("", run_processes(4, [&](int process, const ncclUniqueId& id) {
               ncclComm_t comm = nullptr;
               float* data = nullptr;
@@ -101,10 +104,11 @@ TEST(Deadline, NamesAllRanksThatHaveNotComeAndWhatEachDoes) {
               EXPECT_CALL(cudaStreamSynchronize(nullptr));
               if (process == 2) EXPECT_CALL(ncclRecv(data, 5, ncclFloat, 1, comm, nullptr));
               met.meet(4);
-              if (process == 0) EXPECT_CALL(nitinolCommSetTimeout(comm, 2));  // one is to tell it
               if (process == 0 || process == 3) {
                 EXPECT_CALL(ncclAllReduce(data, data, 11, ncclFloat, ncclSum, comm, nullptr));
+                called.meet(2);
               }
+              if (process == 0) EXPECT_CALL(nitinolCommSetTimeout(comm, 2));  // one is to tell it
               if (wait_for_failure(comm) != ncclRemoteError) throw std::runtime_error("not a remote error");
               const std::string wanted =
                   "AllReduce number 2 \\(count 11, type float32, op sum\\) makes no progress .*"
@@ -130,7 +134,8 @@ TEST(Deadline, NamesARankThatNeverSends) {
 #if defined(NITINOL_VGPU)
 /// A call that stands behind something in its stream has not begun, but the rank has called.
 TEST(Deadline, SaysThatACallHasNotBegun) {
-  EXPECT_EQ("", run_processes(2, [](int process, const ncclUniqueId& id) {
+  const SharedCount called;
+  EXPECT_EQ("", run_processes(2, [&](int process, const ncclUniqueId& id) {
               ncclComm_t comm = nullptr;
               float* data = nullptr;
               SharedCount done;
@@ -139,8 +144,9 @@ TEST(Deadline, SaysThatACallHasNotBegun) {
               EXPECT_CALL(ncclCommInitRank(&comm, 2, id, process));
               const auto wait_until_done = [](void* count) { static_cast<SharedCount*>(count)->wait_for(1); };
               if (process == 1) EXPECT_CALL(cudaLaunchHostFunc(nullptr, wait_until_done, &done));
-              if (process == 0) EXPECT_CALL(nitinolCommSetTimeout(comm, 1));
               EXPECT_CALL(ncclAllReduce(data, data, 11, ncclFloat, ncclSum, comm, nullptr));
+              called.meet(2);
+              if (process == 0) EXPECT_CALL(nitinolCommSetTimeout(comm, 1));
               if (wait_for_failure(comm) != ncclRemoteError) throw std::runtime_error("not a remote error");
               must_say(comm, {"AllReduce number 1", "not arrived: rank 1 (host",
                               "; it has issued 1 launch that has not begun, it has not begun any collective"});
@@ -247,7 +253,7 @@ TEST(Deadline, TimeInWhichTheWholeJobIsSuspendedDoesNotCount) {
 }
 
 TEST(Deadline, TheSettingHoldsForEveryCommunicator) {
-  setenv("NITINOL_TIMEOUT", "3", 1);
+  setenv("NITINOL_TIMEOUT", std::to_string(kShortTime).c_str(), 1);
   EXPECT_EQ("", run_ranks({2, 1}, [](Rank& self) {
               ncclComm_t comm = nullptr;
               EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));

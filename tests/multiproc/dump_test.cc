@@ -16,6 +16,7 @@
 
 #include "base/temporary_folder_testing.h"
 #include "cluster.h"
+#include "dumps.h"
 #include "must_work.h"
 #include "nccl.h"
 #include "nitinol.h"
@@ -25,21 +26,6 @@
 
 namespace nitinol::testing {
 namespace {
-
-using Dump = nlohmann::json;
-
-/// Once what is dumped is so.
-void dump_until(ncclComm_t comm, const std::string& path, const std::function<bool(const Dump&)>& is_so) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (true) {
-    EXPECT_CALL(nitinolCommDump(comm, path.c_str()));
-    std::ifstream file(path);
-    const auto dump = Dump::parse(file);
-    if (is_so(dump)) return;
-    if (std::chrono::steady_clock::now() > deadline) throw std::runtime_error("it never comes so far: " + dump.dump(1));
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-}
 
 bool has_messages_to_begin(const Dump& dump) {
   const auto& events = dump["traceEvents"];
@@ -282,9 +268,7 @@ TEST(Dump, MergedSaysWhatIsInSetup) {
                 std::thread caller([&] {
                   static_cast<void>(ncclAllReduce(data, data, 5, ncclFloat, ncclSum, self.comm, self.stream));
                 });
-                dump_until(self.comm, path(0), [](const Dump& dump) {
-                  return !dump["traceEvents"].empty() && dump["traceEvents"][0]["args"]["state"] == "setup";
-                });
+                dump_until(self.comm, path(0), is_setting_up);
                 kill(victim, SIGCONT);
                 caller.join();
               }

@@ -28,7 +28,7 @@ constexpr std::chrono::seconds kInTime{40};  // deadlines are shorter; the rest 
 constexpr std::chrono::milliseconds kSlowness{300};
 
 // Seconds that a rank may be late. Many processes share few processors: only what a deadline is to end has a short one.
-constexpr int kDeadline = 3;
+constexpr int kDeadline = kShortTime;
 constexpr int kPatience = 15;
 #if defined(NITINOL_CUDA)
 constexpr int kInitDeadline = kPatience;  // GPUs take some time to start up

@@ -5,14 +5,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <stdexcept>
 
+#include "cluster.h"
 #include "fault_cases.h"
 
 namespace nitinol::testing {
 namespace {
 
-constexpr int kMostMilliseconds = 150'000;  // for a case; run_processes gives up before that
+/// For a case: run_processes gives up before that.
+constexpr std::chrono::milliseconds kMostTime = kMostTimeOfProcesses + std::chrono::seconds(20);
 
 /// A case in a process group of its own, and where it writes what went wrong.
 struct Running {
@@ -41,7 +44,7 @@ std::string finish(const Running& running) {
   std::string text;
   char buffer[4096];
   pollfd waiting{running.output, POLLIN, 0};
-  const bool ended = poll(&waiting, 1, kMostMilliseconds) == 1;
+  const bool ended = poll(&waiting, 1, static_cast<int>(kMostTime.count())) == 1;
   if (!ended) {
     text = name_of(running.c) + ": it hangs\n";
     kill(-running.pid, SIGKILL);

@@ -130,6 +130,7 @@ std::string finalize_after(const std::vector<int>& processes, const Calls& calls
     int* data = nullptr;
     EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
     EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+    EXPECT_CALL(nitinolCommSetTimeout(comm, kLongTime));
     calls(self, comm, data);
     EXPECT_CALL(cudaStreamSynchronize(self.stream));
     const ncclResult_t left = ncclCommFinalize(comm);
@@ -324,6 +325,7 @@ TEST(Leaving, FinalizeReturnsTheErrorOfAnOperationThatWasStillRunning) {
               int* data = nullptr;
               EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data), 4096));
               EXPECT_CALL(ncclCommSplit(self.comm, 0, self.rank, &comm, nullptr));
+              EXPECT_CALL(nitinolCommSetTimeout(comm, kLongTime));
               if (self.rank == 0) EXPECT_CALL(ncclAllReduce(data, data, 7, ncclInt, ncclSum, comm, self.stream));
               const ncclResult_t left = ncclCommFinalize(comm);
               const std::string sentence = ncclGetLastError(comm);

@@ -121,7 +121,7 @@ const std::vector<Instead>& done_instead() {
       {nothing,
        "in AllReduce number 2 (count 17, type float32, op sum); its process is alive; idle, its last collective was "
        "AllReduce number 1 (count 10, type float32, op sum)",
-       ncclRemoteError, 2},
+       ncclRemoteError, kShortTime},
   };
   return all;
 }

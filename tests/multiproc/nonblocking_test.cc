@@ -27,8 +27,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kProcesses = 3;
 constexpr int kVictim = 1;
 constexpr size_t kCount = 100;
-// What is promised is two seconds; a sanitizer on a busy machine gets some more.
-constexpr std::chrono::seconds kPromise{4};
+// What is promised is two seconds; a busy machine gets some more.
+constexpr std::chrono::seconds kPromise{2 + kShortTime};
 
 /// What `call` returns, which is to take no longer than an abort may.
 template <class Call>

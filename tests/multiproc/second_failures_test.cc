@@ -15,6 +15,7 @@
 #include "cluster.h"
 #include "must_work.h"
 #include "nccl.h"
+#include "nitinol.h"
 #include "observe.h"
 #include "shared.h"
 #include "shared_count.h"
@@ -168,6 +169,7 @@ void stop_who_passes_words_on() {
     if (rank == 0) *stopped = getpid();
     ready.meet(kRanks);
     if (rank == 0) raise(SIGSTOP);
+    EXPECT_CALL(nitinolCommSetTimeout(comm, 2));
     pass_on_until_failure(comm, rank, kRanks);
     through.meet(kRanks - 1);
     if (rank == 1) kill(*stopped, SIGKILL);
@@ -179,12 +181,10 @@ void stop_who_passes_words_on() {
 }
 
 TEST(SecondFailure, OfThoseWhoGiveUpBehindARankThatIsStoppedNamesThatRank) {
-  setenv("NITINOL_TIMEOUT", "2", 1);
   stop_who_passes_words_on();
   setenv("NITINOL_CHECK", "strict", 1);
   stop_who_passes_words_on();
   unsetenv("NITINOL_CHECK");
-  unsetenv("NITINOL_TIMEOUT");
 }
 
 /// Rank 0 is stopped, and rank 3 dies, of whose end it would be the one to tell the others. No time limits their wait.

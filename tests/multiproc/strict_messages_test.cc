@@ -210,7 +210,7 @@ TEST_F(StrictMessages, ThatWaitForEachOtherInACircleAreTold) {
 }
 
 TEST_F(StrictMessages, OfARankThatDoesNotCallEndWithTheDeadline) {
-  setenv("NITINOL_TIMEOUT", "3", 1);
+  setenv("NITINOL_TIMEOUT", std::to_string(kShortTime).c_str(), 1);
   EXPECT_EQ("",
             hear_of({[](const Scene& s) { return s.self.rank == 0 ? receive(s, 1, 5) : ncclSuccess; },
                      {"to make the call that matches Recv number 1 from rank 1 (count 5, type int32); its process is "
