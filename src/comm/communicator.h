@@ -327,8 +327,6 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::string stopped_ranks_beside(const std::string& sentence) const;
   std::string members_that_are(ProcessState state, const std::vector<int>& members) const;
   std::string word_of_members(const std::vector<int>& members, std::string_view said) const;
-  /// How long a shrink waits for members whose process is stopped.
-  std::chrono::milliseconds patience_with_stopped_members() const;
   Peer describe() const;
   Plan plan(const CollectiveWork& work);
   void make_executor_for(std::vector<Peer> peers, bool peer_access);

@@ -50,10 +50,8 @@ MemoryHandle SocketHandleExchange::fetch(int peer, uint64_t name) {
   const auto begin = std::chrono::steady_clock::now();
   const auto interrupt = [&] {
     if (abort_flag_->load()) fail(ncclRemoteError, "the communicator is being aborted");
-    const std::chrono::milliseconds set = patience_;
-    const auto patience = set.count() > 0 ? set : std::chrono::milliseconds(kPatienceWithStopped);
     // Whoever is alive is on its way; whoever is dead breaks the connection.
-    if (std::chrono::steady_clock::now() - begin > patience && is_stopped(process)) {
+    if (std::chrono::steady_clock::now() - begin > patience_with_stopped(patience_) && is_stopped(process)) {
       fail(ncclRemoteError, "it did not answer in time");
     }
   };

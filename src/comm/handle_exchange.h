@@ -11,8 +11,10 @@
 
 namespace nitinol {
 
-/// How long ranks wait for one whose process is stopped where NITINOL_TIMEOUT sets nothing.
-inline constexpr std::chrono::seconds kPatienceWithStopped{60};
+/// How long ranks wait for one whose process is stopped, if that is how long operations may wait (0: for ever).
+inline std::chrono::milliseconds patience_with_stopped(std::chrono::milliseconds timeout) {
+  return timeout.count() > 0 ? timeout : std::chrono::seconds(60);
+}
 
 class SocketHandleExchange : public HandleExchange {
  public:

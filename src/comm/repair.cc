@@ -253,7 +253,7 @@ RegroupArguments Communicator::regroup_arguments(const Meeting& meeting, const s
     arguments.names.push_back(describe_rank(member, handles_->peer(member)) + " of the old communicator");
   }
   arguments.options = bootstrap_options();
-  arguments.options.patience_with_stopped = patience_with_stopped_members();
+  arguments.options.patience_with_stopped = patience_with_stopped(timeout_);
   arguments.abort_flag = child.abort_flag();
   arguments.interrupt = [this, &members, &child, standstill = Standstill(),
                          next = std::chrono::steady_clock::time_point()]() mutable {
@@ -276,13 +276,8 @@ void Communicator::fail_for_lost(const std::vector<int>& members, Standstill& st
   if (!dead.empty()) fail(ncclRemoteError, "{} died before the shrink was done", dead);
   const std::string stopped = members_that_are(ProcessState::kStopped, members);
   const std::chrono::milliseconds waited = standstill.of(stopped);
-  if (stopped.empty() || waited < patience_with_stopped_members()) return;
+  if (stopped.empty() || waited < patience_with_stopped(timeout_)) return;
   fail(ncclRemoteError, "waited {} ms (NITINOL_TIMEOUT) in vain; {}", waited.count(), words_for_stopped(stopped));
-}
-
-std::chrono::milliseconds Communicator::patience_with_stopped_members() const {
-  const std::chrono::milliseconds timeout = timeout_.load();
-  return timeout.count() > 0 ? timeout : kPatienceWithStopped;
 }
 
 /// The next without these ranks, which may stand in any order. Takes no memory.
