@@ -18,12 +18,16 @@ std::shared_ptr<void> memory(bool& freed) {
   return {&freed, [](void* flag) { *static_cast<bool*>(flag) = true; }};
 }
 
+void keep_until_idle(std::shared_ptr<void> what, Idle idle) {
+  const KeepUntilIdle kept(std::move(what), std::move(idle));
+}
+
 TEST(KernelMemory, IsFreedOnceItsOwnKernelsAndAllOthersOfTheProcessAreThrough) {
   bool freed = false;
   bool own_through = false;
   bool others_through = false;
   const KernelsOfProcess others([&] { return others_through; });
-  KeepUntilIdle(memory(freed), [&] { return own_through; });
+  keep_until_idle(memory(freed), [&] { return own_through; });
   let_go_of_idle_memory();
   EXPECT_FALSE(freed);
   others_through = true;
@@ -41,7 +45,7 @@ TEST(KernelMemory, IsFreedOnceItsOwnKernelsAndAllOthersOfTheProcessAreThrough) {
 TEST(KernelMemory, IsNotFreedWhileALaunchIsUnderWay) {
   bool freed = false;
   const KernelsOfProcess others([] { return true; });
-  KeepUntilIdle(memory(freed), [] { return true; });
+  keep_until_idle(memory(freed), [] { return true; });
   {
     const auto launch = others.begin_launch();
     let_go_of_idle_memory();
@@ -70,7 +74,7 @@ TEST(KernelMemory, LaunchesBeginOnceWhatIsBeingFreedHasGone) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // long before launches wait no more
     freed = true;
   };
-  KeepUntilIdle(std::shared_ptr<void>(&freed, free_slowly), [] { return true; });
+  keep_until_idle(std::shared_ptr<void>(&freed, free_slowly), [] { return true; });
   let_go_of_idle_memory();
   launching.join();
   EXPECT_TRUE(was_freed || waited >= std::chrono::seconds(1)) << "after which launches wait no more";
@@ -79,7 +83,7 @@ TEST(KernelMemory, LaunchesBeginOnceWhatIsBeingFreedHasGone) {
 TEST(KernelMemory, CommunicatorsThatHaveEndedHoldNothingUp) {
   bool freed = false;
   KernelsOfProcess others([] { return false; });
-  KeepUntilIdle(memory(freed), [] { return true; });
+  keep_until_idle(memory(freed), [] { return true; });
   let_go_of_idle_memory();
   EXPECT_FALSE(freed);
   others = KernelsOfProcess();
@@ -101,7 +105,7 @@ TEST(KernelMemory, WhatIsKeptSeveralTimesIsNotFreedEarlier) {
   bool through = false;
   {
     const std::shared_ptr<void> owned = memory(freed);
-    for (int i = 0; i < 3; ++i) KeepUntilIdle(owned, [&] { return through; });
+    for (int i = 0; i < 3; ++i) keep_until_idle(owned, [&] { return through; });
   }
   let_go_of_idle_memory();
   EXPECT_FALSE(freed);
@@ -131,7 +135,7 @@ TEST(KernelMemory, IsKeptThoughItsUserLetsItGoWhileItIsHandedOver) {
 TEST(KernelMemory, NothingIsLostIfItCannotBeSaidWhetherKernelsAreThrough) {
   bool freed = false;
   bool asked = false;
-  KeepUntilIdle(memory(freed), [&]() -> bool {
+  keep_until_idle(memory(freed), [&]() -> bool {
     if (std::exchange(asked, true)) return true;
     throw std::runtime_error("cannot be asked");
   });
@@ -145,7 +149,7 @@ TEST(KernelMemory, NothingIsKeptTwice) {
   bool freed = false;
   const KernelsOfProcess others([] { return false; });
   const std::shared_ptr<void> used = memory(freed);
-  for (int i = 0; i < 3; ++i) KeepUntilIdle(used, [] { return false; });
+  for (int i = 0; i < 3; ++i) keep_until_idle(used, [] { return false; });
   EXPECT_EQ(used.use_count(), 4);
   let_go_of_idle_memory();
   EXPECT_EQ(used.use_count(), 1) << "its user holds it, so nothing needs to be kept for the kernels";
@@ -154,7 +158,7 @@ TEST(KernelMemory, NothingIsKeptTwice) {
 
 TEST(KernelMemory, WhatHasNoMemoryIsNotKept) {
   bool asked = false;
-  KeepUntilIdle(nullptr, [&] { return asked = true; });
+  keep_until_idle(nullptr, [&] { return asked = true; });
   let_go_of_idle_memory();
   EXPECT_FALSE(asked);
 }
