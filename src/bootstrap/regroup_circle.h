@@ -33,8 +33,8 @@ bool is_in_meeting_of(const RegroupWord& word, const RegroupWord& other);
 /// "rank 1 (host h, pid 7, device 1) excludes 2, 3".
 std::string excludes(const RegroupWord& word, const NameOfRank& name_of);
 
-/// `words`: of others than the rank of `mine` that are not in its meeting; `together`: ranks that are. Nothing if those
-/// it waits for may come yet. Who says nothing may.
+/// `words`: of others than the rank of `mine`, as far as they have said any; `together`: ranks that are known to be in
+/// its meeting. Nothing if those it waits for may come yet. Who says nothing may.
 std::optional<RegroupCircle> circle_of(const RegroupWord& mine, const RegroupWords& words,
                                        const std::set<int>& together, const NameOfRank& name_of);
 
