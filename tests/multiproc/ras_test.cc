@@ -376,12 +376,17 @@ TEST(Ras, TheToolPrintsChecksAndCollectsDumps) {
     const auto [dump_status, files] = run_tool("--dump " + std::string(folder) + " -p " + port);
     must_equal(dump_status, 0, "the status");
     // What is there of ranks that are silent now is of another day; other files are not the tool's.
-    const std::string earlier = files.substr(0, files.find("-0.json")) + "-7.json";
+    const std::string first = files.substr(0, files.find(".json"));
+    const std::string earlier = first.substr(0, first.rfind('-')) + "-7.json";
     const std::string other = std::string(folder) + "/00000000-7.json";
     std::ofstream(earlier).put('x');
     std::ofstream(other).put('x');
-    must_equal(run_tool("--dump " + std::string(folder) + " -p " + port).second, files, "the files");
+    must_equal(
+        run_tool("--dump " + std::string(folder) + " -p " + port).second,
+        files + "nitinol-ras: " + earlier + " is of another time, and is renamed: .earlier is behind its name now\n",
+        "what is told");
     if (access(earlier.c_str(), F_OK) == 0) throw std::runtime_error("a dump of another day is still there");
+    if (access((earlier + ".earlier").c_str(), F_OK) != 0) throw std::runtime_error("it is gone");
     if (unlink(other.c_str()) != 0) throw std::runtime_error("a file of somebody else is gone");
     must_equal(run_command("python3 " NITINOL_TRACE_TOOL " " + std::string(folder) + "/*.json").second,
                "All ranks have finished what they issued (1 collective).\n", "what the dumps say");

@@ -1,7 +1,6 @@
 // nitinol-ras: asks a running job about its health.
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -23,7 +22,7 @@ using Json = nlohmann::json;
 
 constexpr int kNoAnswer = 1;
 constexpr int kNotWell = 3;
-constexpr int kLettersOfName = 8;
+constexpr std::size_t kLettersOfName = 8;
 
 void print(const std::string& text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
@@ -70,33 +69,47 @@ int check(const Options& options) {
 
 bool is_text_of_id(const std::string& text) { return text.find_first_not_of("0123456789abcdef") == std::string::npos; }
 
-/// Of ranks that are silent now, they would pass for dumps of today.
-void remove_earlier_dumps(const std::filesystem::path& folder, const Json& dumps) {
-  std::set<std::string> communicators;
-  for (const Json& dump : dumps) {
-    communicators.insert(dump.at("communicator").get<std::string>().substr(0, kLettersOfName));
-  }
-  std::vector<std::filesystem::path> earlier;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().stem().string();
-    const std::string rank = name.substr(std::min(name.size(), std::size_t{kLettersOfName + 1}));
-    const bool is_rank = !rank.empty() && rank.find_first_not_of("0123456789") == std::string::npos;
-    const bool is_dump = entry.path().extension() == ".json" && is_rank && name[kLettersOfName] == '-';
-    if (is_dump && communicators.count(name.substr(0, kLettersOfName)) != 0) earlier.push_back(entry.path());
-  }
-  for (const auto& path : earlier) std::filesystem::remove(path);
+/// "3f7925a2" of "3f7925a2-12.json"; "" if it is no name of a dump.
+std::string communicator_in(const std::filesystem::path& path) {
+  const std::string name = path.stem().string();
+  if (path.extension() != ".json" || name.size() <= kLettersOfName + 1 || name[kLettersOfName] != '-') return "";
+  const std::string rank = name.substr(kLettersOfName + 1);
+  const std::string communicator = name.substr(0, kLettersOfName);
+  const bool is_rank = rank.find_first_not_of("0123456789") == std::string::npos;
+  return is_rank && is_text_of_id(communicator) ? communicator : "";
 }
 
-void write_dump(const std::string& folder, const Json& dump) {
+/// Of ranks that are silent now they would pass for dumps of today; they may be all that is left of these.
+void set_earlier_dumps_aside(const std::string& folder, const std::set<std::string>& communicators,
+                             const std::set<std::string>& names_now) {
+  std::error_code error;
+  std::vector<std::filesystem::path> earlier;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const bool is_ours = communicators.count(communicator_in(entry->path())) != 0;
+    const bool is_new = names_now.count(entry->path().filename().string()) != 0;
+    if (is_ours && !is_new && entry->is_regular_file(error)) earlier.push_back(entry->path());
+  }
+  for (const auto& path : earlier) {
+    std::filesystem::rename(path, path.string() + ".earlier", error);
+    std::fprintf(stderr, "nitinol-ras: %s is of another time%s\n", path.c_str(),
+                 error ? "" : ", and is renamed: .earlier is behind its name now");
+  }
+}
+
+/// The file's name; "" if the answer has none that could be one.
+std::string write_dump(const std::string& folder, const Json& dump) {
   const auto communicator = dump.at("communicator").get<std::string>();
-  if (!is_text_of_id(communicator)) return;
-  const std::string path = folder + "/" + communicator.substr(0, kLettersOfName) + "-" +
-                           std::to_string(dump.at("rank").get<int>()) + ".json";
+  if (!is_text_of_id(communicator)) return "";
+  const std::string name =
+      communicator.substr(0, kLettersOfName) + "-" + std::to_string(dump.at("rank").get<int>()) + ".json";
+  const std::string path = folder + "/" + name;
   std::ofstream file(path, std::ios::trunc);
   file << dump.at("text").get<std::string>();
   file.close();
   if (!file) throw std::runtime_error("cannot write " + path + ": " + std::strerror(errno));
   print(path + "\n");
+  return name;
 }
 
 /// Writes what the job sent, with the rights of whoever asks.
@@ -105,14 +118,21 @@ int collect_dumps(const Options& options) {
   if (::mkdir(options.dump_folder.c_str(), 0777) != 0 && errno != EEXIST) {
     throw std::runtime_error("cannot make the folder " + options.dump_folder + ": " + std::strerror(errno));
   }
-  remove_earlier_dumps(options.dump_folder, answer.at("dumps"));
-  for (const Json& dump : answer.at("dumps")) write_dump(options.dump_folder, dump);
+  const Json left_out = answer.value("left_out", Json::array());
+  std::set<std::string> communicators;
+  for (const Json* const all : {&answer.at("dumps"), &left_out}) {
+    for (const Json& dump : *all) {
+      communicators.insert(dump.at("communicator").get<std::string>().substr(0, kLettersOfName));
+    }
+  }
+  std::set<std::string> written;
+  for (const Json& dump : answer.at("dumps")) written.insert(write_dump(options.dump_folder, dump));
+  set_earlier_dumps_aside(options.dump_folder, communicators, written);
   for (const Json& process : answer.at("silent")) {
     std::fprintf(stderr, "nitinol-ras: nothing from host %s, pid %d: %s\n",
                  process.at("host").get<std::string>().c_str(), process.at("pid").get<int>(),
                  process.at("reason").get<std::string>().c_str());
   }
-  const Json left_out = answer.value("left_out", Json::array());
   for (const Json& dump : left_out) {
     std::fprintf(stderr, "nitinol-ras: no dump of rank %d of communicator %s: the dumps of this job are too long\n",
                  dump.at("rank").get<int>(),
