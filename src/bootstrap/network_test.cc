@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -16,6 +15,7 @@ namespace nitinol {
 namespace {
 
 using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
 
 /// The network thread has something to bury when a root ends; and whoever waits for a port may wait for that thread to
 /// close a socket.
@@ -25,17 +25,18 @@ TEST(Network, BuriesWhileSomebodyWaitsForAPort) {
   const SocketAddress taken = bind_to_loopback(holder.get());
   ASSERT_EQ(::listen(holder.get(), 1), 0);
   std::promise<void> begins;
-  std::atomic<bool> over{false};
+  Clock::time_point ended{};
   std::thread waiting([&] {
     begins.set_value();
     EXPECT_EQ(testing::error_of([&] { static_cast<void>(network.listen(taken)); }).code(), ncclSystemError);
-    over = true;
+    ended = Clock::now();
   });
   begins.get_future().wait();
   std::this_thread::sleep_for(100ms);
   network.bury(std::make_shared<int>());
-  EXPECT_FALSE(over);
+  const auto buried = Clock::now();
   waiting.join();
+  EXPECT_LT(buried, ended - 1s) << "it has waited as long as the other";
 }
 
 }  // namespace

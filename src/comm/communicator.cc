@@ -304,15 +304,16 @@ void Communicator::give_up(const Error& error) {
 }
 
 void Communicator::fail_with(ncclResult_t code, const std::string& sentence, bool tell_others) {
+  const bool aborted = aborted_.load();  // an abort that follows is because of this failure
   if (!become_failed(code, sentence, true)) return;
   stop_operations();
-  if (tell_others && bootstrap_ && phase_.load() != Phase::kInitialising) tell(*bootstrap_, code, sentence);
+  if (tell_others && bootstrap_ && phase_.load() != Phase::kInitialising) tell(*bootstrap_, code, sentence, aborted);
   seat_.note_failure();
 }
 
-void Communicator::tell(Bootstrap& bootstrap, ncclResult_t code, const std::string& sentence) noexcept {
+/// `aborted`: before, which then is the cause, and no failure of its own.
+void Communicator::tell(Bootstrap& bootstrap, ncclResult_t code, const std::string& sentence, bool aborted) noexcept {
   try {
-    const bool aborted = aborted_.load();  // what that ends is no failure of its own
     const ncclResult_t told = code == ncclInvalidUsage && !aborted ? code : ncclRemoteError;
     const char* const what = aborted ? kAborted : "failed";
     // Who fails only as others are gone fails nobody that needs none of them.

@@ -300,7 +300,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void log_init(const char* step) const;
   std::string place_in_log() const;
   /// The other ranks, that this one has failed; without memory for that, that it has none.
-  void tell(Bootstrap& bootstrap, ncclResult_t code, const std::string& sentence) noexcept;
+  void tell(Bootstrap& bootstrap, ncclResult_t code, const std::string& sentence, bool aborted) noexcept;
   void tell_of_failed_set_up(Bootstrap& bootstrap, const std::exception& thrown) noexcept;
   void meet_peers();
   std::vector<Peer> meet_and_agree();

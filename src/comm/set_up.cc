@@ -173,7 +173,7 @@ void Communicator::set_up(const std::vector<UniqueId>& ids) {
 void Communicator::tell_of_failed_set_up(Bootstrap& bootstrap, const std::exception& thrown) noexcept {
   try {
     const Error error = as_error(thrown);
-    tell(bootstrap, error.code(), error.what());
+    tell(bootstrap, error.code(), error.what(), aborted_.load());
   } catch (const std::exception&) {
     bootstrap.report_lack_of_memory();
   }

@@ -164,7 +164,8 @@ class Executor {
   virtual void leave() {}
 
   /// After leave(): whether another rank may still need this one, as it has not taken what this one has sent it, or not
-  /// come to what this one has called, or has called what this one has not. True also if that cannot be known now.
+  /// come to what this one has called, or has called what this one has not. True also if that cannot be known now;
+  /// but not of a rank with graphs, what these send being for others' graphs, which may be launched later.
   virtual bool is_needed() const { return false; }
 
   /// After all ranks have left: what two of them called differently without either having noticed, or what one of them

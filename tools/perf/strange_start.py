@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""For tests: starts a program as some do. `strange_start.py ignoring|children|bytes PROGRAM ARGUMENT...`
+"""For tests: starts nitinol-perf as some do, and looks whether it has done its work. `strange_start.py HOW PROGRAM
+ARGUMENT...`
 
 ignoring: its children's ends are ignored, as by supervisors. children: it has some already, which end, as when a shell
-becomes it. bytes: it writes its JSON to a file whose name is no UTF-8, which must hold some in the end.
+becomes it. bytes: it writes its JSON to a file whose name is no UTF-8.
 """
 import json
 import os
@@ -11,18 +12,37 @@ import subprocess
 import sys
 import tempfile
 
-how, *command = sys.argv[1:]
-if how == "ignoring":
+
+def ignore_children():
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-elif how == "children":
+
+
+def have_children():
     for _ in range(3):
         os.fork() or os._exit(7)
-elif how == "bytes":
+
+
+def run(command, prepare=None):
+    """True if it says that all is right."""
+    done = subprocess.run(command, preexec_fn=prepare, stdout=subprocess.PIPE, check=False)
+    sys.stdout.buffer.write(done.stdout)
+    return done.returncode == 0 and b"all results right" in done.stdout
+
+
+def write_to_a_file_of_any_bytes(command):
     with tempfile.TemporaryDirectory() as folder:
         name = os.fsencode(folder) + b"/r\xe9sult.json"
-        subprocess.run([*command, b"--json", name], check=True)
+        is_right = run([*command, b"--json", name])
         with open(name, encoding="utf-8") as file:
-            sys.exit(0 if json.load(file)["rows"] else 1)
-else:
-    sys.exit(__doc__)
-os.execv(command[0], command)
+            return is_right and bool(json.load(file)["rows"])
+
+
+def main():
+    how, *command = sys.argv[1:]
+    if how == "bytes":
+        return write_to_a_file_of_any_bytes(command)
+    return run(command, {"ignoring": ignore_children, "children": have_children}[how])
+
+
+if __name__ == "__main__":
+    sys.exit(0 if main() else 1)

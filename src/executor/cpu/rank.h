@@ -261,6 +261,7 @@ class Rank {
   bool will_say_themselves(const std::vector<int>& peers) const;
   bool find_stopped(const std::string& call, const std::vector<int>& peers);
   bool find_dead(const std::string& call, const std::vector<int>& peers);
+  bool has_left(int peer) const;
   ProcessState state_of(int peer) const;
   struct Difference {
     Signature mine;

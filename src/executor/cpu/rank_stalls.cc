@@ -106,13 +106,21 @@ bool Rank::find_stopped(const std::string& call, const std::vector<int>& peers) 
 }
 
 /// The process of one that has not left has died, of these peers if words reach others: reports it, and returns true.
+/// Who has left as this rank has, and whose process has ended since, matters where a graph waits for it.
 bool Rank::find_dead(const std::string& call, const std::vector<int>& peers) {
   const auto is_awaited = [&](int peer) { return std::find(peers.begin(), peers.end(), peer) != peers.end(); };
   const auto dead = dead_peers_.look(
-      ranks(), std::chrono::steady_clock::now(), [this](int peer) { return state_of(peer); }, is_awaited);
+      ranks(), std::chrono::steady_clock::now(),
+      [&](int peer) { return has_left(peer) && !is_awaited(peer) ? ProcessState::kUnknown : state_of(peer); },
+      is_awaited);
   if (!dead) return false;
   report(ncclRemoteError, dead_sentence(rank_, call, describe(*dead, *arena_of(*dead))));
   return true;
+}
+
+bool Rank::has_left(int peer) const {
+  const Arena* const arena = arena_of(peer);
+  return arena != nullptr && arena->header().leaving.load(std::memory_order_acquire) != 0;
 }
 
 /// Of its process, if the peer is known and has not left: not alone, that is, since graphs outlive communicators.
