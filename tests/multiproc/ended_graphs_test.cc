@@ -26,7 +26,7 @@ class Scene {
     EXPECT_CALL(ncclCommInitRank(&comm_, 2, id, rank));
     EXPECT_CALL(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     EXPECT_CALL(cudaMalloc(reinterpret_cast<void**>(&data_), kCount * sizeof(int)));
-    EXPECT_CALL(cudaMemset(data_, 0, kCount * sizeof(int)));
+    EXPECT_CALL(cudaMemsetAsync(data_, 0, kCount * sizeof(int), stream_));
     graph_ = captured(stream_,
                       [this] { EXPECT_CALL(ncclAllReduce(data_, data_, kCount, ncclInt, ncclSum, comm_, stream_)); });
     launch();
