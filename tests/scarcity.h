@@ -28,6 +28,8 @@ inline constexpr bool kThreadSanitizer = __has_feature(thread_sanitizer);
 inline constexpr bool kThreadSanitizer = false;
 #endif
 
+inline constexpr bool kSanitized = kAddressSanitizer || kThreadSanitizer;
+
 /// Whether it is known that all of a program's threads wait: this sanitizer has one of its own.
 inline constexpr bool kThreadsAreKnown = !kThreadSanitizer;
 /// Whether it is known for which stream a thread waits on the host.
@@ -38,12 +40,12 @@ inline constexpr bool kStreamsAreKnown = false;
 #endif
 
 /// A sanitizer's own memory does not bear limits.
-inline constexpr bool kMemoryCanBeLimited = !kAddressSanitizer && !kThreadSanitizer;
+inline constexpr bool kMemoryCanBeLimited = !kSanitized;
 /// The one for undefined behaviour, which comes with that for addresses, tries memory out with pipes.
 inline constexpr bool kDescriptorsCanBeLimited = !kAddressSanitizer;
 /// New descriptors get the numbers of sockets that were closed behind the library's back, which closes them once more:
 /// sanitizers' pipes too, which then raise SIGPIPE; and it is a race between the numbers' users.
-inline constexpr bool kSocketsCanBeClosed = !kAddressSanitizer && !kThreadSanitizer;
+inline constexpr bool kSocketsCanBeClosed = !kSanitized;
 
 /// By netlink it lists network interfaces; it ends a process in which such a socket is closed meanwhile.
 inline bool is_of_the_c_library(int socket) {

@@ -23,9 +23,11 @@ using NameOfRank = std::function<std::string(int rank)>;
 
 /// Why a rank waits for ever.
 struct RegroupCircle {
+  using Involved = std::set<std::pair<int, std::uint64_t>>;  // ranks, each with its meeting
+
   std::string sentence;
-  ncclResult_t code = ncclInvalidUsage;                // ncclRemoteError: a rank that it waits for has left
-  std::set<std::pair<int, std::uint64_t>> involved{};  // ranks, each with its meeting
+  ncclResult_t code = ncclInvalidUsage;  // ncclRemoteError: a rank that it waits for has left
+  Involved involved{};
 };
 
 bool leaves_out(const RegroupWord& word, int rank);

@@ -11,7 +11,7 @@ namespace nitinol {
 namespace {
 
 using State = RegroupWord::State;
-using Involved = decltype(RegroupCircle::involved);
+using Involved = RegroupCircle::Involved;
 
 RegroupWord meets_without(std::vector<int> excluded, int rank, std::uint64_t number = 1) {
   RegroupWord word;

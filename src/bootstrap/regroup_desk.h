@@ -93,7 +93,7 @@ class RegroupDesk : public std::enable_shared_from_this<RegroupDesk> {
   mutable std::mutex mutex_;  // guards what follows, of which others are told
   RegroupWord word_;
   std::map<int, std::uint64_t> heard_of_;           // ranks with other lists, and their meetings
-  decltype(RegroupCircle::involved) involved_;      // in why the last one failed
+  RegroupCircle::Involved involved_;                // in why the last one failed
   KeyId name_{};                                    // of the meeting
   std::deque<std::pair<KeyId, Failure>> absences_;  // the last ones: from which meeting, and why
   bool look_now_ = false;

@@ -17,12 +17,14 @@
 namespace nitinol::testing {
 
 /// Seconds: a limit of time that whoever means to come keeps, and that does not keep a test for long.
-constexpr int kShortTime = kAddressSanitizer || kThreadSanitizer ? 8 : 3;
+constexpr int kShortTime = kSanitized ? 8 : 3;
 /// Seconds: one within which all come. (Whoever finalizes without a limit goes alone where others are late by a
 /// second.)
 constexpr int kLongTime = 100;
 /// Less than ctest has (NitinolRoom.cmake), so that it can be told what all threads do.
-constexpr std::chrono::seconds kMostTimeOfProcesses{kAddressSanitizer || kThreadSanitizer ? 550 : 110};
+constexpr std::chrono::seconds kMostTimeOfProcesses{kSanitized ? 550 : 110};
+/// Within which an abort ends. What is promised is two seconds; a busy machine gets some more.
+constexpr std::chrono::seconds kAbortTime{kSanitized ? 10 : 4};
 
 /// One rank inside a test's body. Its device is current.
 struct Rank {
