@@ -76,7 +76,7 @@ ProcessState process_state(int pid, std::uint64_t in_namespace) {
   if (in_namespace != pid_namespace()) return ProcessState::kUnknown;
   const auto first = task_in(formatted("/proc/{}/stat", pid));
   if (!first) return kill(pid, 0) != 0 && errno == ESRCH ? ProcessState::kDead : ProcessState::kUnknown;
-  if (first->has_ended()) return first->was_killed() ? ProcessState::kDead : state_of_threads(pid);
+  if (first->is_exiting()) return first->was_killed() ? ProcessState::kDead : state_of_threads(pid);
   return first->is_stopped() ? ProcessState::kStopped : ProcessState::kRunning;
 }
 

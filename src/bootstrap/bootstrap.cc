@@ -93,6 +93,11 @@ void Bootstrap::watch(FailureCallback callback, NeedsOthers needs_others) {
 }
 std::optional<Failure> Bootstrap::failure() const { return tree_->failure(); }
 std::vector<Failure> Bootstrap::gone() const { return tree_->gone(); }
+
+bool Bootstrap::knows_gone(int rank) const {
+  const std::vector<Failure> all = gone();
+  return std::any_of(all.begin(), all.end(), [rank](const Failure& each) { return each.rank == rank; });
+}
 bool Bootstrap::hears_of(int rank) const { return tree_->hears_of(rank); }
 bool Bootstrap::has_gone_rank() const { return tree_->has_gone_rank(); }
 void Bootstrap::report_failure(const Failure& failure) { tree_->report(failure); }

@@ -136,6 +136,8 @@ class Bootstrap {
   std::optional<Failure> failure() const;
   /// Those that were lost or have departed, in the order in which this rank heard of them.
   std::vector<Failure> gone() const;
+  /// Whether the rank is one of these.
+  bool knows_gone(int rank) const;
   /// Whether words of the other rank come, as far as is known: they go by way of others, of which one may be gone.
   bool hears_of(int rank) const;
   /// Whether nothing worse has happened than that other ranks are lost or have departed, and that has.

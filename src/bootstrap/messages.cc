@@ -76,6 +76,8 @@ std::string fate_of(const PeerIdentity& identity) {
 
 bool is_stopped(const PeerIdentity& identity) { return state_of(identity) == ProcessState::kStopped; }
 
+bool has_ended(const PeerIdentity& identity) { return state_of(identity) == ProcessState::kDead; }
+
 std::vector<std::byte> encode(const Registration& message) {
   ByteWriter writer;
   writer.integer(static_cast<std::int32_t>(message.rank));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/error.h"
 #include "bootstrap/messages.h"
@@ -59,9 +60,25 @@ MemoryHandle SocketHandleExchange::fetch(int peer, uint64_t name) {
     SharedFd shared = exchange_.fetch(server, key_of(peer, name), begin + longest_, interrupt);
     return {std::move(shared.fd), shared.metadata};
   } catch (const Error& error) {
-    fail(error.code(), "cannot reach the memory of {}: {}{}", describe_rank(peer, other), error.what(),
-         error.code() == ncclRemoteError ? fate_of(process) : "");
+    const bool remote = error.code() == ncclRemoteError;
+    const std::string sentence = formatted("cannot reach the memory of {}: {}{}", describe_rank(peer, other),
+                                           error.what(), remote ? fate_of(process) : "");
+    if (remote && turns_out_gone(peer, process)) throw PeerGone(error.code(), sentence);
+    throw Error(error.code(), sentence);
   }
+}
+
+/// Whoever refuses to answer may lack memory; whoever is gone is known to be, soon.
+bool SocketHandleExchange::turns_out_gone(int peer, const PeerIdentity& process) const {
+  constexpr std::chrono::seconds kPatienceWithWords{1};
+  constexpr std::chrono::milliseconds kBetweenLooks{10};
+  const auto begin = std::chrono::steady_clock::now();
+  while (!abort_flag_->load()) {
+    if (has_ended(process) || (is_gone_ && is_gone_(peer))) return true;
+    if (std::chrono::steady_clock::now() - begin >= kPatienceWithWords) return false;
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+  return false;
 }
 
 }  // namespace nitinol

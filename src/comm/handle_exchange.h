@@ -3,9 +3,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "bootstrap/fd_exchange.h"
+#include "bootstrap/messages.h"
 #include "model/peer.h"
 #include "transport/transport.h"
 
@@ -28,6 +31,8 @@ class SocketHandleExchange : public HandleExchange {
   void set_peers(std::vector<Peer> peers) { peers_ = std::move(peers); }
   /// How long to wait for a peer whose process is stopped; 0: the default. Any thread.
   void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
+  /// Who tells whether a peer is known to be gone, from any thread; before the first fetch.
+  void ask_for_gone(std::function<bool(int)> is_gone) { is_gone_ = std::move(is_gone); }
   const Peer& peer(int rank) const { return peers_.at(static_cast<size_t>(rank)); }
 
   void offer(uint64_t name, std::function<MemoryHandle()> make) override;
@@ -36,11 +41,14 @@ class SocketHandleExchange : public HandleExchange {
   MemoryHandle fetch(int peer, uint64_t name) override;
 
  private:
+  bool turns_out_gone(int peer, const PeerIdentity& process) const;
+
   FdExchange exchange_;
   int rank_;
   std::chrono::milliseconds longest_;
   const std::atomic<bool>* abort_flag_;
   std::atomic<std::chrono::milliseconds> patience_{};
+  std::function<bool(int)> is_gone_;
   std::vector<Peer> peers_;
 };
 

@@ -296,6 +296,7 @@ void Communicator::meet_peers() {
   look_for_shared_gpus(peers, rank_);
   tell_bootstrap_of(peers);
   handles_->set_peers(peers);
+  handles_->ask_for_gone([this](int peer) { return bootstrap_->knows_gone(peer); });
   bootstrap_->ask_for_stopped([this] { return stopped_ranks_beside(""); });
   take_seat(peers);
   constexpr int kFewestToLeaveOutOneAndMeet = 3;
@@ -326,7 +327,11 @@ bool Communicator::finds_peer_access(const std::vector<Peer>& peers) {
   if (first - answers.begin() == rank_) {
     log_warn("communicator {} of {} ranks: {}, which this one does now", ras::text_of(identity_), ranks_, wrong);
   }
-  end_executor();
+  executor_->stop_reports();
+  {
+    const KeepUntilIdle memory(executor_->memory_of_kernels(), order_.idle_probe());
+    end_executor();
+  }
   bootstrap_->barrier();  // what it offered is not to be found any more
   make_executor_for(peers, false);
   bootstrap_->barrier();
@@ -346,7 +351,6 @@ void Communicator::make_executor_for(std::vector<Peer> peers, bool peer_access) 
   setup.peers = std::move(peers);
   setup.identity = std::bit_cast<std::array<uint64_t, 2>>(identity());
   setup.handles = handles_.get();
-  setup.min_channels = wishes_.min_ctas;
   setup.max_channels = wishes_.max_ctas;
   setup.cluster_ctas = wishes_.cluster_ctas;
   setup.buffer_bytes = wishes_.buffer_bytes;

@@ -26,8 +26,6 @@ constexpr auto kLongestSleep = 1ms;
 /// Those of this process.
 Registry<StrictBoard>& registry() { return Registry<StrictBoard>::of_process(); }
 
-bool is_send(const MessageWork& work) { return work.direction == MessageWork::Direction::kSend; }
-
 }  // namespace
 
 SharedMemory StrictBoard::make(HandleExchange& handles, int ranks) {
@@ -87,7 +85,7 @@ std::vector<StrictBoard::Unmatched> StrictBoard::note(const std::vector<MessageW
   for (const MessageWork& work : messages) {
     if (work.peer == rank_ || work.bytes == 0) continue;                        // nothing is sent for these
     if (noted.empty()) page.launches.store(launch, std::memory_order_relaxed);  // before all that follows
-    MessageLog& log = is_send(work) ? board_.sent(rank_, work.peer) : board_.received(rank_, work.peer);
+    MessageLog& log = work.is_send() ? board_.sent(rank_, work.peer) : board_.received(rank_, work.peer);
     log.add({work.bytes, collectives_, launch, work.stated});
     noted.push_back({work, log.last()});
   }
@@ -111,7 +109,7 @@ bool StrictBoard::awaits(int peer, const Signature& collective, const std::vecto
 }
 
 const MessageLog& StrictBoard::other_end(const MessageWork& message) const {
-  return is_send(message) ? board_.received(message.peer, rank_) : board_.sent(message.peer, rank_);
+  return message.is_send() ? board_.received(message.peer, rank_) : board_.sent(message.peer, rank_);
 }
 
 bool StrictBoard::is_there(const Unmatched& message) const { return other_end(message.work).last() >= message.number; }
@@ -125,7 +123,7 @@ bool StrictBoard::matched(const Unmatched& message) const {
   if (!note || (note->bytes == message.work.bytes && note->type == message.work.stated)) return true;
   const MessageSignature other{message.number, note->bytes, note->type};
   fail(ncclInvalidUsage, "{} (NITINOL_CHECK=strict)",
-       mismatch_sentence(rank_, message.message().text(), describe(peer), other.text(!is_send(message.work), rank_)));
+       mismatch_sentence(rank_, message.message().text(), describe(peer), other.text(!message.work.is_send(), rank_)));
 }
 
 /// The peer leaves, or waits on the host for this rank to come to a collective.

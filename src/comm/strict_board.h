@@ -37,9 +37,7 @@ class StrictBoard {
   struct Unmatched {
     MessageWork work;
     uint64_t number = 0;
-    PeerMessage message() const {
-      return {work.direction == MessageWork::Direction::kSend, work.peer, {number, work.bytes, work.stated}};
-    }
+    PeerMessage message() const { return {work.is_send(), work.peer, {number, work.bytes, work.stated}}; }
   };
   /// Writes a group's messages down, before its collectives are compared. Those that are captured into graphs are not
   /// compared, and then none of this rank are any more: nobody knows when graphs run.

@@ -115,7 +115,7 @@ FlightRecorder::Entry FlightRecorder::entry_of(const CollectiveWork& work, uint6
 FlightRecorder::Entry FlightRecorder::entry_of(const MessageWork& work, uint64_t number) {
   Entry entry;
   entry.is_message = true;
-  entry.sends = work.direction == MessageWork::Direction::kSend;
+  entry.sends = work.is_send();
   entry.peer = work.peer;
   entry.message = {number, work.bytes, work.stated};
   return entry;

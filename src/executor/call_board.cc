@@ -25,7 +25,7 @@ template <class Visit>
 void for_each_message(const Launch& launch, int rank, Visit&& visit) {
   for (const MessageWork& message : launch.messages) {
     if (message.peer == rank || message.bytes == 0) continue;
-    visit(message, message.direction == MessageWork::Direction::kSend);
+    visit(message, message.is_send());
   }
 }
 

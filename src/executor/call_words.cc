@@ -39,6 +39,10 @@ std::string dead_sentence(int rank, const std::string& mine, const std::string& 
   return formatted("rank {} waits in {}, but the process of {} is dead", rank, mine, peer);
 }
 
+std::string behind_the_end_of_its_communicator(const std::string& sentence) {
+  return formatted("{}; its communicator has ended, whose graphs do nothing any more", sentence);
+}
+
 std::string message_sentence(int rank, const std::string& mine, const std::string& peer, const std::string& reason) {
   return formatted(
       "the ranks' calls do not match: rank {} waits in {} for {}, {}; all ranks must make the same calls in the same "

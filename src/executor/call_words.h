@@ -32,6 +32,9 @@ std::string stopped_sentence(int rank, const std::string& mine, const std::strin
 /// Rank `rank` is in `mine`, of which the peer's process has died.
 std::string dead_sentence(int rank, const std::string& mine, const std::string& peer);
 
+/// Of graphs that have outlived their communicator, which are ended as the sentence says.
+std::string behind_the_end_of_its_communicator(const std::string& sentence);
+
 /// `mine`, a send or receive of rank `rank`, can never meet its other end at the peer; `reason` begins with "which".
 std::string message_sentence(int rank, const std::string& mine, const std::string& peer, const std::string& reason);
 /// `first`: the first of the sender's messages to rank `to` that was not received, of `sent` in all.

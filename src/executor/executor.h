@@ -35,11 +35,10 @@ struct HeldProgram {
 
 struct ExecutorSetup {
   int rank = 0;
-  std::vector<Peer> peers;             ///< one per rank
-  std::array<uint64_t, 2> identity{};  ///< names the communicator: equal on its ranks, unique otherwise
-  HandleExchange* handles = nullptr;   ///< outlives the executor
-  int min_channels = 0;                ///< 0: free to choose
-  int max_channels = 0;
+  std::vector<Peer> peers;                  ///< one per rank
+  std::array<uint64_t, 2> identity{};       ///< names the communicator: equal on its ranks, unique otherwise
+  HandleExchange* handles = nullptr;        ///< outlives the executor
+  int max_channels = 0;                     ///< 0: free to choose
   int cluster_ctas = -1;                    ///< NCCL_CGA_CLUSTER_SIZE; -1: free to choose
   size_t buffer_bytes = 0;                  ///< NCCL_BUFFSIZE; 0: free to choose
   bool peer_access = true;                  ///< false: NCCL_P2P_DISABLE

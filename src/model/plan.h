@@ -48,6 +48,8 @@ struct MessageWork {
   void* buffer = nullptr;  ///< a send only reads it
   size_t bytes = 0;
   DataType stated = DataType::kUint8;  ///< the type that the caller named
+
+  bool is_send() const { return direction == Direction::kSend; }
 };
 
 /// One launch: the collectives in order, then the messages all at the same time.

@@ -51,7 +51,6 @@ class Scene {
   cudaGraphExec_t graph_ = nullptr;
 };
 
-#if defined(NITINOL_VGPU)
 TEST(EndedGraphs, ThatWaitForADeadProcessEndAndSaySo) {
   const SharedCount destroyed;
   EXPECT_EQ("process 1 ended by signal 9\n", run_processes(2, [&](int rank, const ncclUniqueId& id) {
@@ -66,7 +65,25 @@ TEST(EndedGraphs, ThatWaitForADeadProcessEndAndSaySo) {
               expect_that(sentence.find("is dead; its communicator has ended") != std::string::npos, sentence);
             }));
 }
-#endif
+
+TEST(EndedGraphs, ThatWaitForALateRankEndWithTheLimitOfTimeAndSaySo) {
+  setenv("NITINOL_TIMEOUT", "2", 1);
+  const SharedCount destroyed;
+  const SharedCount told;
+  EXPECT_EQ("", run_processes(2, [&](int rank, const ncclUniqueId& id) {
+              const Scene scene(rank, id);
+              scene.destroy();
+              destroyed.meet(2);
+              if (rank == 1) return told.wait_for(1);
+              scene.launch();
+              scene.synchronize();
+              const std::string sentence = ncclGetLastError(nullptr);
+              told.add();
+              expect_that(sentence.find("rank 1 (host ") != std::string::npos, sentence);
+              expect_that(sentence.find("; its communicator has ended") != std::string::npos, sentence);
+            }));
+  unsetenv("NITINOL_TIMEOUT");
+}
 
 /// What rank 0's graph has sent then is for rank 1's, behind its end of the communicator.
 TEST(EndedGraphs, OfARankThatIsThroughHoldUpNobodyWhoEndsTheCommunicatorLater) {

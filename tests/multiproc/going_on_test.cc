@@ -55,6 +55,47 @@ TEST_P(GoingOn, OfWhoTakesWhatItHasBroadcast) {
        }});
 }
 
+/// Whose memory it has not reached yet. What would be sent to it is refused.
+TEST_P(GoingOn, OfWhoReceivesWhatItHasSentForTheFirstTime) {
+  run({[](Stayer& leaver) {
+         leaver.send(17, 0);
+         leaver.send(18, 2);
+       },
+       [this](Stayer& stayer) {
+         stay_idle();
+         stayer.receive(stayer.rank() == 0 ? 17 : 18, kLeaver);
+         if (stayer.rank() == 2) stayer.send(19, 0);
+         if (stayer.rank() == 0) stayer.receive(19, 2);
+         expect_that(stayer.try_to_send(kLeaver) == ncclRemoteError, "a send to it");
+         must_tell_of_the_leaver(ncclGetLastError(stayer.comm()));
+         EXPECT_CALL(ncclCommAbort(stayer.comm()));
+       }},
+      true);
+}
+
+TEST_P(GoingOn, OfWhoTakesWhatItHasBroadcastForTheFirstTime) {
+  run({[](Stayer& leaver) { leaver.broadcast(19); },
+       [](Stayer& stayer) {
+         stay_idle();
+         stayer.take_broadcast(19);
+         EXPECT_CALL(ncclCommDestroy(stayer.comm()));
+       }},
+      true);
+}
+
+/// Which is not in its memory.
+TEST_P(GoingOn, ButNotOfWhoWaitsForMoreThanItHasSentForTheFirstTime) {
+  run({[](Stayer& leaver) { leaver.send(17, 0); },
+       [this](Stayer& stayer) {
+         stay_idle();
+         if (stayer.rank() == 0) stayer.receive(17, kLeaver);
+         stayer.receive_in_vain(kLeaver);
+         must_fail(stayer);
+         EXPECT_CALL(ncclCommAbort(stayer.comm()));
+       }},
+      true);
+}
+
 /// Who waits for another that is late does not wait for the one that is gone.
 TEST_P(GoingOn, OfOthersThatGoOnAmongThemselves) {
   run([](Stayer& stayer) {

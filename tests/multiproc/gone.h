@@ -66,9 +66,10 @@ class Stayer {
     }
     EXPECT_CALL(ncclGroupEnd());
   }
+  ncclResult_t try_to_send(int peer) const { return ncclSend(data_, kCount, ncclInt, peer, comm_, stream_); }
   void send(int value, int peer) const {
     fill(value);
-    EXPECT_CALL(ncclSend(data_, kCount, ncclInt, peer, comm_, stream_));
+    EXPECT_CALL(try_to_send(peer));
     synchronize();
   }
   void receive(int value, int peer) const {

@@ -13,13 +13,11 @@ namespace {
 
 using Direction = MessageWork::Direction;
 
-bool is_send(const MessageWork& message) { return message.direction == Direction::kSend; }
-
 /// Sends start with the next rank and receives with the previous one, so that not everybody sends to the same rank
 /// first.
 int distance_to(const MessageWork& message, const Rank& rank) {
-  return is_send(message) ? algorithm::rank_before(message.peer, rank.rank(), rank.ranks())
-                          : algorithm::rank_before(rank.rank(), message.peer, rank.ranks());
+  return message.is_send() ? algorithm::rank_before(message.peer, rank.rank(), rank.ranks())
+                           : algorithm::rank_before(rank.rank(), message.peer, rank.ranks());
 }
 
 }  // namespace
@@ -36,7 +34,7 @@ void Messages::assign(const std::vector<MessageWork>& messages, const Rank& rank
   for (size_t i = 0; i < messages_.size(); ++i) {
     const MessageWork& message = messages_[i];
     if (message.peer == rank.rank()) {
-      ++(is_send(message) ? self_sends_ : self_receives_);
+      ++(message.is_send() ? self_sends_ : self_receives_);
       continue;
     }
     if (queues_.empty() || queues_.back().peer != message.peer || queues_.back().direction != message.direction) {
@@ -77,7 +75,7 @@ bool Messages::ready(Rank& rank, const Queue& queue) const {
 MessageSignature Messages::present(Rank& rank, const Queue& queue) const {
   const MessageWork& message = messages_[queue.first + queue.next];
   const Link& link = rank.link_to(queue.peer, Lane::kMessages);
-  const uint64_t begun = is_send(message) ? link.messages_out : link.messages_in;
+  const uint64_t begun = message.is_send() ? link.messages_out : link.messages_in;
   return {.number = begun + (queue.offset == 0 ? 1 : 0), .bytes = message.bytes, .type = message.stated};
 }
 

@@ -54,7 +54,7 @@ Rank::Rank(ExecutorSetup setup)
   own_->header().pid_namespace = self.pid_namespace;
   own_->header().device = self.device;
   for (const Peer& peer : setup.peers) {
-    homes_.push_back({peer.host, peer.process, peer.pid, peer.pid_namespace});
+    homes_.push_back({peer.host, peer.process, peer.pid, peer.pid_namespace, peer.device});
   }
   enter_arena({identity_, rank_}, own_);
   if (shareable_) handles_->offer(kArenaName, [arena = own_] { return arena->share(); });
@@ -99,7 +99,7 @@ void Rank::report(ncclResult_t code, const std::string& sentence) {
   const auto tell = std::exchange(failed_, nullptr);
   if (tell) return tell(code, sentence);
   if (!std::exchange(tells_alone_, false)) return;
-  const std::string alone = formatted("{}; its communicator has ended, whose graphs do nothing any more", sentence);
+  const std::string alone = behind_the_end_of_its_communicator(sentence);
   set_last_error(alone);
   if (warned_) warned_(alone);
 }

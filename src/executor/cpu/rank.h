@@ -210,6 +210,9 @@ class Rank {
 
  private:
   void reach(int peer);
+  void reach_to_take(int peer);
+  std::shared_ptr<Arena> find_or_map_arena(int peer);
+  std::shared_ptr<Arena> stand_in_for(int peer) const;
   void enter_reached(int peer, std::shared_ptr<Arena> arena);
   bool is_to_look_for_all() const { return timeout_.load().count() > 0 && !looked_for_all_; }
   void look_for_all();
@@ -217,6 +220,7 @@ class Rank {
     int peer;
     Lane lane;
   };
+  bool is_missed(int peer) const;
   bool has_reached(int peer) const { return peer == rank_ || reached_[static_cast<size_t>(peer)] != nullptr; }
   void reach_for(const CollectiveWork& work);
   size_t index_of(const CollectiveWork& work) const;
@@ -301,10 +305,12 @@ class Rank {
     uint64_t process;
     int pid;
     uint64_t pid_namespace;
+    int device;
   };
   struct Reached {
     std::shared_ptr<Arena> arena;
     std::array<Link, kLanes> links;
+    std::string gone{};  ///< why another stands in for the peer's arena; empty: it does not
   };
   std::vector<Home> homes_;
   int unreached_;                                  ///< how many peers have not been reached yet

@@ -38,7 +38,9 @@ void Rank::prepare(const Launch& launch) {
   const RaisedFlag on_the_way(&own_->header().reaching);
   if (is_to_look_for_all()) look_for_all();
   for (const CollectiveWork& work : launch.collectives) reach_for(work);
-  for (const MessageWork& message : launch.messages) reach(message.peer);
+  for (const MessageWork& message : launch.messages) {
+    message.is_send() ? reach(message.peer) : reach_to_take(message.peer);
+  }
 }
 
 bool Rank::is_ready_for(const Launch& launch) {
@@ -53,7 +55,9 @@ bool Rank::is_ready_for(const Launch& launch) {
     known_[index_of(work)] = true;
     return true;
   };
-  const auto message_is = [this](const MessageWork& message) { return has_reached(message.peer); };
+  const auto message_is = [this](const MessageWork& message) {
+    return has_reached(message.peer) && !(message.is_send() && is_missed(message.peer));
+  };
   return std::all_of(launch.collectives.begin(), launch.collectives.end(), collective_is) &&
          std::all_of(launch.messages.begin(), launch.messages.end(), message_is);
 }
@@ -75,27 +79,54 @@ void Rank::reach_for(const CollectiveWork& work) {
   if (known_[index]) return;
   const std::vector<bool> needed = needed_for(work);
   for (int peer = 0; peer < ranks(); ++peer) {
-    if (needed[peer]) reach(peer);
+    if (needed[peer]) reach_to_take(peer);
   }
   known_[index] = true;
 }
 
 void Rank::reach(int peer) {
+  if (is_missed(peer)) throw PeerGone(ncclRemoteError, reached_[peer]->gone);
+  if (!has_reached(peer)) enter_reached(peer, find_or_map_arena(peer));
+}
+
+/// What a peer that is gone has sent lies in the own arena. Who waits for more from it is told so.
+void Rank::reach_to_take(int peer) {
   if (has_reached(peer)) return;
+  try {
+    reach(peer);
+  } catch (const PeerGone& found) {
+    enter_reached(peer, stand_in_for(peer));
+    reached_[peer]->gone = found.what();
+    ++unreached_;  // it is asked for once more by whoever sends
+  }
+}
+
+bool Rank::is_missed(int peer) const { return peer != rank_ && has_reached(peer) && !reached_[peer]->gone.empty(); }
+
+/// An arena in which nobody lives.
+std::shared_ptr<Arena> Rank::stand_in_for(int peer) const {
+  const Home& home = homes_[peer];
+  auto arena = Arena::create(geometry_, peer, identity_, false);
+  ArenaHeader& header = arena->header();
+  header.pid = home.pid;
+  header.pid_namespace = home.pid_namespace;
+  header.device = home.device;
+  header.aborted = 1;
+  return arena;
+}
+
+std::shared_ptr<Arena> Rank::find_or_map_arena(int peer) {
   const Home& self = homes_[rank_];
   const Home& other = homes_[peer];
   if (other.host != self.host) {
     fail(ncclInvalidUsage, "rank {} cannot reach rank {}: they run on different hosts, which needs a network transport",
          rank_, peer);
   }
-  std::shared_ptr<Arena> arena;
   if (other.process == self.process) {
     const auto deadline = std::chrono::steady_clock::now() + kPatienceWithPeers;
-    arena = find_arena({identity_, peer}, deadline, [this] { return stopped(); });
-  } else {
-    arena = Arena::map(geometry_, peer, identity_, handles_->fetch(peer, kArenaName));
+    return find_arena({identity_, peer}, deadline, [this] { return stopped(); });
   }
-  enter_reached(peer, std::move(arena));
+  return Arena::map(geometry_, peer, identity_, handles_->fetch(peer, kArenaName));
 }
 
 void Rank::enter_reached(int peer, std::shared_ptr<Arena> arena) {

@@ -48,7 +48,11 @@ void CallWatch::stop() {
   progress_.stop();
   stop_watching(watch);
   try {
-    if (domain_->signals().aborted != 0) note_end();
+    if (domain_->signals().aborted != 0) {
+      note_end();
+    } else if (any_captured_) {
+      domain_->look_after_graphs();
+    }
   } catch (const std::bad_alloc&) {  // nor is there any to say so
   } catch (const std::exception& error) {
     log_note("rank {}: while it looked how far its GPU has come: {}", rank_, error.what());

@@ -7,6 +7,7 @@
 #include "device/check.h"
 #include "device/guards.h"
 #include "device/stream.h"
+#include "executor/cuda/left_graphs.h"
 #include "executor/cuda/probe.h"
 
 namespace nitinol::cuda {
@@ -118,7 +119,12 @@ void Domain::close() {
   unregister_arena(name_of_rank(setup_, setup_.rank));
 }
 
-Domain::~Domain() { close(); }
+Domain::~Domain() {
+  left_graphs_.reset();
+  close();
+}
+
+void Domain::look_after_graphs() { left_graphs_ = std::make_unique<LeftGraphs>(*this); }
 
 void Domain::reach(Queue queue) { map_all(queue, false); }
 
@@ -132,10 +138,12 @@ void Domain::map_all(Queue queue, bool probes) {
   view->rank = setup_.rank;
   view->signals = &signals();
   for (int rank = 0; rank < ranks(); ++rank) {
-    std::shared_ptr<p2p::Region> region = region_of(rank, queue);
-    view->region[rank] = region->address();
-    regions_.push_back(std::move(region));
+    if (std::shared_ptr<p2p::Region> region = region_unless_gone(rank, queue)) {
+      view->region[rank] = region->address();
+      regions_.push_back(std::move(region));
+    }
   }
+  stand_in_for_gone(*view);
   view->counters = counters_of(queue);
   view->notes = runs_of(queue);
   if (probes) check_reached(*view);
@@ -153,6 +161,32 @@ void Domain::tell_kernels_of_counters(size_t queue, const QueueView& view) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   // As for whoever waits for a peer's memory: what has stopped the communicator is what its caller is told.
   if (signals().aborted != 0) fail(ncclRemoteError, "rank {}: the communicator was stopped meanwhile", setup_.rank);
+}
+
+std::shared_ptr<p2p::Region> Domain::region_unless_gone(int rank, Queue queue) {
+  try {
+    return region_of(rank, queue);
+  } catch (const PeerGone& found) {
+    missed_[{queue, rank}] = found.what();
+    return nullptr;
+  }
+}
+
+/// What a rank that is gone has sent lies in this rank's memory, and what others do among themselves needs no more of
+/// it. Who waits for more from it is told so. Nobody reads what stands in for its memory, so that is one for all.
+void Domain::stand_in_for_gone(QueueView& view) {
+  std::shared_ptr<p2p::Region> stand_in;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (view.region[rank] != nullptr) continue;
+    if (!stand_in) stand_in = p2p::allocate(place(), device_, view.layout.bytes(), {device_});
+    view.region[rank] = stand_in->address();
+  }
+  if (stand_in) regions_.push_back(std::move(stand_in));
+}
+
+void Domain::must_not_miss(Queue queue, int rank) const {
+  const auto missed = missed_.find({queue, rank});
+  if (missed != missed_.end()) throw PeerGone(ncclRemoteError, missed->second);
 }
 
 std::shared_ptr<p2p::Region> Domain::region_of(int rank, Queue queue) {
@@ -238,7 +272,8 @@ const QueueView& Domain::view(Queue queue) const {
 }
 
 void reach_for_use(Domain& domain, Queue queue, bool ranks_share_gpus) {
-  ranks_share_gpus ? domain.reach(queue) : domain.reach_and_probe(queue);
+  const bool probes = !ranks_share_gpus && domain.ranks() > 1;
+  probes ? domain.reach_and_probe(queue) : domain.reach(queue);
 }
 
 }  // namespace nitinol::cuda

@@ -4,7 +4,10 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "executor/cuda/parameters.h"
@@ -12,6 +15,8 @@
 #include "executor/executor.h"
 
 namespace nitinol::cuda {
+
+class LeftGraphs;
 
 /// Pinned host memory that kernels see too.
 class HostWords {
@@ -44,14 +49,20 @@ class Domain {
 
   /// Offers nothing any more; what peers have mapped stays.
   void close();
+  /// Graphs may run on although nobody looks at what they wait for. Throws Error.
+  void look_after_graphs();
 
-  /// Maps the region of every rank for one queue set. Throws Error if one cannot be mapped.
+  /// Maps the region of every rank for one queue set; of one that is gone, memory in its place. Throws Error if one
+  /// cannot be mapped.
   void reach(Queue queue);
   /// The same, and writes and reads there: throws NotReached if one does not hold what was written. Waits for the GPU,
   /// also for other ranks' kernels on it: CUDA may have a new stream wait for what was to be done in one that the
   /// program has destroyed.
   void reach_and_probe(Queue queue);
   bool reached(Queue queue) const { return views_[static_cast<size_t>(queue)] != nullptr; }
+  bool misses(Queue queue, int rank) const { return missed_.count({queue, rank}) != 0; }
+  /// Throws PeerGone if the rank was gone when the queue set was mapped: nothing is to be sent to it.
+  void must_not_miss(Queue queue, int rank) const;
   const QueueView& view(Queue queue) const;
   const QueueLayout& layout(Queue queue) const { return layouts_[static_cast<size_t>(queue)]; }
   /// Bytes of the messages that are on the way from one rank to another at most: larger ones wait for their receiver.
@@ -70,6 +81,8 @@ class Domain {
   p2p::Place place() const { return reaches_peers(setup_) ? p2p::Place::kDevice : p2p::Place::kHost; }
   void make_board();
   std::shared_ptr<p2p::Region> region_of(int rank, Queue queue);
+  std::shared_ptr<p2p::Region> region_unless_gone(int rank, Queue queue);
+  void stand_in_for_gone(QueueView& view);
   char* counters_of(Queue queue);
   void map_all(Queue queue, bool probes);
   void check_reached(const QueueView& view);
@@ -82,10 +95,12 @@ class Domain {
   HostWords words_;  ///< Signals, then an answer of the probe for each rank, then RunNotes
   std::shared_ptr<Arena> arena_;
   std::vector<std::shared_ptr<p2p::Region>> regions_;
-  std::unique_ptr<p2p::Region> counters_;  ///< of all queue sets, where regions lie in host memory
+  std::map<std::pair<Queue, int>, std::string> missed_;  ///< ranks that other memory stands in for, and why
+  std::unique_ptr<p2p::Region> counters_;                ///< of all queue sets, where regions lie in host memory
   std::array<std::unique_ptr<QueueView>, kQueues> views_;
   std::shared_ptr<const CallBoard> board_;
   bool open_ = true;
+  std::unique_ptr<LeftGraphs> left_graphs_;  ///< looks at all of this, from another thread
 };
 
 /// Reaches what a launch needs. Where ranks share GPUs, others' kernels may run that wait for this rank: nothing is

@@ -30,7 +30,9 @@ bool MessageLauncher::has_several_protocols(const std::vector<MessageWork>& mess
 
 bool MessageLauncher::is_ready_for(const std::vector<MessageWork>& messages) const {
   const auto is_reached = [this](const MessageWork& work) {  // its kernels are loaded
-    return work.bytes == 0 || work.peer == rank_ || domain_.reached(queue_for(work));
+    if (work.bytes == 0 || work.peer == rank_) return true;
+    const Queue queue = queue_for(work);
+    return domain_.reached(queue) && !(work.is_send() && domain_.misses(queue, work.peer));
   };
   return std::all_of(messages.begin(), messages.end(), is_reached) && (beside_ || !has_several_protocols(messages));
 }
@@ -38,7 +40,9 @@ bool MessageLauncher::is_ready_for(const std::vector<MessageWork>& messages) con
 void MessageLauncher::prepare(const std::vector<MessageWork>& messages) {
   for (const MessageWork& work : messages) {
     if (work.bytes == 0 || work.peer == rank_) continue;
-    reach_for_use(domain_, queue_for(work), sizes_.ranks_share_gpus);
+    const Queue queue = queue_for(work);
+    reach_for_use(domain_, queue, sizes_.ranks_share_gpus);
+    if (work.is_send()) domain_.must_not_miss(queue, work.peer);
   }
   if (beside_ || !has_several_protocols(messages)) return;
   const PrimaryContextGuard primary(domain_.device());

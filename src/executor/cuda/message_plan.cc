@@ -31,7 +31,7 @@ std::vector<Carried> sorted(const std::vector<MessageWork>& work) {
   std::vector<Carried> all;
   all.reserve(work.size());
   for (const MessageWork& one : work) {
-    const int receives = one.direction == MessageWork::Direction::kSend ? 0 : 1;
+    const int receives = one.is_send() ? 0 : 1;
     all.push_back({receives, one.peer, all.size(), Message::of(one.buffer, {.bytes = one.bytes, .type = one.stated})});
   }
   std::sort(all.begin(), all.end());
@@ -161,7 +161,7 @@ std::vector<SelfMessage> pair_self_messages(const std::vector<MessageWork>& work
   std::vector<SelfMessage> receives;
   for (const MessageWork& one : work) {
     if (one.peer != rank) continue;
-    if (one.direction == MessageWork::Direction::kSend) {
+    if (one.is_send()) {
       sends.push_back({one.buffer, nullptr, one.bytes});
     } else {
       receives.push_back({nullptr, one.buffer, one.bytes});

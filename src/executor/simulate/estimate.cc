@@ -101,7 +101,7 @@ double estimate(std::span<const MessageWork> messages, int rank, const TopologyM
     const auto size = static_cast<double>(message.bytes);
     if (message.peer != rank) {
       bytes[static_cast<int>(message.direction)] += size;
-    } else if (message.direction == MessageWork::Direction::kSend) {
+    } else if (message.is_send()) {
       to_itself += size;
     }
   }

@@ -1,0 +1,40 @@
+// Graphs that outlive their communicator: what keeps them from coming to an end is told in the log, and they are ended.
+// There is nobody else who could fail.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "executor/call_names.h"
+#include "executor/cuda/kernel_wait_reader.h"
+#include "executor/dead_peers.h"
+
+namespace nitinol::cuda {
+
+class Domain;
+
+class LeftGraphs {
+ public:
+  /// Looks from now on, on the thread of late_watch.h. The domain outlives it.
+  explicit LeftGraphs(Domain& domain);
+  /// As stop_watching().
+  ~LeftGraphs();
+  LeftGraphs(const LeftGraphs&) = delete;
+  LeftGraphs& operator=(const LeftGraphs&) = delete;
+
+ private:
+  void look();
+  /// What there is to tell: a rank has come too late for the limit of time, or one that is waited for is dead.
+  std::optional<std::string> find_trouble();
+  std::optional<std::string> find_late() const;
+  std::optional<std::string> find_dead();
+
+  Domain& domain_;
+  CallNames no_names_;
+  KernelWaitReader waits_;
+  DeadPeers dead_peers_;
+  uint64_t watch_;
+};
+
+}  // namespace nitinol::cuda
