@@ -1,4 +1,4 @@
-// How much work a program is, in numbers that do not depend on a machine: what tuning compares algorithms by.
+// How much work a program is, in numbers that do not depend on a machine: tests hold algorithms to them.
 #pragma once
 
 #include "algorithm/trace.h"

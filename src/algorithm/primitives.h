@@ -101,7 +101,7 @@ class Verbs {
   NITINOL_HOST_DEVICE void copy(Span own, Span into) {
     self().template transfer<Flow{.own = true, .into = true}>({.own = own, .into = into, .count = own.count});
   }
-  /// A reduction over one rank: the scalar and the average still apply.
+  /// A reduction over one rank: the scalar still applies.
   NITINOL_HOST_DEVICE void reduce_alone(Span own, Span into) {
     self().template transfer<Flow{.own = true, .into = true, .finish = true}>(
         {.own = own, .into = into, .count = own.count});

@@ -22,7 +22,7 @@ std::string context_of(const Launch& launch) {
   if (launch.messages.empty()) return "";
   const MessageWork& first = launch.messages.front();
   const MessageSignature signature{.bytes = first.bytes, .type = first.stated};
-  return formatted("in {}: ", signature.text(first.direction == MessageWork::Direction::kSend, first.peer));
+  return formatted("in {}: ", signature.text(first.is_send(), first.peer));
 }
 
 void log_plans(const Launch& launch) {
@@ -130,7 +130,7 @@ bool Communicator::require(Call call, const char* function) const {
   fail(now == ncclSuccess ? ncclInProgress : now, "{}: the communicator {}", function, explain(stage));
 }
 
-Plan Communicator::plan(const CollectiveWork& work) {
+Plan Communicator::plan_or_repeat(const CollectiveWork& work) {
   const Question question = question_of(work, ranks_);
   if (question != last_question_) {
     last_plan_ = choose(question, limits_, rules_);
@@ -139,20 +139,21 @@ Plan Communicator::plan(const CollectiveWork& work) {
   return last_plan_;
 }
 
-void Communicator::plan(Launch& launch) {
+template <class PlanOf>
+void Communicator::plan(Launch& launch, PlanOf&& plan_of) const {
   if (ranks_ == 1) return;
   if (!executor_->follows_empty_collectives()) {
     std::erase_if(launch.collectives, [](const CollectiveWork& work) { return work.count == 0; });
   }
   for (CollectiveWork& work : launch.collectives) {
     if (work.count == 0) continue;
-    work.plan = plan(work);
+    work.plan = plan_of(work);
   }
 }
 
 bool Communicator::plan_and_prepare(Launch& launch, cudaStream_t stream, IfNotReady otherwise) {
-  plan(launch);
-  if (ranks_ == 1 || executor_->is_ready_for(launch)) return true;
+  plan(launch, [this](const CollectiveWork& work) { return plan_or_repeat(work); });
+  if (executor_->is_ready_for(launch)) return true;
   if (otherwise == IfNotReady::kLeave) return false;
   const FlightRecorder::SettingUp noted(recorder_, launch);
   executor_->prepare(launch, stream);
@@ -202,10 +203,11 @@ void Communicator::submit(const Launch& launch, const std::vector<cudaStream_t>&
   operate(launch, [&] { enqueue(launch, streams); });
 }
 
+/// Beside others' calls, whose plans are kept.
 void Communicator::plan_to_estimate(Launch& launch) {
   const Visit visit(*this);
   require_not_finalised(launch);
-  plan(launch);
+  plan(launch, [this](const CollectiveWork& work) { return choose(question_of(work, ranks_), limits_, rules_); });
 }
 
 double Communicator::estimate(const CollectiveWork& planned) {

@@ -268,7 +268,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   void operate(const Launch& launch, Body&& body);
   [[noreturn]] void fail_operation(const Launch& launch, const std::exception& thrown);
   void require_not_finalised(const Launch& launch) const;
-  void plan(Launch& launch);
+  template <class PlanOf>
+  void plan(Launch& launch, PlanOf&& plan_of) const;
   bool plan_and_prepare(Launch& launch, cudaStream_t stream, IfNotReady otherwise);
   void enqueue(const Launch& launch, const std::vector<cudaStream_t>& streams);
   void object_to(const std::vector<cudaStream_t>& streams, const Error& error) const;
@@ -328,7 +329,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::string members_that_are(ProcessState state, const std::vector<int>& members) const;
   std::string word_of_members(const std::vector<int>& members, std::string_view said) const;
   Peer describe() const;
-  Plan plan(const CollectiveWork& work);
+  Plan plan_or_repeat(const CollectiveWork& work);
   void make_executor_for(std::vector<Peer> peers, bool peer_access);
   bool finds_peer_access(const std::vector<Peer>& peers);
   /// Waits a little for word of an earlier failure elsewhere; if it comes this one has failed of it, and it is thrown.
@@ -356,7 +357,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   Wishes wishes_;  ///< this rank's own, and from the meeting of the ranks on those that they have agreed on
   Rules rules_;    ///< as these say
   Limits limits_;
-  Question last_question_{.ranks = 0};  ///< the collective planned last: programs repeat themselves
+  Question last_question_{.ranks = 0};  ///< the collective launched last: programs repeat themselves
   Plan last_plan_;
   ReductionOperators operators_;
   Registrations registrations_;

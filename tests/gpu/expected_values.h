@@ -58,10 +58,14 @@ inline Bytes random_elements(DataType type, size_t count, bool exact, std::mt199
   return bytes;
 }
 
-/// Elements [first, first + count) of the inputs reduced in rank order.
+/// Elements [first, first + count) of the inputs reduced in rank order; of one, without a scalar, as they are.
 inline Bytes reduced(DataType type, const Reduction& reduction, const std::vector<Bytes>& inputs, size_t first,
                      size_t count) {
   Bytes out(count * bytes_of(type));
+  if (inputs.size() == 1 && reduction.scalar == Reduction::Scalar::kNone) {
+    std::memcpy(out.data(), inputs[0].data() + first * bytes_of(type), out.size());
+    return out;
+  }
   with_type(type, [&](auto tag) {
     using A = Arithmetic<tag.value>;
     using Element = typename A::Element;

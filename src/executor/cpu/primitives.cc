@@ -169,7 +169,7 @@ void Primitives::reduce(const Flow& flow, const Operands& operands) {
 void Primitives::run_alone() {
   const algorithm::Span in = algorithm::input(0, work_.count);
   const algorithm::Span out = algorithm::output(0, work_.count);
-  if (reduces(work_.what)) {
+  if (has_scalar_) {
     reduce_alone(in, out);
   } else {
     copy(in, out);

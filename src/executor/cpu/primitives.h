@@ -44,7 +44,7 @@ class Primitives : public algorithm::Verbs<Primitives> {
       reduce(flow, operands);
     } else if constexpr (incoming) {
       pass_on(flow, operands);
-    } else if (changes(flow, operands)) {
+    } else if (flow.own && scales(operands.own)) {
       reduce(flow, operands);
     } else {
       push(flow, operands);
@@ -55,10 +55,6 @@ class Primitives : public algorithm::Verbs<Primitives> {
   void run_alone();
 
  private:
-  /// The transfer's own span or result is not what lies in the buffer: a scalar or an average is to be applied.
-  bool changes(const algorithm::Flow& flow, const algorithm::Operands& operands) const {
-    return (flow.own && scales(operands.own)) || (flow.finish && work_.reduction.average);
-  }
   bool scales(const algorithm::Span& own) const { return has_scalar_ && own.side == algorithm::Side::kInput; }
 
   /// The own span, as it is, to sinks.

@@ -206,8 +206,10 @@ KernelSet make_kernel_set() {
   }
   add_kernels<Small, type, with, kReduces>(set);
   add_kernels<Simple, type, with, kReduces>(set);
-  set.put_alone(reinterpret_cast<const void*>(
-      &run_collectives<Simple, type, with, algorithm::Table, true, Bounds::kPieces, true>));
+  if constexpr (with == Combiner::kSum) {
+    set.put_alone(reinterpret_cast<const void*>(
+        &run_collectives<Simple, type, with, algorithm::Table, true, Bounds::kPieces, true>));
+  }
   return set;
 }
 

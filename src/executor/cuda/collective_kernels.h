@@ -14,16 +14,10 @@
 namespace nitinol::cuda {
 
 template <class P>
-__device__ __forceinline__ void run_alone(P& p, const Work& work, Share share) {
+__device__ __forceinline__ void run_alone(P& p, Share share) {
   while (share.begin < share.end) {
     const size_t count = min(share.end - share.begin, static_cast<size_t>(share.chunk));
-    const Span from = algorithm::input(share.begin, count);
-    const Span to = algorithm::output(share.begin, count);
-    if (reduces(work.what)) {
-      p.reduce_alone(from, to);
-    } else {
-      p.copy(from, to);
-    }
+    p.reduce_alone(algorithm::input(share.begin, count), algorithm::output(share.begin, count));
     share.begin += count;
   }
 }
@@ -82,7 +76,7 @@ __device__ __forceinline__ void run_all(P& p, const CollectiveParameters& parame
     if (share.begin == share.end) continue;
     p.begin(work, i);
     if constexpr (kAlone) {
-      run_alone(p, work, share);
+      run_alone(p, share);
     } else {
       run_one_of(Entries{}, p, work, share);
     }
@@ -136,7 +130,7 @@ __device__ __forceinline__ void touch(const CollectiveParameters& parameters) {
                "l"(parameters.work[0].immediate));
 }
 
-/// Runs works whose algorithms are among Entries; kAlone: a communicator of one rank, where all algorithms are copies.
+/// Runs works whose algorithms are among Entries; kAlone: a communicator of one rank, which applies a scalar.
 template <class Wire, DataType type, Combiner with, class Entries, bool kInline, Bounds kBounds, bool kAlone = false>
 __global__ void __launch_bounds__(shares_cta<Wire> ? kMostRows* kSmallThreads
                                   : Wire::kSmall   ? kSmallThreads

@@ -123,7 +123,7 @@ class CudaExecutor : public Executor {
 
   bool is_ready_for(const Launch& launch) override {
     const auto collective_is = [this](const CollectiveWork& work) {
-      return work.count == 0 || (domain_->reached(queue_for(work)) && kernels_.has(kernel_for(work)));
+      return has_no_kernel(work) || (domain_->reached(queue_for(work)) && kernels_.has(kernel_for(work)));
     };
     return std::all_of(launch.collectives.begin(), launch.collectives.end(), collective_is) &&
            messages_->is_ready_for(launch.messages);
@@ -136,7 +136,7 @@ class CudaExecutor : public Executor {
     const RelaxedCaptureGuard relaxed;
     const auto busy = watch_->announce(launch, stream);
     for (const CollectiveWork& work : launch.collectives) {
-      if (work.count == 0) continue;
+      if (has_no_kernel(work)) continue;
       reach_for_use(*domain_, queue_for(work), sizes_.ranks_share_gpus);
       kernels_.load(kernel_for(work), work.plan.joined ? joined_shared_bytes(work.what, ranks_) : 0);
     }
@@ -152,7 +152,6 @@ class CudaExecutor : public Executor {
 
   void launch(const Launch& launch, cudaStream_t stream) override {
     const DeviceGuard on(device_);
-    if (ranks_ == 1) prepare(launch, stream);  // waits for nobody
     KernelLauncher::Turn turn(launcher_, stream, captured_);
     if (!captured_) watch_->begin_launch(stream);
     launch_collectives(launch.collectives, stream);
@@ -212,7 +211,28 @@ class CudaExecutor : public Executor {
     return protocol == Protocol::kLL ? queue_of_ll(sizes_, work, ranks_) : queue_of(protocol);
   }
 
+  /// Collectives of nothing are only compared; with one rank they are copies, unless there is a scalar.
+  bool has_no_kernel(const CollectiveWork& work) const {
+    return work.count == 0 || (ranks_ == 1 && work.reduction.scalar == Reduction::Scalar::kNone);
+  }
+
+  void launch_alone(CollectiveWork work, cudaStream_t stream) {
+    constexpr size_t kBytesPerChannel = 64 << 10;
+    const size_t bytes = work.count * bytes_of(work.type);
+    if (!has_no_kernel(work)) {
+      const auto most = static_cast<size_t>(sizes_.limits.simple_channels);
+      work.plan.channels = static_cast<int>(std::min(bytes / kBytesPerChannel + 1, most));
+      launch_run(kernel_for(work), queue_for(work), &work, 1, stream);
+    } else if (bytes > 0 && work.input != work.output) {
+      cuda_check(cudaMemcpyAsync(work.output, work.input, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+    }
+  }
+
   void launch_collectives(const std::vector<CollectiveWork>& all, cudaStream_t stream) {
+    if (ranks_ == 1) {
+      for (const CollectiveWork& work : all) launch_alone(work, stream);
+      return;
+    }
     size_t first = 0;
     while (first < all.size()) {
       if (all[first].count == 0) {  // was only to be compared

@@ -85,7 +85,8 @@ const void* kernel_of(const CollectiveWork& work, Queue queue, int ranks) {
       reduces(work.what) ? find_reduce_kernels(work.type, combiner_for(work.reduction.combine)) : &move_kernels();
   if (set == nullptr) {
     fail(ncclInvalidUsage,
-         "this build of the library leaves out the reduction {} of data type {} (NITINOL_CUDA_TYPES, _OPS)",
+         "this build of the library leaves out the reduction {} of data type {} (NITINOL_CUDA_TYPES, "
+         "NITINOL_CUDA_REDUCTIONS)",
          static_cast<int>(work.reduction.combine), static_cast<int>(work.type));
   }
   if (is_brief(queue)) return brief_kernel_of(*set, work);

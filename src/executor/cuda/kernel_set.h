@@ -46,7 +46,7 @@ class KernelSet {
   void put(Collective what, Algorithm algorithm, Way way, Use use, const void* kernel) {
     kernels_[place_of(what, algorithm, way, use)] = kernel;
   }
-  /// For a communicator of one rank, whatever it does.
+  /// For a communicator of one rank, which applies a scalar: all else is copies, for which CUDA has its own.
   const void* alone() const { return alone_; }
   void put_alone(const void* kernel) { alone_ = kernel; }
 

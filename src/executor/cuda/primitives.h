@@ -54,9 +54,7 @@ class Worker : public WorkerBase<Link, type, with, kBounds>,
       if constexpr (flow.own) job.own = buffer(o.own.side) + o.own.offset * Base::kElementBytes;
       if constexpr (flow.into) job.into = output_ + o.into.offset * Base::kElementBytes;
       job.bytes = static_cast<uint32_t>(o.count) * Base::kElementBytes;
-      // The rule for one rank: its numbers still take the form that reductions give.
-      constexpr bool alone = flow.finish && flow.from == Peers::kNone && with != Combiner::kNone;
-      job.scale = flow.own && ((o.own.side == Side::kInput && this->extras_.scaled) || alone);
+      job.scale = flow.own && o.own.side == Side::kInput && this->extras_.scaled;
       job.average = flow.finish && this->extras_.average;
       if constexpr (flow.own && flow.into && flow.from == Peers::kNone) {
         if (job.into == job.own && !job.scale) job.into = nullptr;  // in place: it is there
