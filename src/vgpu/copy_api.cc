@@ -134,15 +134,37 @@ cudaError_t check_synchronous_call(Stream& legacy) {
   return check_unsafe_call();
 }
 
-// In the legacy stream. Returns when the copy is done, unless it is among devices.
+// What a copy or fill in the current device's legacy stream touches of another device comes behind what that one's has,
+// and is done before the call returns, so before all that comes later there.
+cudaError_t await_other_device(const void* pointer, bool* waits) {
+  const std::optional<Allocation> allocation = find_allocation(pointer);
+  if (!allocation || allocation->type == cudaMemoryTypeHost) return cudaSuccess;
+  if (allocation->device == thread_state().device) return cudaSuccess;
+  Stream& legacy = legacy_stream(allocation->device);
+  if (cudaError_t error = check_legacy(legacy)) return error;
+  Point before;
+  {
+    Submission submission(legacy);
+    submission.run(Task([] {}));
+    before = submission.end();
+  }
+  wait_for(before);
+  *waits = true;
+  return cudaSuccess;
+}
+
+// In the legacy stream. Returns when the copy is done, unless it is within the current device.
 cudaError_t copy_now(const Copy& copy, cudaMemcpyKind kind) {
   if (copy.empty()) return cudaSuccess;
   Sides sides{};
   if (cudaError_t error = check(copy, kind, &sides)) return error;
   Stream& legacy = legacy_stream(thread_state().device);
   if (cudaError_t error = check_synchronous_call(legacy)) return error;
+  bool waits = !sides.only_device();
+  if (cudaError_t error = await_other_device(copy.source, &waits)) return error;
+  if (cudaError_t error = await_other_device(copy.destination, &waits)) return error;
   if (cudaError_t error = submit(legacy, cudaGraphNodeTypeMemcpy, copy)) return error;
-  if (!sides.only_device()) wait_for(legacy.end());
+  if (waits) wait_for(legacy.end());
   return usable();
 }
 
@@ -167,8 +189,10 @@ cudaError_t fill_now(const Fill& fill) {
   if (cudaError_t error = check(fill, &side)) return error;
   Stream& legacy = legacy_stream(thread_state().device);
   if (cudaError_t error = check_synchronous_call(legacy)) return error;
+  bool waits = side != Side::kDevice;
+  if (cudaError_t error = await_other_device(fill.destination, &waits)) return error;
   if (cudaError_t error = submit(legacy, cudaGraphNodeTypeMemset, fill)) return error;
-  if (side != Side::kDevice) wait_for(legacy.end());
+  if (waits) wait_for(legacy.end());
   return usable();
 }
 

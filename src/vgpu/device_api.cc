@@ -220,7 +220,9 @@ cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
     unsigned domain = 0;
     unsigned bus = 0;
     if (device == nullptr || text == nullptr) return cudaErrorInvalidValue;
-    if (std::sscanf(text, "%x:%x:", &domain, &bus) != 2) return cudaErrorInvalidValue;
+    const bool has_domain = std::count(text, text + std::strlen(text), ':') > 1;
+    const int found = has_domain ? std::sscanf(text, "%x:%x:", &domain, &bus) - 1 : std::sscanf(text, "%x:", &bus);
+    if (found != 1) return cudaErrorInvalidValue;
     for (int i = 0; i < device_count(); ++i) {
       if (static_cast<int>(domain) != pci_domain(i) || static_cast<int>(bus) != pci_bus(i)) continue;
       *device = i;

@@ -56,6 +56,10 @@ TEST(Devices, HaveDistinctProperties) {
     int found = -1;
     EXPECT_CUDA(cudaDeviceGetByPCIBusId(&found, bus));
     EXPECT_EQ(found, i);
+    const std::string without_domain = std::string(bus).substr(std::string(bus).find(':') + 1);
+    found = -1;
+    EXPECT_CUDA(cudaDeviceGetByPCIBusId(&found, without_domain.c_str()));
+    EXPECT_EQ(found, i);
     int value = -1;
     EXPECT_CUDA(cudaDeviceGetAttribute(&value, cudaDevAttrPciBusId, i));
     EXPECT_EQ(value, prop.pciBusID);
@@ -104,10 +108,14 @@ TEST(Devices, ResetFreesWhatTheyHold) {
   ASSERT_CUDA(cudaMalloc(&pointer, 1000));
   ASSERT_CUDA(cudaStreamCreate(&stream));
   ASSERT_CUDA(cudaMemsetAsync(pointer, 1, 1000, stream));
+  std::vector<char> registered(1000);
+  ASSERT_CUDA(cudaHostRegister(registered.data(), registered.size(), cudaHostRegisterDefault));
   ASSERT_CUDA(cudaDeviceReset());
   EXPECT_CUDA_ERROR(cudaStreamSynchronize(stream), cudaErrorInvalidResourceHandle);
   EXPECT_CUDA_ERROR(cudaFree(pointer), cudaErrorInvalidValue);
   EXPECT_CUDA(cudaStreamSynchronize(nullptr));
+  EXPECT_CUDA(cudaHostRegister(registered.data(), registered.size(), cudaHostRegisterDefault));
+  EXPECT_CUDA(cudaHostUnregister(registered.data()));
   ASSERT_CUDA(cudaSetDevice(0));
   cudaGetLastError();
 }

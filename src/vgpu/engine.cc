@@ -32,7 +32,6 @@ struct WorkerPool {
   std::condition_variable work;
   std::deque<Stream*> jobs;  // claimed streams
   size_t idle = 0;
-  size_t workers = 0;
 };
 
 struct Ticker {
@@ -140,7 +139,9 @@ void complete_one(Stream& stream, std::unique_lock<SpinLock>& lock) {
 void run_task(const Stream& stream, Task& task) {
   ThreadState& thread = thread_state();
   const unsigned long long before = std::exchange(thread.running_stream, stream.id.load(std::memory_order_relaxed));
+  const cudaError_t last_error = thread.last_error;  // of a thread that waits, and knows of no work that it does
   task();
+  thread.last_error = last_error;
   thread.running_stream = before;
 }
 
@@ -261,7 +262,6 @@ void worker_main() {
     work_on(stream);
     lock.lock();
   }
-  --pool.workers;
 }
 
 // Queues a claimed stream for a worker of its own; false if there can be none now.
@@ -273,10 +273,7 @@ bool find_worker(Stream& stream) {
     pool.work.notify_one();
     return true;
   }
-  if (start_thread("vgpu-worker", worker_main)) {
-    ++pool.workers;
-    return true;
-  }
+  if (start_thread("vgpu-worker", worker_main)) return true;
   pool.jobs.pop_back();
   return false;
 }

@@ -1,10 +1,10 @@
 // The engine that executes streams.
 //
-// Queueing work wakes nobody. A thread that waits for a stream executes it itself if nobody else does; that is the fast
-// way, without a system call. Whatever is not waited for is given to worker threads: by the ticker, a thread that looks
-// now and then for work that has been waiting since it looked last; by a kernel that is about to sleep; by a query.
-// There is a worker for every stream that is given away, so a kernel that blocks holds up no other stream. While the
-// system has no thread for one, the stream stays as it was: executed by whoever waits for it, or given away later.
+// Queueing work wakes no worker. A thread that waits for a stream executes it itself if nobody else does; that is the
+// fast way, without a system call. Whatever is not waited for is given to worker threads: by the ticker, a thread that
+// looks now and then for work that has been waiting since it looked last; by a kernel that is about to sleep; by a
+// query. There is a worker for every stream that is given away, so a kernel that blocks holds up no other stream. While
+// the system has no thread for one, the stream stays as it was: executed by whoever waits for it, or given away later.
 #pragma once
 
 #include "vgpu/stream.h"

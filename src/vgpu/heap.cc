@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <new>
 
 #include "vgpu/memory_file.h"
 
@@ -63,10 +64,13 @@ std::optional<Extent> Heap::allocate(size_t size) {
   return Extent{*base, needed, arena.fd, *base - arena.base, arena.tag};
 }
 
-void Heap::free(const Extent& extent) {
+void Heap::free(const Extent& extent) noexcept {
   wipe(extent);
   std::lock_guard lock(mutex_);
-  insert(extent.base, extent.size);
+  try {
+    insert(extent.base, extent.size);
+  } catch (const std::bad_alloc&) {  // it is not handed out again
+  }
 }
 
 bool Heap::has(uint64_t tag) {
@@ -129,8 +133,13 @@ void Heap::insert(uintptr_t base, size_t size) {
       size += previous_size;
     }
   }
-  free_.emplace(base, size);
   free_sizes_.emplace(size, base);
+  try {
+    free_.emplace(base, size);
+  } catch (const std::bad_alloc&) {
+    free_sizes_.erase({size, base});
+    throw;
+  }
 }
 
 void Heap::erase(uintptr_t base, size_t size) {

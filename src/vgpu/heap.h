@@ -18,7 +18,7 @@ class Heap {
   std::optional<Extent> allocate(size_t size);
 
   // The memory goes back to the system where it covers whole pages, and is overwritten where it does not.
-  void free(const Extent& extent);
+  void free(const Extent& extent) noexcept;
 
   // Whether the file of that name is one of its arenas.
   bool has(uint64_t tag);

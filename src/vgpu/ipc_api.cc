@@ -42,6 +42,7 @@ static_assert(sizeof(Handle) <= CUDA_IPC_HANDLE_SIZE);
 struct Opened {
   uint64_t tag;
   uint64_t offset;
+  uint64_t size;  // of the allocation: what lies at the offset may be another by now
   void* mapping;
   size_t mapped;
   void* pointer;
@@ -113,7 +114,7 @@ cudaError_t map(const Handle& handle, Opened* entry) {
   void* mapping =
       mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), static_cast<off_t>(handle.offset - inside));
   if (mapping == MAP_FAILED) return cudaErrorMapBufferObjectFailed;
-  *entry = {handle.tag, handle.offset, mapping, length, static_cast<char*>(mapping) + inside, 1};
+  *entry = {handle.tag, handle.offset, handle.size, mapping, length, static_cast<char*>(mapping) + inside, 1};
   return cudaSuccess;
 }
 
@@ -121,7 +122,7 @@ cudaError_t open_handle(const Handle& handle, void** pointer) {
   OpenedTable& table = opened();
   std::lock_guard lock(table.mutex);
   for (Opened& entry : table.entries) {
-    if (entry.tag != handle.tag || entry.offset != handle.offset) continue;
+    if (entry.tag != handle.tag || entry.offset != handle.offset || entry.size != handle.size) continue;
     ++entry.count;
     *pointer = entry.pointer;
     return cudaSuccess;

@@ -73,14 +73,20 @@ size_t device_memory_free(int device) {
 }
 
 void* allocate(size_t size, cudaMemoryType type, int device, unsigned flags, Keeper keeper) {
-  if (size > device_memory_free(device)) return nullptr;
+  if (size > (type == cudaMemoryTypeHost ? device_memory_total() : device_memory_free(device))) return nullptr;
   Memory& m = memory();
   Heap& heap = m.heaps[static_cast<size_t>(device) % kHeaps];
   const std::optional<Extent> extent = heap.allocate(size);
   if (!extent) return nullptr;
+  const Allocation allocation{*extent, size, Origin::kAllocated, type, device, flags, &heap, keeper};
   if (type != cudaMemoryTypeHost) allocated_on(device) += extent->size;
-  std::lock_guard lock(m.mutex);
-  m.known[extent->base] = Allocation{*extent, size, Origin::kAllocated, type, device, flags, &heap, keeper};
+  try {
+    std::lock_guard lock(m.mutex);
+    m.known[extent->base] = allocation;
+  } catch (const std::bad_alloc&) {
+    give_back(allocation);
+    throw;
+  }
   return reinterpret_cast<void*>(extent->base);
 }
 
@@ -170,7 +176,9 @@ void release_all(int device) {
     for (auto entry = m.known.begin(); entry != m.known.end();) {
       const auto here = entry++;
       Allocation& allocation = here->second;
-      if (allocation.origin != Origin::kAllocated || allocation.device != device) continue;
+      if (allocation.device != device) continue;
+      if (allocation.origin == Origin::kRegistered) m.known.erase(here);
+      if (allocation.origin != Origin::kAllocated) continue;
       if (of_a_graph(allocation)) {
         allocation.keeper = Keeper::kGraphIdle;
       } else {

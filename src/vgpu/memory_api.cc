@@ -20,7 +20,12 @@ cudaError_t allocate_into(void** pointer, size_t size, cudaMemoryType type, unsi
   if (cudaError_t error = check_unsafe_call()) return error;
   *pointer = nullptr;
   if (size == 0) return cudaSuccess;
-  *pointer = allocate(size, type, thread_state().device, flags);
+  const int device = thread_state().device;
+  *pointer = allocate(size, type, device, flags);
+  if (*pointer == nullptr && type != cudaMemoryTypeHost) {  // what streams are to free yet is not free
+    synchronize_device(device);
+    *pointer = allocate(size, type, device, flags);
+  }
   return *pointer != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
@@ -50,6 +55,10 @@ cudaError_t allocate_in_stream(void** pointer, size_t size, Stream& stream) {
   const bool captured = capturing(stream);
   const Keeper keeper = captured ? Keeper::kGraphIdle : Keeper::kProgram;
   void* memory = allocate(size, cudaMemoryTypeDevice, stream.device, 0, keeper);
+  if (memory == nullptr && !captured) {  // what the stream is to free yet is free behind it
+    wait_for(stream.end());
+    memory = allocate(size, cudaMemoryTypeDevice, stream.device, 0, keeper);
+  }
   if (memory == nullptr) return cudaErrorMemoryAllocation;
   if (captured) {
     Task task([owner = std::make_shared<GraphMemory>(memory)] { allocate_in_graph(owner->pointer); });

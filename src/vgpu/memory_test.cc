@@ -87,6 +87,35 @@ TEST(Memory, ReportsErrors) {
   cudaGetLastError();
 }
 
+TEST(Memory, ThatStreamsAreToFreeYetCanBeHadAgain) {
+  size_t free = 0;
+  size_t total = 0;
+  ASSERT_CUDA(cudaMemGetInfo(&free, &total));
+  const StreamOwner stream;
+  for (int round = 0; round < 10; ++round) {
+    void* pointer = nullptr;
+    ASSERT_CUDA(cudaMallocAsync(&pointer, free / 2 + 1, stream));
+    ASSERT_CUDA(cudaFreeAsync(pointer, stream));
+  }
+  void* pointer = nullptr;
+  ASSERT_CUDA(cudaMallocAsync(&pointer, free / 2 + 1, stream));
+  ASSERT_CUDA(cudaFreeAsync(pointer, stream));
+  ASSERT_CUDA(cudaMalloc(&pointer, free / 2 + 1));
+  ASSERT_CUDA(cudaFree(pointer));
+}
+
+TEST(Memory, OfTheHostCanBeHadWhenADeviceHasNoMore) {
+  size_t free = 0;
+  size_t total = 0;
+  ASSERT_CUDA(cudaMemGetInfo(&free, &total));
+  void* all = nullptr;
+  ASSERT_CUDA(cudaMalloc(&all, free / 4096 * 4096));
+  void* of_host = nullptr;
+  ASSERT_CUDA(cudaMallocHost(&of_host, 4096));
+  ASSERT_CUDA(cudaFreeHost(of_host));
+  ASSERT_CUDA(cudaFree(all));
+}
+
 TEST(Memory, PointersHaveAttributes) {
   ASSERT_CUDA(cudaSetDevice(2));
   char* device = nullptr;
@@ -171,6 +200,29 @@ TEST(Copies, BetweenDevices) {
   EXPECT_EQ(second.values(), std::vector<int>(10, 4));
   EXPECT_CUDA_ERROR(cudaMemcpyPeer(second.get(), 99, first.get(), 0, 1), cudaErrorInvalidDevice);
   cudaGetLastError();
+}
+
+TEST(Copies, AndFillsComeBetweenWhatOtherDevicesDoBeforeAndAfterThem) {
+  constexpr size_t kBytes = 1000;
+  const std::vector<char> sevens(kBytes, 7);
+  ASSERT_CUDA(cudaSetDevice(1));
+  DeviceArray<char> there(kBytes);
+  const StreamOwner stream(cudaStreamDefault);
+  for (int round = 0; round < 100; ++round) {
+    ASSERT_CUDA(cudaSetDevice(1));
+    ASSERT_CUDA(cudaMemsetAsync(there.get(), 7, kBytes, stream));
+    ASSERT_CUDA(cudaSetDevice(0));
+    DeviceArray<char> here(kBytes);
+    ASSERT_CUDA(cudaMemcpyPeer(here.get(), 0, there.get(), 1, kBytes));
+    ASSERT_CUDA(cudaMemset(there.get(), 5, kBytes));
+    ASSERT_CUDA(cudaSetDevice(1));
+    ASSERT_CUDA(cudaMemsetAsync(there.get(), 7, kBytes, stream));
+    ASSERT_CUDA(cudaSetDevice(0));
+    ASSERT_EQ(here.values(), sevens);
+    std::vector<char> read(kBytes);
+    ASSERT_CUDA(cudaMemcpy(read.data(), there.get(), kBytes, cudaMemcpyDeviceToHost));
+    ASSERT_EQ(read, sevens);
+  }
 }
 
 TEST(Copies, OfRectangles) {

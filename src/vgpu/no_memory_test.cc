@@ -65,6 +65,24 @@ TEST(NoMemory, AnEventThatCouldNotBeMadeIsNone) {
   for (const cudaEvent_t event : events) EXPECT_CUDA(cudaEventDestroy(event));
 }
 
+/// Each piece is noted as free by itself, as its neighbours are not. What cannot be noted is not handed out again.
+TEST(NoMemory, FreeingNeedsNone) {
+  std::vector<void*> pieces(40);
+  for (void*& piece : pieces) ASSERT_CUDA(cudaMalloc(&piece, 4096));
+  const StreamOwner stream;
+  for (size_t i = 0; i < pieces.size(); i += 2) {
+    const FailingAllocation failing(0, FailsIn::kThisThread, Fails::kAllFromThere);
+    EXPECT_CUDA(cudaFree(pieces[i]));
+  }
+  for (size_t i = 1; i < pieces.size(); i += 2) {
+    ASSERT_CUDA(cudaFreeAsync(pieces[i], stream));
+    const FailingAllocation failing(0, FailsIn::kThisThread, Fails::kAllFromThere);
+    EXPECT_CUDA(cudaStreamSynchronize(stream));
+  }
+  for (void*& piece : pieces) ASSERT_CUDA(cudaMalloc(&piece, 4096));
+  for (void* const piece : pieces) ASSERT_CUDA(cudaFree(piece));
+}
+
 TEST(NoMemory, ACaptureThatFailsLeavesTheStateToTheCaller) {
   expect_state_to_stay_with_the_caller([](int nth, Counted& counted) {
     const StreamOwner stream;

@@ -22,7 +22,8 @@ std::once_flag g_runtime_once;
 
 void end_thread_state(void*) {
   for (Stream* stream : t_state->per_thread_streams) {
-    if (stream != nullptr) destroy_stream(*stream);
+    const bool is_of_parent = g_forked.load(std::memory_order_acquire);  // whose threads may have had its locks
+    if (stream != nullptr && !is_of_parent) destroy_stream(*stream);
   }
   delete t_state;
   t_state = nullptr;

@@ -41,8 +41,6 @@ struct Waiter {
   Stream* stream;
 };
 
-struct Stream;
-
 // What a handle points to: never deleted, only reused, and at once when its stream is destroyed, even if that still has
 // work: programs, and the library, are not to take streams for the same because their handles are.
 struct StreamHandle {

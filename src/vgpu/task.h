@@ -39,7 +39,6 @@ class Task {
 
   // May be called more than once.
   void operator()() { table_->run(storage_); }
-  explicit operator bool() const { return table_ != nullptr; }
 
   void reset() {
     if (table_ != nullptr) std::exchange(table_, nullptr)->destroy(storage_);

@@ -276,7 +276,7 @@ void CircleSearch::reach_all(const Known& known, const Reach& reach) {
       if (stopped_.load()) return;
       try {
         reached_[static_cast<size_t>(rank)] = reach(rank);
-      } catch (const Error&) {  // then nothing is found that leads over it
+      } catch (const std::exception&) {  // then nothing is found that leads over it
       }
     }
     reached_all_.store(true, std::memory_order_release);

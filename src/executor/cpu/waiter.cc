@@ -21,6 +21,7 @@ constexpr int kYieldsAlone = 200;
 constexpr int kSpinsCrowded = 16;
 constexpr int kYieldsCrowded = 40;
 constexpr long kLongestSleep = 100'000'000;  // nanoseconds
+constexpr long kSecond = 1'000'000'000;
 
 int processors() {
   cpu_set_t set;
@@ -46,9 +47,18 @@ void Waiter::about_to_block() { vgpuAboutToBlock(); }
 
 void Waiter::yield() { ::sched_yield(); }
 
+/// Until a point in time, as the program's signals, a profiler's say, may come more often than that.
 bool Waiter::sleep(uint32_t code) const {
-  const timespec longest{0, kLongestSleep};
-  return ::syscall(SYS_futex, &own_.header().asleep, FUTEX_WAIT, code, &longest, nullptr, 0) == 0 || errno != ETIMEDOUT;
+  timespec until{};
+  ::clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_nsec += kLongestSleep;
+  until.tv_sec += until.tv_nsec / kSecond;
+  until.tv_nsec %= kSecond;
+  while (true) {
+    std::atomic<uint32_t>* const bell = &own_.header().asleep;
+    if (::syscall(SYS_futex, bell, FUTEX_WAIT_BITSET, code, &until, nullptr, FUTEX_BITSET_MATCH_ANY) == 0) return true;
+    if (errno != EINTR) return errno != ETIMEDOUT;
+  }
 }
 
 }  // namespace nitinol::cpu

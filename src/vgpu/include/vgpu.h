@@ -11,7 +11,8 @@ extern "C" {
 // A kernel of a virtual GPU: run(state) is called in stream order, on whatever thread executes the stream, and may wait
 // until other streams, threads or processes have done something. Once nobody can call run any more (after it has run,
 // or for a captured kernel when the graph and everything instantiated from it are gone), release(state) is called once;
-// release may be null. A captured kernel may be run many times, by one thread at a time.
+// release may be null. A captured kernel may be run many times, by several threads at a time if
+// graphs were instantiated from it more than once.
 typedef struct VgpuKernel {
   void (*run)(void* state);
   void* state;
