@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "base/log.h"
 #include "base/process_state.h"
@@ -43,7 +44,10 @@ std::vector<int> ranks_noted_as_late(const Domain& domain) {
 bool Question::is_over(const CallBoard& board, int asker) {
   if (numbers_.empty()) {
     asked_at_ = std::chrono::steady_clock::now();
-    for (int peer = 0; peer < board.ranks(); ++peer) numbers_.push_back(board.page(peer).asked.fetch_add(1) + 1);
+    std::vector<uint64_t> numbers;
+    numbers.reserve(static_cast<size_t>(board.ranks()));
+    for (int peer = 0; peer < board.ranks(); ++peer) numbers.push_back(board.page(peer).asked.fetch_add(1) + 1);
+    numbers_ = std::move(numbers);
     return false;
   }
   if (std::chrono::steady_clock::now() - asked_at_ >= kPatienceWithAnswers) return true;

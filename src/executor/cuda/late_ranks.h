@@ -1,5 +1,5 @@
 // NITINOL_TIMEOUT: ranks for which a rank's kernels have waited for longer than that. Kernels leave a note of whom they
-// have waited for too long, and wait on until they are told to end.
+// have waited for too long, and wait on until they are told to end, but no longer than waiting.h says.
 #pragma once
 
 #include <atomic>

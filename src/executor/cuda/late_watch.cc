@@ -26,15 +26,16 @@ class Watch {
     const std::lock_guard lock(mutex_);
     ++last_;
     if (over_) return last_;
-    looks_[last_] = std::move(look);
     if (!ends_with_process_) {
       ends_with_process_ = std::atexit(end_with_process) == 0;
       process_ = getpid();
     }
-    if (!running_) {
-      running_ = true;
-      const BlockedSignals blocked;
-      std::thread([this] { run(); }).detach();  // it ends by itself; this object never does
+    looks_[last_] = std::move(look);
+    try {
+      if (!running_) start();
+    } catch (const std::exception&) {
+      looks_.erase(last_);
+      throw;
     }
     return last_;
   }
@@ -63,6 +64,13 @@ class Watch {
   }
 
  private:
+  /// Under the lock, for which the thread then waits.
+  void start() {
+    const BlockedSignals blocked;
+    std::thread([this] { run(); }).detach();  // it ends by itself; this object never does
+    running_ = true;
+  }
+
   void run() {
     pthread_setname_np(pthread_self(), "nitinol-watch");
     std::unique_lock lock(mutex_);
@@ -71,6 +79,7 @@ class Watch {
       hurries_ = false;
       for (auto entry = looks_.begin(); entry != looks_.end(); entry = looks_.upper_bound(looking_at_)) {
         looking_at_ = entry->first;
+        changed_.notify_all();  // whoever waits for the end of the look before
         const std::function<void()> look = entry->second;
         lock.unlock();
         try {

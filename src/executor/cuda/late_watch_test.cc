@@ -6,9 +6,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
 #include <new>
 #include <thread>
 #include <vector>
+
+#include "scarcity.h"
 
 namespace nitinol::cuda {
 namespace {
@@ -70,10 +73,27 @@ TEST(LateWatch, GoesOnThoughALookThrows) {
   stop_watching(other);
 }
 
+TEST(LateWatch, LooksAgainAfterThereWasNoThreadForIt) {
+  std::atomic<int> looks{0};
+  const auto fails_to_start = [&] {
+    const testing::NoThreads none;
+    try {
+      stop_watching(start_watching([] {}));  // the thread of an earlier one is there still
+      return false;
+    } catch (const std::exception&) {
+      return true;
+    }
+  };
+  while (!fails_to_start()) std::this_thread::yield();
+  const uint64_t id = start_watching([&] { ++looks; });
+  wait_for(looks, 2);
+  stop_watching(id);
+}
+
 std::atomic<int> looks_at_the_end{0};
 
 TEST(LateWatchDeathTest, NothingIsLookedAtOnceTheProcessEnds) {
-  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const auto end_while_watching = [] {
     std::atexit([] {  // as CUDA would have done, earlier
       const int then = looks_at_the_end;
