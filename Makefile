@@ -11,7 +11,6 @@ FUZZ_SECONDS ?= 60
 CTEST_FLAGS ?=
 # For trees that are not there yet, as -DNITINOL_CUDA_TYPES="kFloat32;kBfloat16": kernels take most of the time.
 CMAKE_FLAGS ?=
-NVCC := $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
 
 .PHONY: help
 help: ## Show this list
@@ -22,21 +21,17 @@ demo: packages ## Build the benchmark and run every collective with 8 ranks: on 
 	@scripts/demo.sh
 
 .PHONY: test
-test: packages build/vgpu/build.ninja ## Build on virtual GPUs and run all tests; where nvcc is installed, build for CUDA too
+test: packages build/vgpu/build.ninja ## Build on virtual GPUs and run all tests; where CUDA 13 is installed, build for it too
 	cmake --build --preset vgpu -j $(JOBS)
 	scripts/run_tests.sh vgpu -j $(TEST_JOBS) $(CTEST_FLAGS)
-ifneq ($(NVCC),)
-	@$(MAKE) cuda
-else
-	@echo "No nvcc found: the CUDA flavour was not built."
-endif
+	@if scripts/find_nvcc.sh >/dev/null; then $(MAKE) cuda; else echo "The CUDA flavour was not built."; fi
 
 .PHONY: vgpu
 vgpu: packages build/vgpu/build.ninja ## Build the library for virtual GPUs in build/vgpu
 	cmake --build --preset vgpu -j $(JOBS)
 
 .PHONY: cuda
-cuda: packages build/cuda/build.ninja ## Build the library for CUDA in build/cuda (needs nvcc, no GPU)
+cuda: packages build/cuda/build.ninja ## Build the library for CUDA in build/cuda (needs CUDA 13, no GPU)
 	cmake --build --preset cuda -j $(JOBS)
 
 .PHONY: asan

@@ -21,7 +21,7 @@ extern "C" {
 ncclResult_t nitinolCommSetTimeout(ncclComm_t comm, double seconds);
 
 /* Writes the rank's last operations, and how far they have come, to a file: JSON that Chrome's and Perfetto's trace
- * viewers open too, or text if the name ends in .txt. tools/trace.py merges the JSON of all ranks and says who waits
+ * viewers open too, or text if the name ends in .txt. nitinol-trace merges the JSON of all ranks and says who waits
  * for whom. From any thread, also after a failure. NITINOL_DUMP_FILE, NITINOL_DUMP_SIGNAL and nitinol-ras write the
  * same. ncclInProgress while the communicator is being made; ncclSystemError if the file cannot be written. */
 ncclResult_t nitinolCommDump(ncclComm_t comm, const char* path);

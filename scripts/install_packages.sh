@@ -7,8 +7,8 @@ case "${1:-}" in
   build)
     wanted=(
       g++ make cmake ninja-build ccache pkg-config python3 binutils
-      libfmt-dev libsodium-dev libhwloc-dev libpugixml-dev nlohmann-json3-dev libhwy-dev libcli11-dev
-      libgtest-dev libgmock-dev libbenchmark-dev
+      libfmt-dev libsodium-dev nlohmann-json3-dev libhwy-dev libcli11-dev
+      libgtest-dev libgmock-dev
       libopenmpi-dev openmpi-bin
     )
     ;;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Merges what the ranks of a communicator dumped: `trace.py [-o MERGED] DUMP...`
+"""Merges what the ranks of a communicator dumped: `nitinol-trace [-o MERGED] DUMP...`
 
 The dumps come from nitinolCommDump, NITINOL_DUMP_FILE or `nitinol-ras --dump`; a folder stands for the *.json in it. Says
 in one sentence who waits for whom, and with -o writes one trace of all ranks for Chrome's or Perfetto's viewer. Files

@@ -52,12 +52,14 @@ case $what in
   installed)
     cmake --install "$build" --prefix "$work/first" >"$work/log" || { cat "$work/log"; exit 1; }
     mv "$work/first" "$work/moved"
-    for file in lib/libnccl.so.2 lib/libnccl.so include/nccl.h include/nitinol.h bin/nitinol-perf bin/nitinol-ras; do
+    for file in lib/libnccl.so.2 lib/libnccl.so include/nccl.h include/nitinol.h bin/nitinol-perf bin/nitinol-ras \
+      bin/nitinol-trace; do
       [ -e "$work/moved/$file" ] || { echo "$file is not installed"; exit 1; }
     done
     with_pkg_config "$work/moved" "$work/moved/lib"
     with_cmake "$work/moved"
     "$work/moved/bin/nitinol-perf" --help >/dev/null
+    "$work/moved/bin/nitinol-trace" --help >/dev/null
     "$work/moved/bin/nitinol-ras" --help >/dev/null
     ;;
   *)

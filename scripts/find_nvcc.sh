@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Prints which nvcc the flavour cuda is built with, as cmake/NitinolCuda.cmake finds it; says why if there is none for that.
+set -euo pipefail
+
+nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
+if [ -z "$nvcc" ]; then
+  echo "There is no nvcc (CUDA toolkit) in PATH or /usr/local/cuda." >&2
+  exit 1
+fi
+version=$("$nvcc" --version | sed -nE 's/.*release ([0-9]+)\..*/\1/p')
+if [ "${version:-0}" -lt 13 ]; then
+  echo "$nvcc is of CUDA ${version:-?}: 13.0 or later is needed." >&2
+  exit 1
+fi
+echo "$nvcc"
