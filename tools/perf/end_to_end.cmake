@@ -32,6 +32,7 @@ if(Python3_FOUND)
   perf_test(processes_whose_ends_their_parent_ignores LAUNCHER ${start} ignoring
     ARGS all_reduce -p 2 -b 8 -e 8 ${brief})
   perf_test(processes_beside_other_children LAUNCHER ${start} children ARGS all_reduce -p 2 -b 8 -e 64K ${brief})
+  perf_test(rows_that_are_measured_are_kept LAUNCHER ${start} killed ARGS all -t 2 -b 8 -e 1M -f 2 -n 5000 -m 20 -w 1)
   perf_test(file_names_of_any_bytes LAUNCHER ${start} bytes ARGS all_reduce -t 2 -b 8 -e 8 ${brief})
 endif()
 

@@ -155,6 +155,7 @@ void Report::row(const Row& row) {
   std::printf("\n");
   std::fflush(stdout);
   rows_.push_back(row);
+  write_json(false);
 }
 
 void Report::print_means() const {
@@ -186,7 +187,7 @@ void Report::finish() {
                         : wrong > 0               ? "WRONG RESULTS"
                                                   : "all results right";
   std::printf("#\n# %zu rows in %.1f s; %s\n", rows_.size(), elapsed, verdict);
-  if (!session_.options().json.empty()) write_json();
+  write_json(true);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw PerfError("cannot write the table to standard output");
 }

@@ -34,14 +34,15 @@ class Report : public RowSink {
   void starting(const Case& what, size_t index, size_t total) override;
   void row(const Row& row) override;
 
-  /// Geometric means and the verdict; writes the JSON file.
+  /// Geometric means and the verdict; completes the JSON file.
   void finish();
 
  private:
   void print_header();
   void print_means() const;
   void clear_progress();
-  void write_json() const;
+  /// What there is so far, in the place of what there was; of a file that is none on a disk, nothing before all is.
+  void write_json(bool complete) const;
 
   const Session& session_;
   std::vector<Place> places_;

@@ -1,6 +1,9 @@
 // The JSON file: everything the table says and each batch's time.
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <system_error>
 
 #include "report.h"
 
@@ -36,10 +39,20 @@ nlohmann::ordered_json describe(const Row& row, int ranks) {
   return result;
 }
 
+void write_file(const std::string& path, const std::string& text) {
+  std::FILE* const file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) throw PerfError("cannot write '" + path + "'");
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (std::fclose(file) != 0 || !written) throw PerfError("cannot write '" + path + "'");
+}
+
 }  // namespace
 
-void Report::write_json() const {
+void Report::write_json(bool complete) const {
   const Options& o = session_.options();
+  std::error_code unknown;
+  const bool is_regular = std::filesystem::is_regular_file(o.json, unknown);  // it is there since options were read
+  if (o.json.empty() || (!complete && !is_regular)) return;
   const Team& team = session_.team();
   nlohmann::ordered_json root{
       {"tool", "nitinol-perf"},
@@ -56,6 +69,7 @@ void Report::write_json() const {
       {"batches", o.batches},
       {"iterations", o.iterations},
       {"checked", o.check},
+      {"complete", complete},
   };
   for (const Place& place : places_) {
     root["places"].push_back({{"process", place.process}, {"host", place.host}, {"devices", place.devices}});
@@ -68,10 +82,10 @@ void Report::write_json() const {
   for (const Row& row : rows_) root["rows"].push_back(describe(row, team.ranks()));
   // Names of files and hosts may hold any bytes.
   const std::string text = root.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  std::FILE* file = std::fopen(o.json.c_str(), "w");
-  if (file == nullptr) throw PerfError("cannot write '" + o.json + "'");
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (std::fclose(file) != 0 || !written) throw PerfError("cannot write '" + o.json + "'");
+  if (!is_regular) return write_file(o.json, text);
+  const std::string whole = o.json + ".part";  // so that whoever reads it, or ends here, finds all of it
+  write_file(whole, text);
+  if (std::rename(whole.c_str(), o.json.c_str()) != 0) throw PerfError("cannot write '" + o.json + "'");
 }
 
 }  // namespace nitinol::perf

@@ -3,14 +3,16 @@
 ARGUMENT...`
 
 ignoring: its children's ends are ignored, as by supervisors. children: it has some already, which end, as when a shell
-becomes it. bytes: it writes its JSON to a file whose name is no UTF-8.
+becomes it. bytes: it writes its JSON to a file whose name is no UTF-8. killed: it is, after its first rows.
 """
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 
 def ignore_children():
@@ -37,10 +39,24 @@ def write_to_a_file_of_any_bytes(command):
             return is_right and bool(json.load(file)["rows"])
 
 
+def kill_after_first_rows(command):
+    """True if the rows are in the JSON."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "result.json"
+        with subprocess.Popen([*command, "--json", path], stdout=subprocess.DEVNULL) as process:
+            while not path.exists() or not path.read_bytes():
+                time.sleep(0.01)
+            process.kill()
+        result = json.loads(path.read_bytes())
+        return bool(result["rows"]) and not result["complete"]
+
+
 def main():
     how, *command = sys.argv[1:]
     if how == "bytes":
         return write_to_a_file_of_any_bytes(command)
+    if how == "killed":
+        return kill_after_first_rows(command)
     return run(command, {"ignoring": ignore_children, "children": have_children}[how])
 
 
