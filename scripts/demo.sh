@@ -17,11 +17,13 @@ if [[ $least =~ ^[0-9]+$ ]]; then
   fi
 fi
 
-# The code for compute capability 9.0 and its PTX, which a build has unless it is told, serve those and later GPUs.
-if [ "$preset" = cuda ] && [ "$least" -lt 90 ]; then
-  cmake --preset cuda "-DNITINOL_CUDA_ARCHITECTURES=$(paste -sd ';' <<<"$capabilities")"
-else
-  make -s --no-print-directory "build/$preset/build.ninja"
+make -s --no-print-directory "build/$preset/build.ninja" CMAKE_FLAGS="${CMAKE_FLAGS:-}"
+if [ "$preset" = cuda ]; then
+  # The code for compute capability 9.0 and its PTX serve those and later GPUs.
+  wanted=90
+  [ "$least" -ge 90 ] || wanted=$(paste -sd ';' <<<"$capabilities")
+  grep -qxF "NITINOL_CUDA_ARCHITECTURES:STRING=$wanted" build/cuda/CMakeCache.txt ||
+    cmake --preset cuda "-DNITINOL_CUDA_ARCHITECTURES=$wanted"
 fi
 cmake --build --preset "$preset" -j "${JOBS:-$(nproc)}" --target nitinol-perf
 if [ "$preset" = vgpu ]; then

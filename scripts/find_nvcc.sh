@@ -2,9 +2,13 @@
 # Prints which nvcc the flavour cuda is built with, as cmake/NitinolCuda.cmake finds it; says why if there is none for that.
 set -euo pipefail
 
-nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
+nvcc=${CUDACXX:-}
+for folder in "${CUDA_PATH:-}" "${CUDA_HOME:-}"; do
+  [ -n "$nvcc" ] || [ -z "$folder" ] || nvcc=$(ls "$folder/bin/nvcc" 2>/dev/null || true)
+done
+[ -n "$nvcc" ] || nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
 if [ -z "$nvcc" ]; then
-  echo "There is no nvcc (CUDA toolkit) in PATH or /usr/local/cuda." >&2
+  echo "There is no nvcc (CUDA toolkit) in CUDA_PATH, CUDA_HOME, PATH or /usr/local/cuda." >&2
   exit 1
 fi
 version=$("$nvcc" --version | sed -nE 's/.*release ([0-9]+)\..*/\1/p')

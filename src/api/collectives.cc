@@ -38,9 +38,11 @@ NITINOL_ENTRY(ncclResult_t, ncclReduce,
   });
 }
 
-NITINOL_ENTRY(ncclResult_t, ncclBroadcast,
-              (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-               cudaStream_t stream)) {
+namespace {
+
+/// Of two entries, of which neither may call the other by its name: that may be another library's.
+ncclResult_t broadcast(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
+                       ncclComm_t comm, cudaStream_t stream) {
   return grouped(comm, [&] {
     record_collective({.function = "Broadcast",
                        .what = Collective::kBroadcast,
@@ -54,9 +56,17 @@ NITINOL_ENTRY(ncclResult_t, ncclBroadcast,
   });
 }
 
+}  // namespace
+
+NITINOL_ENTRY(ncclResult_t, ncclBroadcast,
+              (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+               cudaStream_t stream)) {
+  return broadcast(sendbuff, recvbuff, count, datatype, root, comm, stream);
+}
+
 NITINOL_ENTRY(ncclResult_t, ncclBcast,
               (void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)) {
-  return pncclBroadcast(buff, buff, count, datatype, root, comm, stream);
+  return broadcast(buff, buff, count, datatype, root, comm, stream);
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclAllGather,

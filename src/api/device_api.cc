@@ -8,8 +8,8 @@ using namespace nitinol;
 
 namespace {
 
-ncclResult_t not_built(const char* function) {
-  return at_once(nullptr, [&]() -> ncclResult_t {
+ncclResult_t not_built(const char* function, ncclComm_t comm = nullptr) {
+  return at_once(comm, [&]() -> ncclResult_t {
     fail(ncclInvalidUsage, "{}: communication from the user's own kernels is not built yet in this version", function);
   });
 }
@@ -59,12 +59,12 @@ NITINOL_ENTRY(int, ncclTeamRankToLsa, (ncclComm_t comm, ncclTeam_t team, int ran
   return translate(comm, team, rank, "ncclTeamRankToLsa");
 }
 
-NITINOL_ENTRY(ncclResult_t, ncclDevCommCreate, (ncclComm_t, const ncclDevCommRequirements_t*, ncclDevComm_t*)) {
-  return not_built("ncclDevCommCreate");
+NITINOL_ENTRY(ncclResult_t, ncclDevCommCreate, (ncclComm_t comm, const ncclDevCommRequirements_t*, ncclDevComm_t*)) {
+  return not_built("ncclDevCommCreate", comm);
 }
 
-NITINOL_ENTRY(ncclResult_t, ncclDevCommDestroy, (ncclComm_t, const ncclDevComm_t*)) {
-  return not_built("ncclDevCommDestroy");
+NITINOL_ENTRY(ncclResult_t, ncclDevCommDestroy, (ncclComm_t comm, const ncclDevComm_t*)) {
+  return not_built("ncclDevCommDestroy", comm);
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclLsaBarrierCreateRequirement,
@@ -73,8 +73,8 @@ NITINOL_ENTRY(ncclResult_t, ncclLsaBarrierCreateRequirement,
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclGinBarrierCreateRequirement,
-              (ncclComm_t, ncclTeam_t, int, ncclGinBarrierHandle_t*, ncclDevResourceRequirements_t*)) {
-  return not_built("ncclGinBarrierCreateRequirement");
+              (ncclComm_t comm, ncclTeam_t, int, ncclGinBarrierHandle_t*, ncclDevResourceRequirements_t*)) {
+  return not_built("ncclGinBarrierCreateRequirement", comm);
 }
 
 NITINOL_ENTRY(int, ncclLLA2ACalcSlots, (int, int)) {

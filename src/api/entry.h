@@ -34,7 +34,9 @@ inline ncclResult_t note_failure(const std::exception& thrown, ncclComm_t comm, 
   if (in_group == InGroup::kYes) group::note_error(code, sentence_of(thrown));
   note_failed_call(comm, thrown);
   try {
-    log_error(as_error(thrown));
+    const Error error = as_error(thrown);
+    log_error(error);
+    log_trail(error);
   } catch (const std::exception&) {
     set_last_error_text("out of memory: Cannot allocate memory");
   }

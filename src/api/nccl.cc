@@ -66,7 +66,12 @@ NITINOL_ENTRY(const char*, ncclGetLastError, (ncclComm_t comm)) {
   return own != nullptr ? own : last_error();
 }
 
-NITINOL_ENTRY(void, ncclResetDebugInit, ()) { reset_log(); }
+NITINOL_ENTRY(void, ncclResetDebugInit, ()) {
+  static_cast<void>(at_once(nullptr, [] {
+    reset_log();
+    return ncclSuccess;
+  }));
+}
 
 // ---- Making and ending communicators -------------------------------------------------------------------------------
 
@@ -265,7 +270,7 @@ NITINOL_ENTRY(ncclResult_t, ncclCommWindowRegister,
 }
 
 NITINOL_ENTRY(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win)) {
-  return at_once(nullptr, [&] {
+  return at_once(comm, [&] {
     deregister_window(comm, win);
     return ncclSuccess;
   });

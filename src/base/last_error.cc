@@ -43,12 +43,6 @@ void set_last_error(std::string_view sentence) {
 
 void set_last_error_text(const char* text) noexcept { latest.store(text, std::memory_order_release); }
 
-const char* keep_sentence(std::string_view sentence) {
-  Sentences& all = sentences();
-  const std::lock_guard lock(all.mutex);
-  return keep_locked(all, sentence);
-}
-
 const char* last_error() { return latest.load(std::memory_order_acquire); }
 
 }  // namespace nitinol

@@ -8,8 +8,6 @@ namespace nitinol {
 /// Safe from any thread.
 void set_last_error(std::string_view sentence);
 
-/// Keeps a sentence as long as one that was the last error, without making it that.
-const char* keep_sentence(std::string_view sentence);
 /// A text that stays for ever, without needing memory.
 void set_last_error_text(const char* text) noexcept;
 

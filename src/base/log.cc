@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include <fmt/compile.h>
+#include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -41,6 +42,8 @@ struct Log {
   UniqueFd file;
   FileIdentity identity;
   bool version_written = false;
+  bool stalled = false;    ///< nobody takes what is written
+  std::uint64_t lost = 0;  ///< lines since then
   std::vector<std::string> complaints;
 };
 
@@ -101,15 +104,35 @@ std::string timestamp(const Log& log, LogLevel level) {
 
 std::string sender(const Log& log) { return formatted("{}:{}:{}", log.host, getpid(), syscall(SYS_gettid)); }
 
-// One write per line, so that lines of several processes on one file do not mix.
-void write_line(Log& log, const std::string& line) {
-  if (log.file && !is_still_open(log)) close_file(log);
+/// Whoever reads a pipe or terminal may have stopped to, and nothing here is to stop with it: after a second lines are
+/// lost until it goes on.
+bool is_taken(Log& log) {
+  constexpr int kPatienceWithReader = 1000;  // milliseconds
+  pollfd there{log.file ? log.file.get() : ::fileno(log.stream), POLLOUT, 0};
+  const int found = ::poll(&there, 1, log.stalled ? 0 : kPatienceWithReader);
+  log.stalled = found == 0;
+  return !log.stalled;
+}
+
+void write_text(Log& log, const std::string& text) {
   if (log.file) {
-    static_cast<void>(write_all(log.file.get(), line));  // of what cannot be written nobody could be told
+    static_cast<void>(write_all(log.file.get(), text));  // of what cannot be written nobody could be told
     return;
   }
-  std::fwrite(line.data(), 1, line.size(), log.stream);
+  std::fwrite(text.data(), 1, text.size(), log.stream);
   std::fflush(log.stream);
+}
+
+// One write per line, so that lines of the processes of one terminal do not mix.
+void write_line(Log& log, const std::string& line) {
+  if (log.file && !is_still_open(log)) close_file(log);
+  if (!is_taken(log)) {
+    ++log.lost;
+    return;
+  }
+  const std::uint64_t lost = std::exchange(log.lost, 0);
+  if (lost > 0) write_text(log, formatted("{} NCCL WARN {} lines are lost, which nobody took\n", sender(log), lost));
+  write_text(log, line);
 }
 
 const char* base_name(const char* path) {
@@ -164,6 +187,11 @@ void write_warning(Place place, fmt::string_view text, fmt::format_args argument
 
 void log_error(const Error& error) {
   log_detail::write_warning(error.place(), "{}", fmt::make_format_args(error.what()), true);
+}
+
+void log_trail(const Error& error) {
+  log_info(Subsystem::kAll, "{}:{} -> {}", log_detail::base_name(error.place().file), error.place().line,
+           static_cast<int>(error.code()));
 }
 
 /// Stands in the library as it is: programs look there, NVIDIA's Python bindings among them, for the version of CUDA.

@@ -37,6 +37,7 @@ enum class Subsystem : std::uint32_t {
   kRas = 1u << 15,
   kAllocHost = 1u << 16,
   kDestroy = 1u << 17,
+  kAll = ~0u,
 };
 
 /// Lines that belong to several: they are written if one of them is asked for.
@@ -88,6 +89,9 @@ void log_warn(Placed<Args...> text, Args&&... args) {
 
 /// As log_warn, for what was thrown: the line names the place where it came up.
 void log_error(const Error& error);
+
+/// At INFO: where it came up, and the code that is returned for it.
+void log_trail(const Error& error);
 
 /// As log_warn for what is no error: the last error stays.
 template <typename... Args>

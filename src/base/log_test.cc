@@ -244,6 +244,31 @@ TEST_F(Log, AFifoThatSomebodyReadsIsWrittenTo) {
   EXPECT_THAT(got.data(), HasSubstr("NCCL INFO there\n"));
 }
 
+/// It may stop to read for long: nothing here stops with it.
+TEST_F(Log, LinesThatNobodyTakesAreLostAndCounted) {
+  const std::string fifo = folder_.file("fifo");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const UniqueFd reader(open(fifo.c_str(), O_RDONLY | O_NONBLOCK));
+  const ScopedVariable file("NCCL_DEBUG_FILE", fifo.c_str());
+  start("INFO");
+  constexpr int kMoreThanAPipeHolds = 3000;
+  for (int i = 0; i < kMoreThanAPipeHolds; ++i) log_info(Subsystem::kInit, "{:100}", i);
+  std::string taken;
+  std::array<char, 4096> piece{};
+  const auto take_all = [&] {
+    for (ssize_t got = 0; (got = read(reader.get(), piece.data(), piece.size())) > 0;) {
+      taken.append(piece.data(), static_cast<size_t>(got));
+    }
+  };
+  take_all();
+  log_info(Subsystem::kInit, "back");
+  take_all();
+  const auto whole = static_cast<int>(std::count(taken.begin(), taken.end(), '\n')) - 2;
+  const std::string lost = formatted("NCCL WARN {} lines are lost, which nobody took\n", kMoreThanAPipeHolds - whole);
+  EXPECT_THAT(taken, HasSubstr(lost));
+  EXPECT_THAT(taken, testing::EndsWith("NCCL INFO back\n"));
+}
+
 /// The number of the descriptor that is open for it.
 int descriptor_of(const std::string& path) {
   for (int fd = 3; fd < 1024; ++fd) {

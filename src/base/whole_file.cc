@@ -21,7 +21,7 @@ int write_at(const std::string& path, std::string_view text) {
   return ::close(fd.release()) == 0 ? 0 : errno;  // some file systems only tell here
 }
 
-/// Under another name first, which nobody else of this host uses meanwhile.
+/// Under another name first, which nobody else of this PID namespace uses meanwhile.
 int write_aside(const std::string& path, std::string_view text) {
   const std::string aside = formatted("{}.{}.part", path, ::gettid());
   int error = write_at(aside, text);

@@ -43,6 +43,11 @@ void exercise(Bootstrap& bootstrap) {
 
 class JoinOf : public ::testing::TestWithParam<int> {};
 
+TEST(InterfaceLists, WithoutANameStandForAll) {
+  for (const char* list : {"=", ",", "=,"}) EXPECT_TRUE(matches_interface_list(list, "eth0")) << list;
+  for (const char* list : {"^", "^=", "^,"}) EXPECT_FALSE(matches_interface_list(list, "eth0")) << list;
+}
+
 TEST_P(JoinOf, RanksExchangeEverything) {
   auto all = join_all(GetParam());
   run_threads(GetParam(), [&](int rank) {

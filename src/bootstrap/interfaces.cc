@@ -78,15 +78,17 @@ bool matches_interface_list(const std::string& list, const std::string& name) {
   const bool exact = rest.starts_with('=');
   if (exact) rest.remove_prefix(1);
   bool found = false;
+  bool has_names = false;
   while (!rest.empty() && !found) {
     const auto comma = rest.find(',');
     std::string_view token = rest.substr(0, comma);
     rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
     token = token.substr(0, token.find(':'));
     if (token.empty()) continue;
+    has_names = true;
     found = exact ? name == token : std::string_view(name).starts_with(token);
   }
-  return found != exclude;
+  return (found || !has_names) != exclude;  // a list without names stands for all
 }
 
 std::vector<NetworkInterface> select_interfaces(const std::vector<NetworkInterface>& all,

@@ -275,7 +275,7 @@ void Communicator::set_timeout(std::chrono::milliseconds timeout) {
   executor_->set_timeout(timeout);
 }
 
-bool Communicator::become_failed(ncclResult_t code, const std::string& sentence, bool logs) {
+bool Communicator::become_failed(ncclResult_t code, const std::string& sentence, bool is_last_error) {
   const std::lock_guard lock(failure_mutex_);
   const ncclResult_t now = state_.load(std::memory_order_relaxed);
   if (now != ncclSuccess && now != ncclInProgress) return false;
@@ -283,20 +283,18 @@ bool Communicator::become_failed(ncclResult_t code, const std::string& sentence,
   try {
     failure_sentence_ = sentence;
     failure_text_.store(failure_sentence_.c_str(), std::memory_order_release);
-    if (logs) log_failure(sentence);
-  } catch (const std::bad_alloc&) {  // who polls is not to poll for ever
+    if (is_last_error) set_last_error(failure_in_log(sentence));  // of whoever sees the state next
+  } catch (const std::bad_alloc&) {                               // who polls is not to poll for ever
     if (failure_text_.load() == nullptr) failure_text_.store("out of memory", std::memory_order_release);
   }
   state_.store(code, std::memory_order_release);
   return true;
 }
 
-/// It is the thread's last error too, for whoever sees the state there. Some sentences begin with the rank: those that
-/// were made to be told others as well.
-void Communicator::log_failure(const std::string& sentence) const {
-  const DeviceInLog device(device_);
+/// Some sentences begin with the rank: those that were made to be told others as well.
+std::string Communicator::failure_in_log(const std::string& sentence) const {
   const std::string beginning = name_in_log() + ": ";
-  log_warn("{}{}", sentence.starts_with(beginning) ? "" : beginning, sentence);
+  return sentence.starts_with(beginning) ? sentence : beginning + sentence;
 }
 
 /// What the thread that makes it writes is not looked at: that need not know its rank yet.
@@ -305,12 +303,18 @@ void Communicator::give_up(const Error& error) {
   abort();
 }
 
+/// The log comes last: whoever reads it may keep it waiting.
 void Communicator::fail_with(ncclResult_t code, const std::string& sentence, bool tell_others) {
   const bool aborted = aborted_.load();  // an abort that follows is because of this failure
   if (!become_failed(code, sentence, true)) return;
   stop_operations();
   if (tell_others && bootstrap_ && phase_.load() != Phase::kInitialising) tell(*bootstrap_, code, sentence, aborted);
   seat_.note_failure();
+  try {
+    const DeviceInLog device(device_);
+    log_note("{}", failure_in_log(sentence));
+  } catch (const std::bad_alloc&) {  // it is told where it is asked for
+  }
 }
 
 /// `aborted`: before, which then is the cause, and no failure of its own.

@@ -262,7 +262,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   }
   void enter(Phase next);
   /// False if it had failed before.
-  bool become_failed(ncclResult_t code, const std::string& sentence, bool logs);
+  bool become_failed(ncclResult_t code, const std::string& sentence, bool is_last_error);
   /// Runs the body, in which the launch is planned or handed on, as a visitor; its failures become the communicator's.
   template <class Body>
   void operate(const Launch& launch, Body&& body);
@@ -294,7 +294,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::string self_description() const;
   std::string name_in_log() const;
   std::string state_in_words() const;
-  void log_failure(const std::string& sentence) const;
+  std::string failure_in_log(const std::string& sentence) const;
   /// "comm ... - STEP COMPLETE", as scripts that read logs expect it: Destroy if all was done that had been called,
   /// else Abort, whichever call it was.
   void log_completion(Subsystem subsystem, const char* step) const;

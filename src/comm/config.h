@@ -34,7 +34,7 @@ int most_ctas(const Config& config);
 
 /// Reads the caller's struct as far as its size says; undefined fields keep what `base` has; then the environment wins.
 /// Null means nothing is set. Throws Error(ncclInvalidArgument) for a struct that was not initialised and for values
-/// out of range, Error(ncclInvalidUsage) for words in NCCL_CTA_POLICY that it does not know.
+/// out of range; words in NCCL_CTA_POLICY that it does not know are told in the log.
 Config read_config(const ncclConfig_t* config, const Config& base);
 
 /// The same for a communicator that is made of another one. `shares`: it may use the parent's resources; it has its own

@@ -215,8 +215,6 @@ group::Simulated simulate_outermost(const State& group) {
 
 namespace group {
 
-bool open() { return state().depth > 0; }
-
 void start() { ++state().depth; }
 
 ncclResult_t end() {

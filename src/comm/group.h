@@ -32,7 +32,6 @@ bool leave_at_the_end(const std::shared_ptr<Communicator>& communicator) noexcep
 /// if that was ended. Throws Error(ncclInvalidUsage) outside of a group, and what end() would find wrong with it; but
 /// no communicator fails.
 Simulated simulate();
-bool open();
 /// Whether what a call records is carried out when the program ends its group, not by the call itself.
 bool outlasts_the_call();
 

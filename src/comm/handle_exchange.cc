@@ -42,10 +42,14 @@ void SocketHandleExchange::offer_on_demand(uint64_t name, std::function<MemoryHa
 
 void SocketHandleExchange::withdraw(uint64_t name) { exchange_.withdraw(key_of(rank_, name)); }
 
+/// Descriptors pass within a host only.
+PeerIdentity SocketHandleExchange::process_of(const Peer& peer) {
+  return {this_process().host, peer.pid, peer.pid_namespace};
+}
+
 MemoryHandle SocketHandleExchange::fetch(int peer, uint64_t name) {
   const Peer& other = peers_.at(static_cast<size_t>(peer));
-  const PeerIdentity process{this_process().host, other.pid,
-                             other.pid_namespace};  // descriptors pass within a host only
+  const PeerIdentity process = process_of(other);
   FdServerName server;
   std::copy_n(other.handle_server.begin(), server.text.size(), server.text.begin());
   const auto begin = std::chrono::steady_clock::now();
@@ -60,18 +64,16 @@ MemoryHandle SocketHandleExchange::fetch(int peer, uint64_t name) {
     SharedFd shared = exchange_.fetch(server, key_of(peer, name), begin + longest_, interrupt);
     return {std::move(shared.fd), shared.metadata};
   } catch (const Error& error) {
-    const bool remote = error.code() == ncclRemoteError;
-    const std::string sentence = formatted("cannot reach the memory of {}: {}{}", describe_rank(peer, other),
-                                           error.what(), remote ? fate_of(process) : "");
-    if (remote && turns_out_gone(peer, process)) throw PeerGone(error.code(), sentence);
-    throw Error(error.code(), sentence);
+    fail(error.code(), "cannot reach the memory of {}: {}{}", describe_rank(peer, other), error.what(),
+         error.code() == ncclRemoteError ? fate_of(process) : "");
   }
 }
 
 /// Whoever refuses to answer may lack memory; whoever is gone is known to be, soon.
-bool SocketHandleExchange::turns_out_gone(int peer, const PeerIdentity& process) const {
+bool SocketHandleExchange::turns_out_gone(int peer) const {
   constexpr std::chrono::seconds kPatienceWithWords{1};
   constexpr std::chrono::milliseconds kBetweenLooks{10};
+  const PeerIdentity process = process_of(this->peer(peer));
   const auto begin = std::chrono::steady_clock::now();
   while (!abort_flag_->load()) {
     if (has_ended(process) || (is_gone_ && is_gone_(peer))) return true;

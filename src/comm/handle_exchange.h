@@ -39,9 +39,10 @@ class SocketHandleExchange : public HandleExchange {
   void offer_on_demand(uint64_t name, std::function<MemoryHandle()> make) override;
   void withdraw(uint64_t name) override;
   MemoryHandle fetch(int peer, uint64_t name) override;
+  bool turns_out_gone(int peer) const override;
 
  private:
-  bool turns_out_gone(int peer, const PeerIdentity& process) const;
+  static PeerIdentity process_of(const Peer& peer);
 
   FdExchange exchange_;
   int rank_;

@@ -6,7 +6,6 @@
 #include <functional>
 #include <utility>
 
-#include "base/error.h"
 #include "base/unique_fd.h"
 
 namespace nitinol {
@@ -15,12 +14,6 @@ namespace nitinol {
 struct MemoryHandle {
   UniqueFd fd;
   uint64_t bytes = 0;
-};
-
-/// The peer is not there any more: it has left the communicator, or its process has ended.
-class PeerGone : public Error {
- public:
-  using Error::Error;
 };
 
 /// Passes memory handles between the processes of a host. Peers are ranks of one communicator.
@@ -36,10 +29,12 @@ class HandleExchange {
   virtual void offer_on_demand(uint64_t name, std::function<MemoryHandle()> make) { offer(name, std::move(make)); }
   virtual void withdraw(uint64_t name) = 0;
 
-  /// The handle that `peer` offers under `name`. Waits for the peer's service threads. Throws PeerGone
-  /// (ncclRemoteError) if the peer turns out to be gone, and Error: ncclRemoteError if it does not offer this or has
-  /// not answered in time, or what else went wrong.
+  /// The handle that `peer` offers under `name`. Waits for the peer's service threads. Throws Error: ncclRemoteError
+  /// if the peer has died, offers nothing of this name, or has not answered in time.
   virtual MemoryHandle fetch(int peer, uint64_t name) = 0;
+
+  /// Whether a peer whose memory is not to be had is gone, which may only be known in a moment: waits for that.
+  virtual bool turns_out_gone(int /*peer*/) const { return false; }
 };
 
 /// A mapping of memory that other processes of the host can map too; zero when made, and without a page until it is

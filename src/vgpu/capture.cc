@@ -200,6 +200,18 @@ cudaError_t check_unsafe_call() {
   return verdict;
 }
 
+cudaError_t check_no_capture_on(int device) {
+  cudaError_t verdict = cudaSuccess;
+  std::lock_guard lock(capture_mutex());
+  for (const auto& capture : captures()) {
+    const auto is_there = [device](const Stream* stream) { return stream->device == device; };
+    if (capture->invalid || std::none_of(capture->streams.begin(), capture->streams.end(), is_there)) continue;
+    capture->invalid = true;
+    verdict = cudaErrorStreamCaptureUnsupported;
+  }
+  return verdict;
+}
+
 cudaError_t spoil_capture(Stream& stream, cudaError_t error) {
   std::lock_guard lock(capture_mutex());
   if (Capture* capture = stream.capture.load(std::memory_order_relaxed)) capture->invalid = true;

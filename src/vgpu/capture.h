@@ -39,6 +39,9 @@ inline bool capturing(const Stream& stream) { return stream.capture.load(std::me
 // Refuses a call that could spoil a capture in progress (and spoils it), as the thread's capture mode says.
 cudaError_t check_unsafe_call();
 
+// Refuses (and invalidates) in whatever mode if a stream of the device is being captured.
+cudaError_t check_no_capture_on(int device);
+
 // Refuses (and invalidates) if the stream is being captured, or if it is the legacy stream and a blocking stream of its
 // device is.
 cudaError_t check_not_capturing(Stream& stream);

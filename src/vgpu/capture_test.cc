@@ -190,6 +190,43 @@ TEST(Capture, SynchronizingTheStreamSpoilsIt) {
   end_spoilt(stream);
 }
 
+TEST(Capture, IsSpoiltByWhoeverWaitsForItsDeviceInWhateverMode) {
+  const StreamOwner stream;
+  for (const auto mode :
+       {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed}) {
+    begin(stream, mode);
+    EXPECT_CUDA_ERROR(cudaDeviceSynchronize(), cudaErrorStreamCaptureUnsupported);
+    end_spoilt(stream);
+    begin(stream, mode);
+    std::thread([] {
+      auto relaxed = cudaStreamCaptureModeRelaxed;
+      EXPECT_CUDA(cudaThreadExchangeStreamCaptureMode(&relaxed));
+      EXPECT_CUDA_ERROR(cudaDeviceSynchronize(), cudaErrorStreamCaptureUnsupported);
+    }).join();
+    end_spoilt(stream);
+    begin(stream, mode);
+    std::thread([] {
+      EXPECT_CUDA(cudaSetDevice(1));
+      auto relaxed = cudaStreamCaptureModeRelaxed;
+      EXPECT_CUDA(cudaThreadExchangeStreamCaptureMode(&relaxed));
+      EXPECT_CUDA(cudaDeviceSynchronize());
+    }).join();
+    GraphOwner owner;
+    EXPECT_CUDA(cudaStreamEndCapture(stream, &owner.graph));
+  }
+}
+
+TEST(Capture, EndsWithItsStream) {
+  cudaStream_t stream = nullptr;
+  ASSERT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  begin(stream);
+  EXPECT_CUDA(cudaStreamDestroy(stream));
+  void* pointer = nullptr;
+  EXPECT_CUDA(cudaMalloc(&pointer, 100));
+  EXPECT_CUDA(cudaDeviceSynchronize());
+  EXPECT_CUDA(cudaFree(pointer));
+}
+
 TEST(Capture, UnsafeCallsSpoilItAsTheModeSays) {
   StreamOwner stream;
   void* pointer = nullptr;

@@ -134,37 +134,52 @@ cudaError_t check_synchronous_call(Stream& legacy) {
   return check_unsafe_call();
 }
 
-// What a copy or fill in the current device's legacy stream touches of another device comes behind what that one's has,
-// and is done before the call returns, so before all that comes later there.
-cudaError_t await_other_device(const void* pointer, bool* waits) {
-  const std::optional<Allocation> allocation = find_allocation(pointer);
-  if (!allocation || allocation->type == cudaMemoryTypeHost) return cudaSuccess;
-  if (allocation->device == thread_state().device) return cudaSuccess;
-  Stream& legacy = legacy_stream(allocation->device);
-  if (cudaError_t error = check_legacy(legacy)) return error;
-  Point before;
-  {
-    Submission submission(legacy);
-    submission.run(Task([] {}));
-    before = submission.end();
+// The legacy streams of other devices than the current one whose memory a copy or fill touches: it comes between what
+// these have before and after.
+class OtherDevices {
+ public:
+  cudaError_t add(const void* pointer) {
+    const std::optional<Allocation> allocation = find_allocation(pointer);
+    if (!allocation || allocation->type == cudaMemoryTypeHost) return cudaSuccess;
+    if (allocation->device == thread_state().device) return cudaSuccess;
+    Stream& legacy = legacy_stream(allocation->device);
+    streams_[count_++] = &legacy;
+    return check_legacy(legacy);
   }
-  wait_for(before);
-  *waits = true;
-  return cudaSuccess;
-}
+  void let_begin_before(Stream& current) const {
+    for (Stream* const* other = streams_; other != streams_ + count_; ++other) wait_in(current, point_in(**other));
+  }
+  void let_go_on_after(Stream& current) const {
+    for (Stream* const* other = streams_; other != streams_ + count_; ++other) wait_in(**other, point_in(current));
+  }
 
-// In the legacy stream. Returns when the copy is done, unless it is within the current device.
+ private:
+  // Behind all that it and the blocking streams beside it have.
+  static Point point_in(Stream& stream) {
+    Submission submission(stream);
+    submission.run(Task([] {}));
+    return submission.end();
+  }
+  static void wait_in(Stream& stream, Point point) { Submission(stream).wait(point); }
+
+  Stream* streams_[2]{};
+  int count_ = 0;
+};
+
+// In the legacy stream. Returns when the copy is done, unless it is among devices.
 cudaError_t copy_now(const Copy& copy, cudaMemcpyKind kind) {
   if (copy.empty()) return cudaSuccess;
   Sides sides{};
   if (cudaError_t error = check(copy, kind, &sides)) return error;
   Stream& legacy = legacy_stream(thread_state().device);
   if (cudaError_t error = check_synchronous_call(legacy)) return error;
-  bool waits = !sides.only_device();
-  if (cudaError_t error = await_other_device(copy.source, &waits)) return error;
-  if (cudaError_t error = await_other_device(copy.destination, &waits)) return error;
+  OtherDevices others;
+  if (cudaError_t error = others.add(copy.source)) return error;
+  if (cudaError_t error = others.add(copy.destination)) return error;
+  others.let_begin_before(legacy);
   if (cudaError_t error = submit(legacy, cudaGraphNodeTypeMemcpy, copy)) return error;
-  if (waits) wait_for(legacy.end());
+  others.let_go_on_after(legacy);
+  if (!sides.only_device()) wait_for(legacy.end());
   return usable();
 }
 
@@ -189,10 +204,12 @@ cudaError_t fill_now(const Fill& fill) {
   if (cudaError_t error = check(fill, &side)) return error;
   Stream& legacy = legacy_stream(thread_state().device);
   if (cudaError_t error = check_synchronous_call(legacy)) return error;
-  bool waits = side != Side::kDevice;
-  if (cudaError_t error = await_other_device(fill.destination, &waits)) return error;
+  OtherDevices others;
+  if (cudaError_t error = others.add(fill.destination)) return error;
+  others.let_begin_before(legacy);
   if (cudaError_t error = submit(legacy, cudaGraphNodeTypeMemset, fill)) return error;
-  if (waits) wait_for(legacy.end());
+  others.let_go_on_after(legacy);
+  if (side != Side::kDevice) wait_for(legacy.end());
   return usable();
 }
 

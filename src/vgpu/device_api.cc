@@ -235,6 +235,7 @@ cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
 cudaError_t cudaDeviceSynchronize() {
   return guarded([&] {
     if (cudaError_t error = check_unsafe_call()) return error;
+    if (cudaError_t error = check_no_capture_on(thread_state().device)) return error;
     synchronize_device(thread_state().device);
     return usable();
   });

@@ -142,6 +142,17 @@ TEST(Errors, BelongToTheThread) {
   EXPECT_CUDA(cudaGetLastError());
 }
 
+TEST(Errors, AreNotThoseOfWorkThatTheThreadDoesWhileItWaits) {
+  const StreamOwner stream;
+  EXPECT_CUDA_ERROR(cudaSetDevice(100), cudaErrorInvalidDevice);
+  enqueue(stream, [] {
+    cudaGetLastError();
+    cudaFree(reinterpret_cast<void*>(1));
+  });
+  EXPECT_CUDA(cudaStreamSynchronize(stream));
+  EXPECT_CUDA_ERROR(cudaGetLastError(), cudaErrorInvalidDevice);
+}
+
 TEST(Errors, HaveNamesAndTexts) {
   EXPECT_STREQ(cudaGetErrorName(cudaErrorInvalidValue), "cudaErrorInvalidValue");
   EXPECT_STREQ(cudaGetErrorString(cudaSuccess), "no error");

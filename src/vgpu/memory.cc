@@ -176,10 +176,10 @@ void release_all(int device) {
     for (auto entry = m.known.begin(); entry != m.known.end();) {
       const auto here = entry++;
       Allocation& allocation = here->second;
-      if (allocation.device != device) continue;
-      if (allocation.origin == Origin::kRegistered) m.known.erase(here);
-      if (allocation.origin != Origin::kAllocated) continue;
-      if (of_a_graph(allocation)) {
+      if (allocation.device != device || allocation.origin == Origin::kImported) continue;
+      if (allocation.origin == Origin::kRegistered) {
+        m.known.erase(here);
+      } else if (of_a_graph(allocation)) {
         allocation.keeper = Keeper::kGraphIdle;
       } else {
         gone.push_back(allocation);

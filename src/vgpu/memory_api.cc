@@ -1,4 +1,5 @@
 // The API's functions that allocate, register and describe memory.
+#include <atomic>
 #include <cstring>
 
 #include "cuda_runtime_api.h"
@@ -15,6 +16,11 @@ constexpr unsigned kHostAllocFlags = cudaHostAllocPortable | cudaHostAllocMapped
 constexpr unsigned kHostRegisterFlags =
     cudaHostRegisterPortable | cudaHostRegisterMapped | cudaHostRegisterIoMemory | cudaHostRegisterReadOnly;
 
+// Of memory, in streams: what they are to free yet is not free.
+std::atomic<int> g_frees_queued{0};
+
+bool may_be_had_later(size_t size) { return g_frees_queued > 0 && size <= device_memory_total(); }
+
 cudaError_t allocate_into(void** pointer, size_t size, cudaMemoryType type, unsigned flags) {
   if (pointer == nullptr) return cudaErrorInvalidValue;
   if (cudaError_t error = check_unsafe_call()) return error;
@@ -22,7 +28,7 @@ cudaError_t allocate_into(void** pointer, size_t size, cudaMemoryType type, unsi
   if (size == 0) return cudaSuccess;
   const int device = thread_state().device;
   *pointer = allocate(size, type, device, flags);
-  if (*pointer == nullptr && type != cudaMemoryTypeHost) {  // what streams are to free yet is not free
+  if (*pointer == nullptr && type != cudaMemoryTypeHost && may_be_had_later(size)) {
     synchronize_device(device);
     *pointer = allocate(size, type, device, flags);
   }
@@ -55,7 +61,7 @@ cudaError_t allocate_in_stream(void** pointer, size_t size, Stream& stream) {
   const bool captured = capturing(stream);
   const Keeper keeper = captured ? Keeper::kGraphIdle : Keeper::kProgram;
   void* memory = allocate(size, cudaMemoryTypeDevice, stream.device, 0, keeper);
-  if (memory == nullptr && !captured) {  // what the stream is to free yet is free behind it
+  if (memory == nullptr && !captured && may_be_had_later(size)) {
     wait_for(stream.end());
     memory = allocate(size, cudaMemoryTypeDevice, stream.device, 0, keeper);
   }
@@ -192,8 +198,13 @@ cudaError_t cudaFreeAsync(void* pointer, cudaStream_t handle) {
       if (allocation->keeper == Keeper::kProgram) return cudaErrorInvalidValue;
       return submit(*stream, cudaGraphNodeTypeMemFree, [=] { free_in_graph(pointer); });
     }
-    return submit(*stream, cudaGraphNodeTypeMemFree,
-                  [=] { release(pointer, cudaMemoryTypeDevice, cudaMemoryTypeDevice); });
+    ++g_frees_queued;
+    const cudaError_t error = submit(*stream, cudaGraphNodeTypeMemFree, [=] {
+      release(pointer, cudaMemoryTypeDevice, cudaMemoryTypeDevice);
+      --g_frees_queued;
+    });
+    if (error != cudaSuccess) --g_frees_queued;
+    return error;
   });
 }
 

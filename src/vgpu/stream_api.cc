@@ -120,8 +120,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   return guarded([&] {
     Stream* stream = find_stream(handle);
     if (stream == nullptr || stream->kind.load() != StreamKind::kNormal) return cudaErrorInvalidResourceHandle;
-    if (capturing(*stream)) return spoil_capture(*stream, cudaErrorStreamCaptureUnsupported);
-    destroy_stream(*stream);
+    destroy_stream(*stream);  // with its capture, as in CUDA
     return cudaSuccess;
   });
 }

@@ -71,6 +71,11 @@ def check_thread_locals(library):
         yield "has thread-local variables that need room from the program's start: it could not be loaded later or twice"
 
 
+def check_own_calls(library):
+    for name in re.findall(r"\bp?nccl[A-Z]\w*", output("readelf", "-r", "--wide", library)):
+        yield f"calls its own {name} by name: another library's may be found"
+
+
 def check_reference(library, reference):
     missing = exported(reference) - exported(library) - PRIVATE_TO_NVIDIA
     yield from (f"does not export {name}, which {reference} does" for name in sorted(missing) if OURS.match(name))
@@ -87,7 +92,7 @@ def main():
         complaints = list(check_exports(arguments.library))
     elif arguments.check == "needed":
         complaints = list(check_needed(arguments.library, arguments.flavour)) + list(check_thread_locals(arguments.library))
-        complaints += list(check_version(arguments.library))
+        complaints += list(check_version(arguments.library)) + list(check_own_calls(arguments.library))
     elif not arguments.reference:
         print("skipped: no NCCL of NVIDIA's is installed here")
         return SKIPPED

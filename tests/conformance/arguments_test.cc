@@ -271,6 +271,8 @@ TEST(Arguments, WindowsAreHandedBackOnceAndTheirMemoryIsAsGoodAsAny) {
     refuses(ncclCommDeregister(self.comm, plain), ncclInvalidUsage, "not a registration");
     EXPECT_CALL(ncclCommWindowDeregister(self.comm, plain));
     refuses(ncclCommWindowDeregister(self.comm, plain), ncclInvalidArgument, "not a window");
+    const std::string latest = ncclGetLastError(self.comm);
+    expect_that(latest.find("not a window") != std::string::npos, latest);
     EXPECT_CALL(ncclCommWindowDeregister(self.comm, symmetric));
     EXPECT_CALL(ncclMemFree(memory));
   });
@@ -317,6 +319,10 @@ TEST(Arguments, RegistrationsAreHandedBackOnce) {
     EXPECT_CALL(ncclCommRegister(self.comm, b, 4096, &second));
     EXPECT_CALL(ncclCommDeregister(self.comm, first));
     refuses(ncclCommDeregister(self.comm, first), ncclInvalidUsage, "not a registration");
+    void* third = nullptr;
+    EXPECT_CALL(ncclCommRegister(self.comm, b, 4096, &third));
+    refuses(ncclCommDeregister(self.comm, first), ncclInvalidUsage, "not a registration");
+    EXPECT_CALL(ncclCommDeregister(self.comm, third));
     EXPECT_CALL(ncclCommDeregister(self.comm, second));
     EXPECT_CALL(ncclCommDeregister(self.comm, nullptr));
     refuses(ncclCommRegister(self.comm, nullptr, 8, &first), ncclInvalidArgument, "NULL");

@@ -210,6 +210,14 @@ TEST(Log, AWarningNamesThePlaceWhereTheErrorCameUp) {
   EXPECT_TRUE(has(log, "NCCL version 2\\.28\\.9\\+cuda[0-9.]+ ")) << log;
 }
 
+TEST(Log, TellsAtInfoWhatIsReturnedForAnError) {
+  const std::string log = log_of(1, "INFO", "COLL", [](Rank& self) {
+    int number = 0;
+    expect_that(ncclBcast(&number, 1, ncclInt, 5, self.comm, self.stream) == ncclInvalidArgument, "took root 5");
+  });
+  EXPECT_TRUE(has(log, " NCCL INFO operations\\.cc:[0-9]+ -> 4$")) << log;
+}
+
 TEST(Log, SaysWhenACommunicatorIsCompleteAndWhatItIsCalled) {
   const std::string log = log_of(1, "INFO", "INIT", [](Rank& self) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

@@ -83,6 +83,20 @@ TEST_P(GoingOn, OfWhoTakesWhatItHasBroadcastForTheFirstTime) {
       true);
 }
 
+/// Who waits for another that is late, in a collective that the one that is gone was through with.
+TEST_P(GoingOn, OfWhoReducesWhatItHasGivenForTheFirstTime) {
+  run({[](Stayer& leaver) { leaver.reduce(17, 0); },
+       [](Stayer& stayer) {
+         stay_idle();
+         if (stayer.rank() == 2) std::this_thread::sleep_for(std::chrono::seconds(3));
+         stayer.reduce(stayer.rank() + 1, 0);
+         if (stayer.rank() == 0) stayer.must_have(17 + 1 + 3);
+         expect_that(state_of(stayer.comm()) == ncclSuccess, "it has failed");
+         EXPECT_CALL(ncclCommDestroy(stayer.comm()));
+       }},
+      true);
+}
+
 /// Which is not in its memory.
 TEST_P(GoingOn, ButNotOfWhoWaitsForMoreThanItHasSentForTheFirstTime) {
   run({[](Stayer& leaver) { leaver.send(17, 0); },

@@ -93,6 +93,21 @@ class Stayer {
     must_have(value);
   }
 
+  /// To the root, which has the sum then.
+  void reduce(int value, int root) const {
+    fill(value);
+    EXPECT_CALL(ncclReduce(data_, data_, kCount, ncclInt, ncclSum, root, comm_, stream_));
+    synchronize();
+  }
+  void must_have(int value) const {
+    std::vector<int> values(kCount, -1);
+    EXPECT_CALL(cudaMemcpyAsync(values.data(), data_, kCount * sizeof(int), cudaMemcpyDeviceToHost, stream_));
+    synchronize();
+    expect_that(state_of(comm_) == ncclSuccess, "it has failed");
+    for (const int found : values)
+      expect_that(found == value, std::to_string(found) + " and not " + std::to_string(value));
+  }
+
   cudaGraphExec_t capture() const {
     return captured(stream_, [this] { EXPECT_CALL(all_reduce()); });
   }
@@ -110,14 +125,6 @@ class Stayer {
     const std::vector<int> values(kCount, value);
     EXPECT_CALL(cudaMemcpyAsync(data_, values.data(), kCount * sizeof(int), cudaMemcpyHostToDevice, stream_));
     synchronize();
-  }
-  void must_have(int value) const {
-    std::vector<int> values(kCount, -1);
-    EXPECT_CALL(cudaMemcpyAsync(values.data(), data_, kCount * sizeof(int), cudaMemcpyDeviceToHost, stream_));
-    synchronize();
-    expect_that(state_of(comm_) == ncclSuccess, "it has failed");
-    for (const int found : values)
-      expect_that(found == value, std::to_string(found) + " and not " + std::to_string(value));
   }
 
   ncclComm_t comm_;

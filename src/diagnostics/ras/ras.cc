@@ -181,10 +181,12 @@ void Seat::take(const Newcomer& newcomer, Subject& subject) {
 }
 
 void Seat::leave() {
-  const std::lock_guard lock(mutex_);
-  Process* const process = std::exchange(process_, nullptr);
-  if (process == nullptr || !Process::is_current(process)) return;
-  process->leave_seat(id_, rank_);
+  Process* process = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    process = std::exchange(process_, nullptr);
+  }
+  if (process != nullptr && Process::is_current(process)) process->leave_seat(id_, rank_);
 }
 
 void Seat::note_failure() noexcept {

@@ -57,9 +57,7 @@ std::shared_ptr<Arena> find_arena(const RankName& name, std::chrono::steady_cloc
     const auto entry = all.arenas.find(name);
     if (entry != all.arenas.end()) {
       found = entry->second.lock();
-      if (!found) {
-        throw PeerGone(ncclRemoteError, formatted("rank {} of this process has left the communicator", name.rank));
-      }
+      if (!found) fail(ncclRemoteError, "rank {} of this process has left the communicator", name.rank);
     }
     const auto now = std::chrono::steady_clock::now();
     if (found || now >= deadline) break;

@@ -22,8 +22,8 @@ struct RankName {
 void enter_arena(const RankName& name, const std::shared_ptr<Arena>& arena);
 void remove_arena(const RankName& name);
 
-/// The arena that the rank has entered; waits until it has. Throws PeerGone if it has been removed, and Error at the
-/// deadline, or soon after `given_up` says so.
+/// The arena that the rank has entered; waits until it has. Throws Error if it has been removed, at the deadline, or
+/// soon after `given_up` says so.
 std::shared_ptr<Arena> find_arena(
     const RankName& name, std::chrono::steady_clock::time_point deadline,
     const std::function<bool()>& given_up = [] { return false; });

@@ -41,6 +41,7 @@ Rank::Rank(ExecutorSetup setup)
       reached_(setup.peers.size()),
       known_(static_cast<size_t>(kCollectives) * kAlgorithms * setup.peers.size() * 2),
       watched_(setup.peers.size()),
+      missed_(setup.peers.size()),
       circles_(setup.rank, geometry_.ranks),
       occupancy_(own_, setup.rank, setup.identity, {setup.idle, setup.program_waits}),
       timeout_(setup.timeout),

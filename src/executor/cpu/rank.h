@@ -260,6 +260,7 @@ class Rank {
   bool find_leaver();
   bool waits_on_host(int peer) const;
   bool find_waiting_on_host();
+  std::vector<int> known_peers() const;
   std::vector<int> peers_inside_or_late() const;
   std::string doings_of_all(const std::vector<int>& peers) const;
   bool will_say_themselves(const std::vector<int>& peers) const;
@@ -320,6 +321,7 @@ class Rank {
   std::vector<bool> known_;  ///< by collective, algorithm, root and whether order matters: its peers are reached
 
   std::vector<std::atomic<const Arena*>> watched_;  ///< those of reached_, for an operation that runs meanwhile
+  std::vector<std::atomic<bool>> missed_;           ///< which of these stand in for ranks that are gone
   uint64_t sequence_ = 0;                           ///< of the last collective that was begun
   uint32_t tag_ = 0;                                ///< of the current collective, shifted by 8 bits
   std::chrono::steady_clock::time_point stalled_since_;

@@ -18,7 +18,7 @@ constexpr std::chrono::seconds kPatienceWithPeers{60};
 }  // namespace
 
 void Rank::connect() {
-  for (int peer = 0; peer < ranks(); ++peer) reach(peer);
+  for (int peer = 0; peer < ranks(); ++peer) reach_to_take(peer);
 }
 
 /// To be able to say what each of them does. Whoever cannot be had is missed where it is needed.
@@ -85,7 +85,7 @@ void Rank::reach_for(const CollectiveWork& work) {
 }
 
 void Rank::reach(int peer) {
-  if (is_missed(peer)) throw PeerGone(ncclRemoteError, reached_[peer]->gone);
+  if (is_missed(peer)) fail(ncclRemoteError, "{}", reached_[peer]->gone);
   if (!has_reached(peer)) enter_reached(peer, find_or_map_arena(peer));
 }
 
@@ -94,14 +94,16 @@ void Rank::reach_to_take(int peer) {
   if (has_reached(peer)) return;
   try {
     reach(peer);
-  } catch (const PeerGone& found) {
+  } catch (const Error& found) {
+    if (found.code() != ncclRemoteError || stopped() || !handles_->turns_out_gone(peer)) throw;
+    missed_[static_cast<size_t>(peer)] = true;
     enter_reached(peer, stand_in_for(peer));
     reached_[peer]->gone = found.what();
     ++unreached_;  // it is asked for once more by whoever sends
   }
 }
 
-bool Rank::is_missed(int peer) const { return peer != rank_ && has_reached(peer) && !reached_[peer]->gone.empty(); }
+bool Rank::is_missed(int peer) const { return missed_[static_cast<size_t>(peer)]; }
 
 /// An arena in which nobody lives.
 std::shared_ptr<Arena> Rank::stand_in_for(int peer) const {

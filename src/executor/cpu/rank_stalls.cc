@@ -159,12 +159,20 @@ bool Rank::find_waiting_on_host() {
   return true;
 }
 
-/// Peers that were reached and are not through with the collective that this rank is in.
-std::vector<int> Rank::peers_inside_or_late() const {
+/// Peers of whom something is known. Of one that was gone already nothing is, unless this rank waits for it.
+std::vector<int> Rank::known_peers() const {
   std::vector<int> peers;
   for (int peer = 0; peer < ranks(); ++peer) {
-    if (arena_of(peer) != nullptr && arena_of(peer)->header().calls.ended() < sequence_) peers.push_back(peer);
+    const bool matters = !missed_[static_cast<size_t>(peer)] || told_wait_for_ == peer;
+    if (arena_of(peer) != nullptr && matters) peers.push_back(peer);
   }
+  return peers;
+}
+
+/// Those that are not through with the collective that this rank is in.
+std::vector<int> Rank::peers_inside_or_late() const {
+  std::vector<int> peers = known_peers();
+  std::erase_if(peers, [this](int peer) { return arena_of(peer)->header().calls.ended() >= sequence_; });
   return peers;
 }
 
@@ -176,14 +184,9 @@ void Rank::on_stall() {
   if (find_dead(current().text(), peers)) return;
   if (waited >= kCirclesSearchedAfter && find_long_circle({current(), {}}, [] { return false; })) return;
   if (!is_to_be_told_of(waited)) return;
-  std::vector<int> known;
-  std::vector<int> late;
-  for (int peer = 0; peer < ranks(); ++peer) {
-    const Arena* const arena = arena_of(peer);
-    if (arena == nullptr) continue;
-    known.push_back(peer);
-    if (arena->header().calls.begun() < sequence_) late.push_back(peer);
-  }
+  const std::vector<int> known = known_peers();
+  std::vector<int> late = known;
+  std::erase_if(late, [this](int peer) { return arena_of(peer)->header().calls.begun() >= sequence_; });
   // All have begun it: one is stopped in the middle, or whoever is missing will be named by a rank that sees it.
   tell_of(
       {.waited = waited,

@@ -49,9 +49,8 @@ std::shared_ptr<Arena> find_arena(const ArenaName& name) {
   const auto entry = all.arenas.find(name);
   std::shared_ptr<Arena> found = entry != all.arenas.end() ? entry->second.lock() : nullptr;
   if (found == nullptr) {
-    throw PeerGone(ncclRemoteError,
-                   formatted("cannot reach the memory of rank {}, a rank of this process: it has left the communicator",
-                             name.second));
+    fail(ncclRemoteError, "cannot reach the memory of rank {}, a rank of this process: it has left the communicator",
+         name.second);
   }
   return found;
 }

@@ -44,7 +44,7 @@ using ArenaName = std::pair<std::array<uint64_t, 2>, int>;
 
 void register_arena(const ArenaName& name, const std::shared_ptr<Arena>& arena);
 void unregister_arena(const ArenaName& name);
-/// Once all ranks have registered theirs. Throws PeerGone if the rank has gone since.
+/// Once all ranks have registered theirs. Throws Error(ncclRemoteError) if the rank has left since.
 std::shared_ptr<Arena> find_arena(const ArenaName& name);
 
 }  // namespace nitinol::cuda

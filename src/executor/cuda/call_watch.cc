@@ -47,15 +47,15 @@ void CallWatch::stop() {
   if (watch == 0) return;
   progress_.stop();
   stop_watching(watch);
+  const bool is_aborted = domain_->signals().aborted != 0;
   try {
-    if (domain_->signals().aborted != 0) {
-      note_end();
-    } else if (any_captured_) {
-      domain_->look_after_graphs();
-    }
+    if (is_aborted) note_end();
+    if (!is_aborted && any_captured_) domain_->look_after_graphs(late_ranks_.timeout());
   } catch (const std::bad_alloc&) {  // nor is there any to say so
   } catch (const std::exception& error) {
-    log_note("rank {}: while it looked how far its GPU has come: {}", rank_, error.what());
+    log_note("rank {}: {}: {}", rank_,
+             is_aborted ? "while it looked how far its GPU has come" : "nobody looks at what its graphs wait for",
+             error.what());
   }
 }
 

@@ -152,11 +152,12 @@ class CudaExecutor : public Executor {
 
   void launch(const Launch& launch, cudaStream_t stream) override {
     const DeviceGuard on(device_);
-    KernelLauncher::Turn turn(launcher_, stream, captured_);
+    std::optional<KernelLauncher::Turn> turn;
+    if (has_kernels(launch)) turn.emplace(launcher_, stream, captured_);
     if (!captured_) watch_->begin_launch(stream);
     launch_collectives(launch.collectives, stream);
     if (!launch.messages.empty()) messages_->launch(launch.messages, stream);
-    turn.done();
+    if (turn) turn->done();
     if (!captured_) watch_->end_launch(stream);
   }
 
@@ -214,6 +215,11 @@ class CudaExecutor : public Executor {
   /// Collectives of nothing are only compared; with one rank they are copies, unless there is a scalar.
   bool has_no_kernel(const CollectiveWork& work) const {
     return work.count == 0 || (ranks_ == 1 && work.reduction.scalar == Reduction::Scalar::kNone);
+  }
+
+  bool has_kernels(const Launch& launch) const {
+    const auto has_none = [this](const CollectiveWork& work) { return has_no_kernel(work); };
+    return ranks_ > 1 || !std::all_of(launch.collectives.begin(), launch.collectives.end(), has_none);
   }
 
   void launch_alone(CollectiveWork work, cudaStream_t stream) {

@@ -124,7 +124,9 @@ Domain::~Domain() {
   close();
 }
 
-void Domain::look_after_graphs() { left_graphs_ = std::make_unique<LeftGraphs>(*this); }
+void Domain::look_after_graphs(std::chrono::milliseconds timeout) {
+  left_graphs_ = std::make_unique<LeftGraphs>(*this, timeout);
+}
 
 void Domain::reach(Queue queue) { map_all(queue, false); }
 
@@ -166,7 +168,9 @@ void Domain::tell_kernels_of_counters(size_t queue, const QueueView& view) {
 std::shared_ptr<p2p::Region> Domain::region_unless_gone(int rank, Queue queue) {
   try {
     return region_of(rank, queue);
-  } catch (const PeerGone& found) {
+  } catch (const Error& found) {
+    const bool is_asked = found.code() == ncclRemoteError && setup_.handles != nullptr;
+    if (!is_asked || !setup_.handles->turns_out_gone(rank)) throw;
     missed_[{queue, rank}] = found.what();
     return nullptr;
   }
@@ -186,7 +190,7 @@ void Domain::stand_in_for_gone(QueueView& view) {
 
 void Domain::must_not_miss(Queue queue, int rank) const {
   const auto missed = missed_.find({queue, rank});
-  if (missed != missed_.end()) throw PeerGone(ncclRemoteError, missed->second);
+  if (missed != missed_.end()) fail(ncclRemoteError, "{}", missed->second);
 }
 
 std::shared_ptr<p2p::Region> Domain::region_of(int rank, Queue queue) {

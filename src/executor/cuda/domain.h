@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -49,8 +50,8 @@ class Domain {
 
   /// Offers nothing any more; what peers have mapped stays.
   void close();
-  /// Graphs may run on although nobody looks at what they wait for. Throws Error.
-  void look_after_graphs();
+  /// Graphs may run on although nobody looks at what they wait for, for `timeout` (0: for ever). Throws Error.
+  void look_after_graphs(std::chrono::milliseconds timeout);
 
   /// Maps the region of every rank for one queue set; of one that is gone, memory in its place. Throws Error if one
   /// cannot be mapped.
@@ -61,7 +62,7 @@ class Domain {
   void reach_and_probe(Queue queue);
   bool reached(Queue queue) const { return views_[static_cast<size_t>(queue)] != nullptr; }
   bool misses(Queue queue, int rank) const { return missed_.count({queue, rank}) != 0; }
-  /// Throws PeerGone if the rank was gone when the queue set was mapped: nothing is to be sent to it.
+  /// Throws Error(ncclRemoteError) if the rank was gone when the queue set was mapped: nothing is to be sent to it.
   void must_not_miss(Queue queue, int rank) const;
   const QueueView& view(Queue queue) const;
   const QueueLayout& layout(Queue queue) const { return layouts_[static_cast<size_t>(queue)]; }

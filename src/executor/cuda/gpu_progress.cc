@@ -93,23 +93,33 @@ void GpuProgress::find(const CallBoard* board) {
   const Executor::Passed passed = passed_now();
   const bool all_through = passed.all.value_or(false);
   if (all_through && now - begun_since_ <= kFromNoteToLaunch) return;  // or not in the stream yet: the next look tells
+  if (passed.all) collect_marks();
   {
     const std::lock_guard lock(mutex_);
     passed_ = frozen_.value_or(passed);
-    if (passed.all) collect_marks();
     if (all_through) ended_ = begun;
   }
   answered_ = question;
 }
 
 GpuProgress::Mark* GpuProgress::take_mark() {
-  const std::lock_guard lock(mutex_);
   collect_marks();
-  const auto free = std::find_if(marks_.begin(), marks_.end(), [](const Mark& mark) { return !mark.taken; });
-  if (free == marks_.end()) return nullptr;
-  if (!free->event) free->event = Event::create();
-  free->taken = true;
-  return &*free;
+  Mark* taken = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto free = std::find_if(marks_.begin(), marks_.end(), [](const Mark& mark) { return !mark.taken; });
+    if (free == marks_.end()) return nullptr;
+    free->taken = true;
+    taken = &*free;
+  }
+  try {
+    if (!taken->event) taken->event = Event::create();
+  } catch (const Error&) {
+    const std::lock_guard lock(mutex_);
+    taken->taken = false;
+    throw;
+  }
+  return taken;
 }
 
 /// The lock is not held while CUDA records, which waits for the device if a queue is full.
@@ -124,16 +134,27 @@ void GpuProgress::mark(uint64_t behind, cudaStream_t stream) {
   mark->recorded = true;
 }
 
+/// Nor while it is asked, which may have to wait for whoever frees memory, and so for kernels.
 void GpuProgress::collect_marks() {
-  const RelaxedCaptureGuard relaxed;
-  for (Mark& mark : marks_) {
-    if (!mark.recorded) continue;
-    const cudaError_t status = cudaEventQuery(mark.event.get());
-    if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
-    if (status != cudaSuccess) continue;
-    mark.taken = mark.recorded = false;
-    ended_ = std::max(ended_, mark.behind);
+  std::array<uint64_t, kMarks> behind{};
+  {
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < kMarks; ++i) behind[i] = marks_[i].recorded ? marks_[i].behind : 0;
   }
+  const RelaxedCaptureGuard relaxed;
+  for (size_t i = 0; i < kMarks; ++i) {
+    if (behind[i] == 0) continue;
+    const cudaError_t status = cudaEventQuery(marks_[i].event.get());
+    if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
+    if (status == cudaSuccess) note_passed(marks_[i], behind[i]);
+  }
+}
+
+/// Another thread may have found that too, and the mark may be used anew since.
+void GpuProgress::note_passed(Mark& mark, uint64_t behind) {
+  const std::lock_guard lock(mutex_);
+  if (mark.recorded && mark.behind == behind) mark.taken = mark.recorded = false;
+  ended_ = std::max(ended_, behind);
 }
 
 }  // namespace nitinol::cuda

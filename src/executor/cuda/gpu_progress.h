@@ -63,6 +63,7 @@ class GpuProgress {
   Executor::Passed passed_now() const;
   Mark* take_mark();
   void collect_marks();
+  void note_passed(Mark& mark, uint64_t behind);
   uint64_t issued(const CallBoard* board) const { return board == nullptr ? 0 : board->page(rank_).calls.last(); }
 
   const Domain& domain_;
@@ -72,7 +73,8 @@ class GpuProgress {
   std::atomic<bool> wants_mark_{true};  ///< somebody has looked since the last
 
   std::mutex mutex_;  // of what follows
-  std::array<Mark, 4> marks_;
+  static constexpr size_t kMarks = 4;
+  std::array<Mark, kMarks> marks_;
   uint64_t ended_ = 0;       ///< collectives that are known to be through
   Executor::Passed passed_;  ///< as it was last found out
 

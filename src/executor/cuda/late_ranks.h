@@ -41,6 +41,7 @@ class LateRanks {
 
   /// Any thread; 0: no limit.
   void set_timeout(std::chrono::milliseconds timeout);
+  std::chrono::milliseconds timeout() const { return timeout_; }
 
   // By the looking thread:
   /// Whether this process had been stopped until now: kernels ran on meanwhile and may have noted ranks as late that

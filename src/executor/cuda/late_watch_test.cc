@@ -90,6 +90,22 @@ TEST(LateWatch, LooksAgainAfterThereWasNoThreadForIt) {
   stop_watching(id);
 }
 
+TEST(LateWatch, EndsThoughAnotherLookIsHeldUp) {
+  std::atomic<int> looks{0};
+  std::atomic<bool> held_up{false};
+  std::atomic<bool> over{false};
+  const uint64_t first = start_watching([&] { ++looks; });
+  const uint64_t second = start_watching([&] {
+    held_up = true;
+    while (!over) std::this_thread::yield();
+  });
+  while (!held_up) std::this_thread::yield();
+  stop_watching(first);
+  over = true;
+  stop_watching(second);
+  EXPECT_GT(looks, 0);
+}
+
 std::atomic<int> looks_at_the_end{0};
 
 TEST(LateWatchDeathTest, NothingIsLookedAtOnceTheProcessEnds) {
@@ -104,7 +120,7 @@ TEST(LateWatchDeathTest, NothingIsLookedAtOnceTheProcessEnds) {
     wait_for(looks_at_the_end, 2);
     std::exit(0);
   };
-  EXPECT_EXIT(end_while_watching(), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(end_while_watching(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(LateWatch, EndingTwiceIsFine) {

@@ -1,23 +1,24 @@
 #include "executor/cuda/left_graphs.h"
 
 #include <chrono>
-#include <vector>
 
 #include "base/last_error.h"
 #include "executor/call_words.h"
 #include "executor/cuda/domain.h"
-#include "executor/cuda/late_ranks.h"
 #include "executor/cuda/late_watch.h"
 
 namespace nitinol::cuda {
 
-LeftGraphs::LeftGraphs(Domain& domain)
-    : domain_(domain), waits_(domain.signals(), no_names_), watch_(start_watching([this] { look(); })) {}
+LeftGraphs::LeftGraphs(Domain& domain, std::chrono::milliseconds timeout)
+    : domain_(domain), waits_(domain.signals(), no_names_), late_ranks_(domain) {
+  late_ranks_.set_timeout(timeout);
+  watch_ = start_watching([this] { look(); });
+}
 
 LeftGraphs::~LeftGraphs() { stop_watching(watch_); }
 
 void LeftGraphs::look() {
-  if (domain_.signals().aborted != 0) return;
+  if (domain_.signals().aborted != 0 || late_ranks_.is_just_back()) return;
   const auto trouble = find_trouble();
   if (!trouble) return;
   domain_.signals().aborted = 1;  // before anything that needs memory
@@ -27,18 +28,8 @@ void LeftGraphs::look() {
 }
 
 std::optional<std::string> LeftGraphs::find_trouble() {
-  const auto late = find_late();
+  const auto late = late_ranks_.look(nullptr);
   return late ? late : find_dead();
-}
-
-std::optional<std::string> LeftGraphs::find_late() const {
-  const std::vector<int> noted = ranks_noted_as_late(domain_);
-  if (noted.empty()) return std::nullopt;
-  const ExecutorSetup& setup = domain_.setup();
-  const std::chrono::milliseconds limit((uint64_t{domain_.signals().patience} << 20) / 1'000'000);
-  const int first = noted.front();
-  return delay_sentence(setup.rank, "an operation in a graph makes", limit, Delay::kOver,
-                        "nothing came from: " + describe_rank(first, setup.peers[static_cast<size_t>(first)]));
 }
 
 std::optional<std::string> LeftGraphs::find_dead() {
@@ -48,7 +39,8 @@ std::optional<std::string> LeftGraphs::find_dead() {
   const Peer& self = setup.peers[static_cast<size_t>(setup.rank)];
   const auto peer = [&setup](int rank) -> const Peer& { return setup.peers[static_cast<size_t>(rank)]; };
   const auto state_of = [&](int rank) {
-    return peer(rank).host == self.host ? process_of(peer(rank), self) : ProcessState::kUnknown;
+    const bool matters = wait.is_for(rank) && peer(rank).host == self.host;  // others may have ended as they were to
+    return matters ? process_of(peer(rank), self) : ProcessState::kUnknown;
   };
   const auto dead = dead_peers_.look(domain_.ranks(), std::chrono::steady_clock::now(), state_of,
                                      [&wait](int rank) { return wait.is_for(rank); });

@@ -25,7 +25,7 @@ class LeftRank {
  public:
   explicit LeftRank(const Peer& other) : domain_(setup(other), Layouts{}) {
     domain_.close();
-    domain_.look_after_graphs();
+    domain_.look_after_graphs(std::chrono::seconds(4));
   }
 
   volatile Signals& signals() { return domain_.signals(); }
@@ -65,11 +65,11 @@ Peer dead_peer() {
 
 TEST(LeftGraphs, OfARankThatAnotherIsTooLateForEndAndAreTold) {
   LeftRank left(Peer{});
-  left.signals().patience = 3815;  // 4 s
+  EXPECT_EQ(left.signals().patience, 3815U);  // of 2^20 ns
   left.signals().late[1] = 1;
   while (left.warning().empty()) std::this_thread::yield();
   EXPECT_NE(left.signals().aborted, 0U);
-  EXPECT_THAT(left.warning(), HasSubstr("nothing came from: rank 1 (host "));
+  EXPECT_THAT(left.warning(), HasSubstr("no progress for 4000 ms (NITINOL_TIMEOUT); nothing came from: rank 1 (host "));
   EXPECT_THAT(left.warning(), HasSubstr("; its communicator has ended"));
   EXPECT_EQ(left.warning(), last_error());
 }
