@@ -10,6 +10,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/error.h"
 #include "base/process_state.h"
 
 namespace nitinol {
