@@ -18,12 +18,15 @@ if [[ $least =~ ^[0-9]+$ ]]; then
 fi
 
 make -s --no-print-directory "build/$preset/build.ninja" CMAKE_FLAGS="${CMAKE_FLAGS:-}"
+# The code for compute capability 9.0 and its PTX serve those and later GPUs.
 if [ "$preset" = cuda ]; then
-  # The code for compute capability 9.0 and its PTX serve those and later GPUs.
   wanted=90
-  [ "$least" -ge 90 ] || wanted=$(paste -sd ';' <<<"$capabilities")
-  grep -qxF "NITINOL_CUDA_ARCHITECTURES:STRING=$wanted" build/cuda/CMakeCache.txt ||
-    cmake --preset cuda "-DNITINOL_CUDA_ARCHITECTURES=$wanted"
+  [ "$least" -ge 90 ] || wanted=$capabilities
+  for capability in $wanted; do
+    grep -qE "^NITINOL_CUDA_ARCHITECTURES:STRING=(.*;)?$capability([^0-9]|$)" build/cuda/CMakeCache.txt && continue
+    cmake --preset cuda "-DNITINOL_CUDA_ARCHITECTURES=$(paste -sd ';' <<<"$wanted")"
+    break
+  done
 fi
 cmake --build --preset "$preset" -j "${JOBS:-$(nproc)}" --target nitinol-perf
 if [ "$preset" = vgpu ]; then

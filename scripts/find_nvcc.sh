@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints which nvcc the flavour cuda is built with, as cmake/NitinolCuda.cmake finds it; says why if there is none for that.
+# Prints the nvcc for the flavour cuda, looked for where cmake/NitinolCuda.cmake does; says why if there is none.
 set -euo pipefail
 
 nvcc=${CUDACXX:-}

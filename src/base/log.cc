@@ -5,8 +5,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -104,13 +106,25 @@ std::string timestamp(const Log& log, LogLevel level) {
 
 std::string sender(const Log& log) { return formatted("{}:{}:{}", log.host, getpid(), syscall(SYS_gettid)); }
 
+constexpr std::chrono::milliseconds kPatienceWithReader{1000};
+
+/// Whether there is room for a line at once, or within that time.
+bool has_room(const Log& log, std::chrono::milliseconds patience) {
+  pollfd there{log.file ? log.file.get() : ::fileno(log.stream), POLLOUT, 0};
+  if (there.fd < 0) return true;  // closed: nothing is written, and nothing waited for
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (true) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    const int found = ::poll(&there, 1, static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+    if (found >= 0) return found > 0;
+    if (errno != EINTR) return true;
+  }
+}
+
 /// Whoever reads a pipe or terminal may have stopped to, and nothing here is to stop with it: after a second lines are
 /// lost until it goes on.
 bool is_taken(Log& log) {
-  constexpr int kPatienceWithReader = 1000;  // milliseconds
-  pollfd there{log.file ? log.file.get() : ::fileno(log.stream), POLLOUT, 0};
-  const int found = ::poll(&there, 1, log.stalled ? 0 : kPatienceWithReader);
-  log.stalled = found == 0;
+  log.stalled = !has_room(log, log.stalled ? std::chrono::milliseconds(0) : kPatienceWithReader);
   return !log.stalled;
 }
 
@@ -173,14 +187,32 @@ void write_call(fmt::string_view text, fmt::format_args arguments) {
   write_line(log, formatted("{}{} NCCL CALL {}\n", timestamp(log, LogLevel::kTrace), sender(log), body));
 }
 
+namespace {
+
+void write_warning_line(Log& log, Place place, const std::string& body) {
+  write_line(log, formatted("\n{}{} [{}] {}:{} NCCL WARN {}\n", timestamp(log, LogLevel::kWarn), sender(log), t_device,
+                            base_name(place.file), place.line, body));
+}
+
+}  // namespace
+
 void write_warning(Place place, fmt::string_view text, fmt::format_args arguments, bool is_error) {
   const std::string body = format_arguments(text, arguments);
   if (is_error) set_last_error(body);
   if (!log_enabled(LogLevel::kWarn, Subsystem::kInit)) return;
   Log& log = the_log();
   const auto lock = lock_ready(log);
-  write_line(log, formatted("\n{}{} [{}] {}:{} NCCL WARN {}\n", timestamp(log, LogLevel::kWarn), sender(log), t_device,
-                            base_name(place.file), place.line, body));
+  write_warning_line(log, place, body);
+}
+
+bool write_note_at_once(Place place, const std::string& body) {
+  if (!log_enabled(LogLevel::kWarn, Subsystem::kInit)) return true;
+  Log& log = the_log();
+  const std::unique_lock lock(log.mutex, std::try_to_lock);
+  const bool is_ready = lock && state.load(std::memory_order_relaxed) != kUnread;
+  if (!is_ready || !has_room(log, std::chrono::milliseconds(0))) return false;
+  write_warning_line(log, place, body);
+  return true;
 }
 
 }  // namespace log_detail

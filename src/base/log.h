@@ -57,6 +57,7 @@ std::uint64_t ready_state();
 void write_info(fmt::string_view text, fmt::format_args arguments);
 void write_call(fmt::string_view text, fmt::format_args arguments);
 void write_warning(Place place, fmt::string_view text, fmt::format_args arguments, bool is_error);
+bool write_note_at_once(Place place, const std::string& body);
 
 }  // namespace log_detail
 
@@ -98,6 +99,12 @@ template <typename... Args>
 void log_note(Placed<Args...> text, Args&&... args) {
   if (!log_enabled(LogLevel::kWarn, Subsystem::kInit)) return;
   log_detail::write_warning(text.place, text.text, fmt::make_format_args(args...), false);
+}
+
+/// The same, unless the log would have to be waited for: then false, and nothing is written.
+inline bool log_note_at_once(const std::string& sentence, const char* file = __builtin_FILE(),
+                             int line = __builtin_LINE()) {
+  return log_detail::write_note_at_once({file, line}, sentence);
 }
 
 /// "NCCL version X.Y.Z+cudaA.B ...", once per process (and again after reset_log).

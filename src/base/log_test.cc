@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -267,6 +269,43 @@ TEST_F(Log, LinesThatNobodyTakesAreLostAndCounted) {
   const std::string lost = formatted("NCCL WARN {} lines are lost, which nobody took\n", kMoreThanAPipeHolds - whole);
   EXPECT_THAT(taken, HasSubstr(lost));
   EXPECT_THAT(taken, testing::EndsWith("NCCL INFO back\n"));
+}
+
+/// As a profiler's, every few milliseconds.
+class Alarms {
+ public:
+  Alarms() {
+    struct sigaction action {};
+    action.sa_handler = [](int) {};
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGALRM, &action, &before_);
+    set(5000);
+  }
+  ~Alarms() {
+    set(0);
+    sigaction(SIGALRM, &before_, nullptr);
+  }
+  Alarms(const Alarms&) = delete;
+  Alarms& operator=(const Alarms&) = delete;
+
+ private:
+  static void set(suseconds_t period) {
+    const itimerval timer{{0, period}, {0, period}};
+    setitimer(ITIMER_REAL, &timer, nullptr);
+  }
+  struct sigaction before_ {};
+};
+
+TEST_F(Log, LinesThatNobodyTakesAreLostThoughSignalsCome) {
+  const std::string fifo = folder_.file("fifo");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const UniqueFd reader(open(fifo.c_str(), O_RDONLY | O_NONBLOCK));
+  const ScopedVariable file("NCCL_DEBUG_FILE", fifo.c_str());
+  start("INFO");
+  const Alarms alarms;
+  for (int i = 0; i < 3000; ++i) log_info(Subsystem::kInit, "{:100}", i);
+  std::array<char, 4096> piece{};
+  EXPECT_GT(read(reader.get(), piece.data(), piece.size()), 0);
 }
 
 /// The number of the descriptor that is open for it.

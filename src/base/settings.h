@@ -140,8 +140,8 @@ class Settings {
 const Settings& settings();
 
 /// Once per process: a warning for each configuration file that is none, and each NCCL_* or NITINOL_* variable that is
-/// unknown but near a known name, which it tells, and a line at INFO for each other unknown one and each documented one
-/// that has no effect yet.
+/// unknown, with the nearest known name, and a line at INFO for each NCCL_* one that is near none and each documented
+/// one that has no effect yet.
 void warn_about_unknown_variables();
 
 /// The known name most like `name`, or "" when none is near.

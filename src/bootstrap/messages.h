@@ -35,7 +35,7 @@ std::string seconds_text(std::chrono::milliseconds time);
 std::string fate_of(const PeerIdentity& identity);
 /// Whether the process is of this host, and stopped.
 bool is_stopped(const PeerIdentity& identity);
-/// The same, and has ended.
+/// Whether it is of this host, and has ended.
 bool has_ended(const PeerIdentity& identity);
 
 constexpr int kMostRanks = 1 << 24;

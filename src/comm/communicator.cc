@@ -283,8 +283,13 @@ bool Communicator::become_failed(ncclResult_t code, const std::string& sentence,
   try {
     failure_sentence_ = sentence;
     failure_text_.store(failure_sentence_.c_str(), std::memory_order_release);
-    if (is_last_error) set_last_error(failure_in_log(sentence));  // of whoever sees the state next
-  } catch (const std::bad_alloc&) {                               // who polls is not to poll for ever
+    if (is_last_error) {  // programs may look for both, or end, as soon as they see the state
+      const std::string in_log = failure_in_log(sentence);
+      set_last_error(in_log);
+      const DeviceInLog device(device_);
+      failure_logged_ = log_note_at_once(in_log);
+    }
+  } catch (const std::bad_alloc&) {  // who polls is not to poll for ever
     if (failure_text_.load() == nullptr) failure_text_.store("out of memory", std::memory_order_release);
   }
   state_.store(code, std::memory_order_release);
@@ -303,13 +308,14 @@ void Communicator::give_up(const Error& error) {
   abort();
 }
 
-/// The log comes last: whoever reads it may keep it waiting.
+/// What the log did not take at once comes last: whoever reads it may keep it waiting.
 void Communicator::fail_with(ncclResult_t code, const std::string& sentence, bool tell_others) {
   const bool aborted = aborted_.load();  // an abort that follows is because of this failure
   if (!become_failed(code, sentence, true)) return;
   stop_operations();
   if (tell_others && bootstrap_ && phase_.load() != Phase::kInitialising) tell(*bootstrap_, code, sentence, aborted);
   seat_.note_failure();
+  if (failure_logged_) return;
   try {
     const DeviceInLog device(device_);
     log_note("{}", failure_in_log(sentence));

@@ -370,6 +370,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   std::atomic<bool> stopped_{false};  ///< operations are to end, and none to begin
   mutable std::mutex failure_mutex_;
   std::string failure_sentence_;  // written once, under failure_mutex_
+  bool failure_logged_ = false;   ///< of the thread that has written it
   std::atomic<const char*> failure_text_{nullptr};
   LatestSentence failed_repairs_;
   LatestSentence failed_calls_;

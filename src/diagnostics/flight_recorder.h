@@ -1,5 +1,5 @@
 // The last operations of one rank, for when something goes wrong: cheap to note, told as text, or as JSON that also
-// opens in Chrome's and Perfetto's trace viewers and that tools/trace.py merges over ranks.
+// opens in Chrome's and Perfetto's trace viewers and that nitinol-trace merges over ranks.
 #pragma once
 
 #include <array>

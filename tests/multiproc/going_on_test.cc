@@ -221,5 +221,24 @@ TEST(GoneOfTheSameProcess, IsAFailureToWhoWaitsForItAlone) {
             }));
 }
 
+TEST(GoneOfTheSameProcess, HasSentWhatIsReceivedInAFirstUse) {
+  EXPECT_EQ("", run_processes(1, [&](int, const ncclUniqueId&) {
+              std::vector<ncclComm_t> comms(kProcesses);
+              make_communicators(comms.data(), kProcesses);
+              std::vector<std::unique_ptr<Stayer>> ranks;
+              for (int rank = 0; rank < kProcesses; ++rank) {
+                use_device_of(rank);
+                ranks.push_back(std::make_unique<Stayer>(comms[static_cast<size_t>(rank)]));
+              }
+              ranks[kLeaver]->send(17, 0);
+              EXPECT_CALL(ncclCommAbort(comms[kLeaver]));
+              ranks[0]->receive(17, kLeaver);
+              ranks[2]->send(18, 0);
+              ranks[0]->receive(18, 2);
+              expect_that(ranks[0]->try_to_send(kLeaver) == ncclRemoteError, "a send to it");
+              for (const int rank : {0, 2}) EXPECT_CALL(ncclCommAbort(comms[static_cast<size_t>(rank)]));
+            }));
+}
+
 }  // namespace
 }  // namespace nitinol::testing

@@ -41,7 +41,8 @@ class Report : public RowSink {
   void print_header();
   void print_means() const;
   void clear_progress();
-  /// What there is so far, in the place of what there was; of a file that is none on a disk, nothing before all is.
+  /// What there is so far, as far as it can be put in the place of what there was in one step; all, once it is
+  /// complete.
   void write_json(bool complete) const;
 
   const Session& session_;

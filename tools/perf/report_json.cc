@@ -39,20 +39,26 @@ nlohmann::ordered_json describe(const Row& row, int ranks) {
   return result;
 }
 
-void write_file(const std::string& path, const std::string& text) {
+bool write_at(const std::string& path, const std::string& text) {
   std::FILE* const file = std::fopen(path.c_str(), "w");
-  if (file == nullptr) throw PerfError("cannot write '" + path + "'");
+  if (file == nullptr) return false;
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (std::fclose(file) != 0 || !written) throw PerfError("cannot write '" + path + "'");
+  return std::fclose(file) == 0 && written;
+}
+
+/// So that whoever reads it meanwhile, or ends here, finds all of it. Not what is no file of this folder's own.
+bool write_aside(const std::string& path, const std::string& text) {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(path, unknown))) return false;
+  const std::string aside = path + ".part";
+  return write_at(aside, text) && std::rename(aside.c_str(), path.c_str()) == 0;
 }
 
 }  // namespace
 
 void Report::write_json(bool complete) const {
   const Options& o = session_.options();
-  std::error_code unknown;
-  const bool is_regular = std::filesystem::is_regular_file(o.json, unknown);  // it is there since options were read
-  if (o.json.empty() || (!complete && !is_regular)) return;
+  if (o.json.empty()) return;
   const Team& team = session_.team();
   nlohmann::ordered_json root{
       {"tool", "nitinol-perf"},
@@ -82,10 +88,8 @@ void Report::write_json(bool complete) const {
   for (const Row& row : rows_) root["rows"].push_back(describe(row, team.ranks()));
   // Names of files and hosts may hold any bytes.
   const std::string text = root.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  if (!is_regular) return write_file(o.json, text);
-  const std::string whole = o.json + ".part";  // so that whoever reads it, or ends here, finds all of it
-  write_file(whole, text);
-  if (std::rename(whole.c_str(), o.json.c_str()) != 0) throw PerfError("cannot write '" + o.json + "'");
+  if (write_aside(o.json, text) || !complete) return;
+  if (!write_at(o.json, text)) throw PerfError("cannot write '" + o.json + "'");
 }
 
 }  // namespace nitinol::perf

@@ -44,7 +44,7 @@ def kill_after_first_rows(command):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "result.json"
         with subprocess.Popen([*command, "--json", path], stdout=subprocess.DEVNULL) as process:
-            while not path.exists() or not path.read_bytes():
+            while process.poll() is None and not (path.exists() and path.read_bytes()):
                 time.sleep(0.01)
             process.kill()
         result = json.loads(path.read_bytes())

@@ -85,7 +85,7 @@ void Rank::reach_for(const CollectiveWork& work) {
 }
 
 void Rank::reach(int peer) {
-  if (is_missed(peer)) fail(ncclRemoteError, "{}", reached_[peer]->gone);
+  if (has_reached(peer) && is_missed(peer)) fail(ncclRemoteError, "{}", reached_[peer]->gone);
   if (!has_reached(peer)) enter_reached(peer, find_or_map_arena(peer));
 }
 
@@ -96,8 +96,9 @@ void Rank::reach_to_take(int peer) {
     reach(peer);
   } catch (const Error& found) {
     if (found.code() != ncclRemoteError || stopped() || !handles_->turns_out_gone(peer)) throw;
+    auto stand_in = stand_in_for(peer);
     missed_[static_cast<size_t>(peer)] = true;
-    enter_reached(peer, stand_in_for(peer));
+    enter_reached(peer, std::move(stand_in));
     reached_[peer]->gone = found.what();
     ++unreached_;  // it is asked for once more by whoever sends
   }

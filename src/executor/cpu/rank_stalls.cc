@@ -111,7 +111,10 @@ bool Rank::find_dead(const std::string& call, const std::vector<int>& peers) {
   const auto is_awaited = [&](int peer) { return std::find(peers.begin(), peers.end(), peer) != peers.end(); };
   const auto dead = dead_peers_.look(
       ranks(), std::chrono::steady_clock::now(),
-      [&](int peer) { return has_left(peer) && !is_awaited(peer) ? ProcessState::kUnknown : state_of(peer); },
+      [&](int peer) {
+        const bool may_be_gone = has_left(peer) || missed_[static_cast<size_t>(peer)];
+        return may_be_gone && !is_awaited(peer) ? ProcessState::kUnknown : state_of(peer);
+      },
       is_awaited);
   if (!dead) return false;
   report(ncclRemoteError, dead_sentence(rank_, call, describe(*dead, *arena_of(*dead))));

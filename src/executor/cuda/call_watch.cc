@@ -50,7 +50,7 @@ void CallWatch::stop() {
   const bool is_aborted = domain_->signals().aborted != 0;
   try {
     if (is_aborted) note_end();
-    if (!is_aborted && any_captured_) domain_->look_after_graphs(late_ranks_.timeout());
+    if (!is_aborted && captured_) domain_->look_after_graphs(late_ranks_.timeout());
   } catch (const std::bad_alloc&) {  // nor is there any to say so
   } catch (const std::exception& error) {
     log_note("rank {}: {}: {}", rank_,

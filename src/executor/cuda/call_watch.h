@@ -51,7 +51,7 @@ class CallWatch {
   void end_launch(cudaStream_t stream) { progress_.end_launch(stream); }
   /// Whether launches need names: not before anything was captured, nor if nobody looks.
   bool wants_names(bool captured) {
-    if (captured && !any_captured_.load(std::memory_order_relaxed)) any_captured_ = true;
+    if (captured && !captured_.load(std::memory_order_relaxed)) captured_ = any_captured_ = true;
     return any_captured_.load(std::memory_order_relaxed) && board_.load(std::memory_order_relaxed) != nullptr;
   }
   /// What a launch's kernel is to be called.
@@ -117,7 +117,8 @@ class CallWatch {
   std::atomic<bool> calls_{false};                ///< whether this rank ever wanted to launch anything
   StreamPlaces places_;
   std::atomic<bool> aborted_{false};
-  std::atomic<bool> any_captured_{false};  ///< by this rank, or another as far as it has been seen
+  std::atomic<bool> captured_{false};      ///< anything, by this rank
+  std::atomic<bool> any_captured_{false};  ///< or by another as far as it has been seen
 
   GpuProgress progress_;
   std::atomic<uint64_t> watch_{0};  ///< 0: nobody looks
