@@ -55,20 +55,18 @@ TEST_P(GoingOn, OfWhoTakesWhatItHasBroadcast) {
        }});
 }
 
-/// Whose memory it has not reached yet. What would be sent to it is refused.
+/// Whose memory it has not reached yet.
 TEST_P(GoingOn, OfWhoReceivesWhatItHasSentForTheFirstTime) {
   run({[](Stayer& leaver) {
          leaver.send(17, 0);
          leaver.send(18, 2);
        },
-       [this](Stayer& stayer) {
+       [](Stayer& stayer) {
          stay_idle();
          stayer.receive(stayer.rank() == 0 ? 17 : 18, kLeaver);
          if (stayer.rank() == 2) stayer.send(19, 0);
          if (stayer.rank() == 0) stayer.receive(19, 2);
-         expect_that(stayer.try_to_send(kLeaver) == ncclRemoteError, "a send to it");
-         must_tell_of_the_leaver(ncclGetLastError(stayer.comm()));
-         EXPECT_CALL(ncclCommAbort(stayer.comm()));
+         EXPECT_CALL(ncclCommDestroy(stayer.comm()));
        }},
       true);
 }
@@ -187,6 +185,32 @@ TEST(GoingOnFromTheFirstUse, BesideARankThatIsStopped) {
             }));
 }
 #endif
+
+TEST(GoingOnFromTheFirstUse, NobodySendsToARankThatIsGone) {
+  const SharedCount gone;
+  const SharedCount through;
+  EXPECT_EQ("", run_processes(kProcesses, [&](int rank, const ncclUniqueId& id) {
+              ncclComm_t comm = nullptr;
+              use_device_of(rank);
+              EXPECT_CALL(ncclCommInitRank(&comm, kProcesses, id, rank));
+              const Stayer stayer(comm);
+              if (rank == kLeaver) {
+                stayer.send(17, 0);
+                stayer.send(17, 2);
+                EXPECT_CALL(ncclCommAbort(comm));
+                gone.add();
+                return through.wait_for(2);
+              }
+              gone.wait_for(1);
+              stay_idle();
+              stayer.receive(17, kLeaver);
+              expect_that(stayer.try_to_send(kLeaver) == ncclRemoteError, "a send to it");
+              const std::string sentence = ncclGetLastError(comm);
+              expect_that(sentence.find("rank 1 (host ") != std::string::npos, sentence);
+              through.add();
+              EXPECT_CALL(ncclCommAbort(comm));
+            }));
+}
 
 /// Whose memory is the same process's.
 TEST(GoneOfTheSameProcess, IsAFailureToWhoWaitsForItAlone) {
