@@ -2,9 +2,7 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
-#include <signal.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/host.h"
+#include "base/interruptions_testing.h"
 #include "base/last_error.h"
 #include "base/settings_testing.h"
 #include "base/temporary_folder_testing.h"
@@ -234,78 +233,56 @@ TEST_F(Log, AFifoThatNobodyReadsLeavesStandardOutput) {
   EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("NCCL INFO here\n"));
 }
 
-TEST_F(Log, AFifoThatSomebodyReadsIsWrittenTo) {
-  const std::string fifo = folder_.file("fifo");
-  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-  const UniqueFd reader(open(fifo.c_str(), O_RDONLY | O_NONBLOCK));
-  const ScopedVariable file("NCCL_DEBUG_FILE", fifo.c_str());
-  start("INFO");
+/// The log goes to a FIFO, which is read when the test does.
+class LogInFifo : public Log {
+ protected:
+  LogInFifo() {
+    EXPECT_EQ(mkfifo(path_.c_str(), 0600), 0);
+    reader_ = UniqueFd(open(path_.c_str(), O_RDONLY | O_NONBLOCK));
+    start("INFO");
+  }
+  static void write_lines() {
+    for (int i = 0; i < kMoreThanAPipeHolds; ++i) log_info(Subsystem::kInit, "{:100}", i);
+  }
+  /// What there is.
+  std::string take() const {
+    std::string taken;
+    std::array<char, 4096> piece{};
+    for (ssize_t got = 0; (got = read(reader_.get(), piece.data(), piece.size())) > 0;) {
+      taken.append(piece.data(), static_cast<size_t>(got));
+    }
+    return taken;
+  }
+
+  static constexpr int kMoreThanAPipeHolds = 3000;  ///< lines
+
+ private:
+  const std::string path_ = folder_.file("fifo");
+  UniqueFd reader_;
+  ScopedVariable fifo_{"NCCL_DEBUG_FILE", path_.c_str()};
+};
+
+TEST_F(LogInFifo, IsRead) {
   log_info(Subsystem::kInit, "there");
-  std::array<char, 4096> got{};
-  EXPECT_GT(read(reader.get(), got.data(), got.size() - 1), 0);
-  EXPECT_THAT(got.data(), HasSubstr("NCCL INFO there\n"));
+  EXPECT_THAT(take(), HasSubstr("NCCL INFO there\n"));
 }
 
 /// It may stop to read for long: nothing here stops with it.
-TEST_F(Log, LinesThatNobodyTakesAreLostAndCounted) {
-  const std::string fifo = folder_.file("fifo");
-  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-  const UniqueFd reader(open(fifo.c_str(), O_RDONLY | O_NONBLOCK));
-  const ScopedVariable file("NCCL_DEBUG_FILE", fifo.c_str());
-  start("INFO");
-  constexpr int kMoreThanAPipeHolds = 3000;
-  for (int i = 0; i < kMoreThanAPipeHolds; ++i) log_info(Subsystem::kInit, "{:100}", i);
-  std::string taken;
-  std::array<char, 4096> piece{};
-  const auto take_all = [&] {
-    for (ssize_t got = 0; (got = read(reader.get(), piece.data(), piece.size())) > 0;) {
-      taken.append(piece.data(), static_cast<size_t>(got));
-    }
-  };
-  take_all();
+TEST_F(LogInFifo, LinesThatNobodyTakesAreLostAndCounted) {
+  write_lines();
+  std::string taken = take();
   log_info(Subsystem::kInit, "back");
-  take_all();
+  taken += take();
   const auto whole = static_cast<int>(std::count(taken.begin(), taken.end(), '\n')) - 2;
   const std::string lost = formatted("NCCL WARN {} lines are lost, which nobody took\n", kMoreThanAPipeHolds - whole);
   EXPECT_THAT(taken, HasSubstr(lost));
   EXPECT_THAT(taken, testing::EndsWith("NCCL INFO back\n"));
 }
 
-/// As a profiler's, every few milliseconds.
-class Alarms {
- public:
-  Alarms() {
-    struct sigaction action {};
-    action.sa_handler = [](int) {};
-    action.sa_flags = SA_RESTART;
-    sigaction(SIGALRM, &action, &before_);
-    set(5000);
-  }
-  ~Alarms() {
-    set(0);
-    sigaction(SIGALRM, &before_, nullptr);
-  }
-  Alarms(const Alarms&) = delete;
-  Alarms& operator=(const Alarms&) = delete;
-
- private:
-  static void set(suseconds_t period) {
-    const itimerval timer{{0, period}, {0, period}};
-    setitimer(ITIMER_REAL, &timer, nullptr);
-  }
-  struct sigaction before_ {};
-};
-
-TEST_F(Log, LinesThatNobodyTakesAreLostThoughSignalsCome) {
-  const std::string fifo = folder_.file("fifo");
-  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-  const UniqueFd reader(open(fifo.c_str(), O_RDONLY | O_NONBLOCK));
-  const ScopedVariable file("NCCL_DEBUG_FILE", fifo.c_str());
-  start("INFO");
-  const Alarms alarms;
-  for (int i = 0; i < 3000; ++i) log_info(Subsystem::kInit, "{:100}", i);
-  std::array<char, 4096> piece{};
-  EXPECT_GT(read(reader.get(), piece.data(), piece.size()), 0);
+TEST_F(LogInFifo, LinesThatNobodyTakesAreLostThoughSignalsCome) {
+  const Interruptions interruptions;
+  write_lines();
+  EXPECT_NE(take(), "");
 }
 
 /// The number of the descriptor that is open for it.

@@ -33,53 +33,38 @@ TEST_P(GoingOn, OfRanksThatLeaveRightAway) {
   });
 }
 
-TEST_P(GoingOn, OfWhoReceivesWhatItHasSent) {
-  run({[](Stayer& leaver) {
-         leaver.send(17, 0);
-         leaver.send(18, 2);
-       },
-       [](Stayer& stayer) {
-         stay_idle();
-         stayer.receive(stayer.rank() == 0 ? 17 : 18, kLeaver);
-         stay_idle();
-         EXPECT_CALL(ncclCommDestroy(stayer.comm()));
-       }});
+void receive_what_it_has_sent(const Gone& test, bool fresh) {
+  test.run({[](Stayer& leaver) {
+              leaver.send(17, 0);
+              leaver.send(18, 2);
+            },
+            [](Stayer& stayer) {
+              stay_idle();
+              stayer.receive(stayer.rank() == 0 ? 17 : 18, kLeaver);
+              if (stayer.rank() == 2) stayer.send(19, 0);
+              if (stayer.rank() == 0) stayer.receive(19, 2);
+              stay_idle();
+              EXPECT_CALL(ncclCommDestroy(stayer.comm()));
+            }},
+           fresh);
 }
 
-TEST_P(GoingOn, OfWhoTakesWhatItHasBroadcast) {
-  run({[](Stayer& leaver) { leaver.broadcast(19); },
-       [](Stayer& stayer) {
-         stay_idle();
-         stayer.take_broadcast(19);
-         EXPECT_CALL(ncclCommDestroy(stayer.comm()));
-       }});
+void take_what_it_has_broadcast(const Gone& test, bool fresh) {
+  test.run({[](Stayer& leaver) { leaver.broadcast(19); },
+            [](Stayer& stayer) {
+              stay_idle();
+              stayer.take_broadcast(19);
+              EXPECT_CALL(ncclCommDestroy(stayer.comm()));
+            }},
+           fresh);
 }
 
-/// Whose memory it has not reached yet.
-TEST_P(GoingOn, OfWhoReceivesWhatItHasSentForTheFirstTime) {
-  run({[](Stayer& leaver) {
-         leaver.send(17, 0);
-         leaver.send(18, 2);
-       },
-       [](Stayer& stayer) {
-         stay_idle();
-         stayer.receive(stayer.rank() == 0 ? 17 : 18, kLeaver);
-         if (stayer.rank() == 2) stayer.send(19, 0);
-         if (stayer.rank() == 0) stayer.receive(19, 2);
-         EXPECT_CALL(ncclCommDestroy(stayer.comm()));
-       }},
-      true);
-}
+TEST_P(GoingOn, OfWhoReceivesWhatItHasSent) { receive_what_it_has_sent(*this, false); }
+TEST_P(GoingOn, OfWhoTakesWhatItHasBroadcast) { take_what_it_has_broadcast(*this, false); }
 
-TEST_P(GoingOn, OfWhoTakesWhatItHasBroadcastForTheFirstTime) {
-  run({[](Stayer& leaver) { leaver.broadcast(19); },
-       [](Stayer& stayer) {
-         stay_idle();
-         stayer.take_broadcast(19);
-         EXPECT_CALL(ncclCommDestroy(stayer.comm()));
-       }},
-      true);
-}
+/// Its memory has not been reached yet.
+TEST_P(GoingOn, OfWhoReceivesWhatItHasSentForTheFirstTime) { receive_what_it_has_sent(*this, true); }
+TEST_P(GoingOn, OfWhoTakesWhatItHasBroadcastForTheFirstTime) { take_what_it_has_broadcast(*this, true); }
 
 /// Who waits for another that is late, in a collective that the one that is gone was through with.
 TEST_P(GoingOn, OfWhoReducesWhatItHasGivenForTheFirstTime) {
@@ -213,15 +198,22 @@ TEST(GoingOnFromTheFirstUse, NobodySendsToARankThatIsGone) {
 }
 
 /// Whose memory is the same process's.
+struct RanksOfAProcess {
+  RanksOfAProcess() {
+    make_communicators(comms.data(), kProcesses);
+    for (int rank = 0; rank < kProcesses; ++rank) {
+      use_device_of(rank);
+      ranks.push_back(std::make_unique<Stayer>(comms[static_cast<size_t>(rank)]));
+    }
+  }
+  std::vector<ncclComm_t> comms = std::vector<ncclComm_t>(kProcesses);
+  std::vector<std::unique_ptr<Stayer>> ranks;
+};
+
 TEST(GoneOfTheSameProcess, IsAFailureToWhoWaitsForItAlone) {
   EXPECT_EQ("", run_processes(1, [&](int, const ncclUniqueId&) {
-              std::vector<ncclComm_t> comms(kProcesses);
-              make_communicators(comms.data(), kProcesses);
-              std::vector<std::unique_ptr<Stayer>> ranks;
-              for (int rank = 0; rank < kProcesses; ++rank) {
-                use_device_of(rank);
-                ranks.push_back(std::make_unique<Stayer>(comms[static_cast<size_t>(rank)]));
-              }
+              const RanksOfAProcess all;
+              const auto& [comms, ranks] = all;
               EXPECT_CALL(ncclGroupStart());
               for (int rank = 0; rank < kProcesses; ++rank) ranks[static_cast<size_t>(rank)]->call_all(rank);
               EXPECT_CALL(ncclGroupEnd());
@@ -247,13 +239,8 @@ TEST(GoneOfTheSameProcess, IsAFailureToWhoWaitsForItAlone) {
 
 TEST(GoneOfTheSameProcess, HasSentWhatIsReceivedInAFirstUse) {
   EXPECT_EQ("", run_processes(1, [&](int, const ncclUniqueId&) {
-              std::vector<ncclComm_t> comms(kProcesses);
-              make_communicators(comms.data(), kProcesses);
-              std::vector<std::unique_ptr<Stayer>> ranks;
-              for (int rank = 0; rank < kProcesses; ++rank) {
-                use_device_of(rank);
-                ranks.push_back(std::make_unique<Stayer>(comms[static_cast<size_t>(rank)]));
-              }
+              const RanksOfAProcess all;
+              const auto& [comms, ranks] = all;
               ranks[kLeaver]->send(17, 0);
               EXPECT_CALL(ncclCommAbort(comms[kLeaver]));
               ranks[0]->receive(17, kLeaver);

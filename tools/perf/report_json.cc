@@ -51,7 +51,9 @@ bool write_aside(const std::string& path, const std::string& text) {
   std::error_code unknown;
   if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(path, unknown))) return false;
   const std::string aside = path + ".part";
-  return write_at(aside, text) && std::rename(aside.c_str(), path.c_str()) == 0;
+  if (write_at(aside, text) && std::rename(aside.c_str(), path.c_str()) == 0) return true;
+  static_cast<void>(std::remove(aside.c_str()));
+  return false;
 }
 
 }  // namespace

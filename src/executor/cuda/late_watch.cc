@@ -30,13 +30,8 @@ class Watch {
       ends_with_process_ = std::atexit(end_with_process) == 0;
       process_ = getpid();
     }
+    if (!running_) start();  // it ends at once if there comes nothing to look at
     looks_[last_] = std::move(look);
-    try {
-      if (!running_) start();
-    } catch (const std::exception&) {
-      looks_.erase(last_);
-      throw;
-    }
     return last_;
   }
 
